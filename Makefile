@@ -21,15 +21,17 @@ export PREFIX ?= /usr/local
 export DESTDIR ?=
 # For the verbs that build packages: further arguments for cargo, such as --no-default-features.
 export FEATURES ?=
+# Options of cargo for the laboratory, which is a workspace of its own.
+LAB = --manifest-path lab/Cargo.toml --target-dir $(TARGET)
 ARTIFACTS = $(TARGET)/artifacts
 CHECKSUMS = cd $(ARTIFACTS) && ls | grep -v SHA256SUMS | LC_ALL=C sort | xargs sha256sum >SHA256SUMS
-# What `make test-quick` leaves out: packages that compile C++ or measure, and tests that take long or wait.
-UNQUICK = bench hostile oracle peregrine peregrine-bench peregrine-python peregrine-script
+# What `make test-quick` leaves out: packages that compile C++, and tests that take long or wait.
+UNQUICK = hostile oracle peregrine peregrine-python peregrine-script
 SLOW = ::long:: node:: faults:: hints:: indexes:: ranges:: sync:: undo:: ways:: block_files client:: fuzz_smoke
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test test-quick test-long test-node bitcoind test-python check cluster fuzz hostile bench guard arm mutants oracle releases msrv deny package setup release install dist deb wheel reproducible
+.PHONY: demo test test-quick test-long test-node bitcoind test-python check cluster fuzz hostile lab bench guard arm mutants oracle releases msrv deny package setup release install dist deb wheel reproducible
 
 demo: ## Show on generated chains how a broken chainstate is found, rebuilt, and compared: DEMO_DIR, DEMO_SIZE (1GB)
 	CARGO="$(CARGO)" ./demo/run
@@ -52,6 +54,7 @@ test-python: setup ## Build a wheel of the Python module and test it with pytest
 
 check: setup ## Check formatting, lints and documentation
 	$(CARGO) fmt --all -- --check
+	$(CARGO) fmt --all --manifest-path lab/Cargo.toml -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps
 
@@ -80,22 +83,29 @@ releases: setup ## Let releases of bitcoind write datadirs and open what Peregri
 	@test -n "$(BITCOINDS)" || { echo "make releases needs bitcoinds: set BITCOINDS=\"PATH ..\", each with bitcoin-cli beside it"; exit 1; }
 	PEREGRINE_BITCOINDS="$(BITCOINDS)" $(CARGO) test -p peregrine --test cli releases:: -- --nocapture
 
+lab: setup ## Build and test the laboratory, which measures the program and draws its runs
+	$(CARGO) build -p peregrine --no-default-features
+	$(CARGO) clippy $(LAB) --workspace --all-targets -- -D warnings
+	$(CARGO) test $(LAB) --workspace
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc $(LAB) --no-deps
+
 bench: setup ## Run the micro benchmarks
-	$(CARGO) bench -p bench
+	$(CARGO) bench $(LAB) -p bench
 
 guard: setup ## Compare the instruction counts of each step with the recorded ones (UPDATE=1 records them); needs valgrind
-	./bench/guard/run
+	./lab/bench/guard/run
 
 arm: setup ## Test all crates that need no C++ on AArch64 in QEMU (CRATES=digest tests one crate); installs what it needs
 	./.ci/arm
 
 msrv: setup ## Compile with the oldest Rust that is supported (`rust-version` in Cargo.toml); installs it
 	rustup toolchain install --profile minimal $(MSRV)
-	$(CARGO) +$(MSRV) check --workspace --no-default-features --exclude oracle --exclude bench --exclude peregrine-script
+	$(CARGO) +$(MSRV) check --workspace --no-default-features --exclude oracle --exclude peregrine-script
 
 deny: setup ## Check licences, sources and security advisories of all dependencies; installs cargo-deny
 	command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check
+	$(CARGO) deny --manifest-path lab/Cargo.toml check
 
 package: setup ## Pack all crates as for publishing, in order, without uploading anything
 	$(CARGO) publish --dry-run --workspace --no-verify

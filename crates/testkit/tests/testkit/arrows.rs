@@ -6,7 +6,7 @@ use crate::workspace;
 use std::collections::{BTreeMap, BTreeSet};
 use workspace::{name, packages};
 
-/// Each crate of the workspace and the crates that it may depend on.
+/// Each crate of the project and the crates that it may depend on.
 const ARROWS: &[(&str, &[&str])] = &[
     ("cli", &["tables", "sync", "ranges", "indexes", "engine", "export", "script"]),
     ("python", &["tables", "engine", "export", "script"]),

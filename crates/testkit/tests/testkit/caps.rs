@@ -82,7 +82,7 @@ fn functions_and_structs_are_small() {
         let file = path.display().to_string();
         if file.contains("/tests")
             || file.starts_with("crates/acceptance")
-            || file.starts_with("bench/benches")
+            || file.starts_with("lab/bench/benches")
         {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The packages of the workspace, as cargo reports them, and its sources.
+//! The packages of the workspace and of the laboratory, as cargo reports them, and the sources.
 
 use serde_json::Value;
 use std::{
@@ -9,12 +9,15 @@ use std::{
     sync::LazyLock,
 };
 
-/// Returns the packages of the workspace.
+/// Returns the packages of the workspace and of the laboratory, which is a workspace of its own.
 pub fn packages() -> Vec<Value> {
-    let manifest = root().join("Cargo.toml");
+    ["Cargo.toml", "lab/Cargo.toml"].into_iter().flat_map(packages_of).collect()
+}
+
+fn packages_of(manifest: &str) -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--manifest-path"])
-        .arg(manifest)
+        .arg(root().join(manifest))
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -22,7 +25,7 @@ pub fn packages() -> Vec<Value> {
     metadata["packages"].as_array().expect("a list").clone()
 }
 
-/// Returns the name of a package or dependency inside the workspace, which is the name of its folder.
+/// Returns the name of a package or dependency inside the project, which is the name of its folder.
 pub fn name(value: &Value) -> &str {
     match value["name"].as_str().expect("a name") {
         "peregrine" => "cli",
@@ -31,7 +34,7 @@ pub fn name(value: &Value) -> &str {
     }
 }
 
-/// Returns the root of the workspace.
+/// Returns the root of the project.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

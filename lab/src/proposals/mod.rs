@@ -1,0 +1,470 @@
+//! `peregrine-bench proposals`: what each proposal of Bitcoin Core's documents on the speed of initial block
+//! download gains on this machine, with and without it in turns on one chain. `docs/benchmarks.md` explains
+//! the columns.
+
+mod chain;
+mod list;
+mod page;
+mod rows;
+
+use crate::{
+    circumstances::Circumstances,
+    compare::{Against, quoted, shell},
+    measure::{Measured, ProgramArgs, measure, utxo_hash},
+    place::{Copy, Scratch, copy_blocks, environment},
+    runs::{OutputArgs, Rows},
+};
+use bench::{
+    Inputs,
+    steps::{Lab, Outcome, Stopwatch, packed_len},
+};
+use chain::{Chain, Extent, failed};
+pub use chain::{GenerateArgs, generate_chain};
+use clap::Args as ClapArgs;
+use cli::{
+    output::{Done, interrupt, print_message},
+    run_log::create_new,
+    stop,
+};
+use engine::{Error, Network, Stage};
+use list::{ENGINES, Measure, Proposal, Variant};
+use page::{About, BENCH_BITCOIN, CoreBench, Report};
+pub use page::{DocumentsArgs, run as print_documents};
+use parse_size::parse_size;
+use rows::{COLUMNS, row, summary};
+use serde_json::{Value, json};
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    num::NonZeroU32,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    process::{Command, ExitStatus},
+    sync::atomic::{AtomicBool, Ordering},
+    thread::available_parallelism,
+    time::Duration,
+};
+use testkit::node::{Node, PATIENCE, Started};
+
+/// The generated chain whose scripts are run has this share of the bytes: a run takes longer there.
+const SIGNED_SHARE: u64 = 8;
+
+#[derive(ClapArgs, Debug)]
+pub struct ProposalsArgs {
+    /// Bitcoin Core's data directory, which is only read [default: a chain is generated]
+    #[arg(long, value_name = "DIR")]
+    pub datadir: Option<PathBuf>,
+
+    /// Its network, by Core's names
+    #[arg(long, default_value_t = Network::Main, requires = "datadir")]
+    pub chain: Network,
+
+    /// Bytes of the blocks to generate, with suffix kB, MB or GB
+    #[arg(long, value_name = "SIZE", default_value = "150MB", conflicts_with = "datadir")]
+    #[arg(value_parser = |text: &str| parse_size(text))]
+    pub size: u64,
+
+    /// Seed of the generated chain
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with = "datadir")]
+    pub seed: u64,
+
+    /// Use the chain up to this height only; its blocks must fit into memory three times
+    #[arg(long, value_name = "N", requires = "datadir")]
+    pub stop_at_height: Option<u32>,
+
+    /// Height at which hints end; up to there, all blocks must be assumed valid [default: the last block]
+    #[arg(long, value_name = "N", requires = "datadir")]
+    pub hints_height: Option<u32>,
+
+    /// Measure only the proposals of these names [default: all]
+    #[arg(long, value_name = "NAME,..", value_delimiter = ',')]
+    #[arg(value_parser = list::all().iter().map(|proposal| proposal.name.as_str()).collect::<Vec<_>>())]
+    pub only: Vec<String>,
+
+    /// Number of coins of the last flush
+    #[arg(long, value_name = "N", default_value_t = 2_000_000)]
+    pub coins: u64,
+
+    /// Runs of each variant, in turns
+    #[arg(long, value_name = "N", default_value = "5")]
+    pub runs: NonZeroU32,
+
+    #[command(flatten)]
+    pub program: ProgramArgs,
+
+    /// The program with which all scripts are run, which starts more slowly [default: the measured one]
+    #[arg(long, value_name = "FILE")]
+    pub script_program: Option<PathBuf>,
+
+    /// Show the results of Bitcoin Core's own benchmarks too, from the file of bench_bitcoin -output-json
+    #[arg(long, value_name = "FILE")]
+    pub bench_bitcoin: Option<PathBuf>,
+
+    /// Measure commands of this bitcoind too
+    #[arg(long, value_name = "FILE")]
+    pub bitcoind: Option<PathBuf>,
+
+    /// Measure this shell command too, as a way to rebuild the whole chain, such as a bitcoind or the
+    /// prototype of SwiftSync; can be given repeatedly. {datadir} becomes a copy of the datadir, {height} the
+    /// height of its last block, and {hints} a file of hints, in the format of --engine-hints
+    #[arg(long, value_name = "[NAME=]COMMAND")]
+    pub engine: Vec<Against>,
+
+    /// The format of {hints} in the commands of --engine
+    #[arg(long, value_name = "FORMAT", default_value = "thestack")]
+    pub engine_hints: String,
+
+    /// Record the run in this new folder: raw.csv, summary and, if given, bench_bitcoin.json
+    #[arg(long, value_name = "DIR", conflicts_with = "csv")]
+    pub record: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Measures all variants in turns, and returns the report.
+pub fn run(args: &ProposalsArgs) -> Done {
+    let interrupt = interrupt(args.output.json)?;
+    stop::at_stage(Stage::Read);
+    let core = args.bench_bitcoin.as_deref().map_or(Ok(Vec::new()), CoreBench::read)?;
+    let circumstances = Circumstances::begin(&args.output)?;
+    let record = args.record.as_deref().map(Record::create).transpose()?;
+    let csv = args.record.as_ref().map_or_else(|| args.output.csv.clone(), |dir| Some(dir.join("raw.csv")));
+    let mut rows = Rows::new(&OutputArgs { csv, ..args.output.clone() }, &COLUMNS)?;
+    let program = args.program.find()?;
+    let scratch = Scratch::new(&args.output.work_dir)?;
+    let wanted = |proposal: &&Proposal| args.only.is_empty() || args.only.contains(&proposal.name);
+    let proposals: Vec<&Proposal> = list::all().iter().filter(wanted).collect();
+    let folder = scratch.0.join("chain");
+    let chain = match &args.datadir {
+        Some(datadir) => Chain::copy(datadir, args.chain, folder)?,
+        None => Chain::generate(folder, args.size, args.seed, false)?,
+    };
+    let chain = chain.limited(args.stop_at_height, args.hints_height);
+    let extent = chain.extent()?;
+    let engines = args.engine.iter().cloned().map(Variant::engine).collect();
+    let lab = Laboratory { args, program: &program, scratch: &scratch.0, interrupt: &interrupt, engines };
+    // Before the blocks are in memory: the kernel counts that of this process towards a run's peak.
+    let skipped = lab.measure_runs(&proposals, &chain, &extent, &mut rows)?;
+    lab.measure_steps(&proposals, &chain, &mut rows)?;
+    let about = About::new(args, &chain, &extent, circumstances, skipped);
+    let report = Report::new(about, &proposals, core, rows.finish()?);
+    if let Some(record) = record {
+        record.finish(&report, args.bench_bitcoin.as_deref())?;
+    }
+    args.output.done(&report, Report::text)
+}
+
+/// The folder of a recorded run.
+struct Record {
+    dir: PathBuf,
+    summary: File,
+}
+
+impl Record {
+    fn create(dir: &Path) -> Result<Self, Error> {
+        fs::create_dir_all(dir).map_err(|error| environment("create", dir, error))?;
+        Ok(Self { dir: dir.to_owned(), summary: create_new(&dir.join("summary"))? })
+    }
+
+    fn finish(mut self, report: &Report, bench_bitcoin: Option<&Path>) -> Result<(), Error> {
+        let written = writeln!(self.summary, "{}", report.text());
+        let copy = |from| fs::copy(from, self.dir.join(BENCH_BITCOIN)).map(drop);
+        let done = written.and_then(|()| bench_bitcoin.map_or(Ok(()), copy));
+        done.map_err(|error| environment("write into", &self.dir, error))
+    }
+}
+
+/// What all measurements have in common.
+struct Laboratory<'a> {
+    args: &'a ProposalsArgs,
+    program: &'a Path,
+    scratch: &'a Path,
+    interrupt: &'a AtomicBool,
+    /// What the command line has added to the row of whole rebuilds.
+    engines: Vec<Variant>,
+}
+
+impl Laboratory<'_> {
+    /// Measures the wanted variants of all proposals in turns, and once more those whose runs differ much.
+    fn in_turns(
+        &self,
+        proposals: &[&'static Proposal],
+        is_wanted: impl Fn(&Variant) -> bool,
+        rows: &mut Rows,
+        mut measure: impl FnMut(&Variant) -> Result<(Measured, Outcome), Error>,
+    ) -> Result<(), Error> {
+        let runs = self.args.runs.get();
+        self.rounds(1..=runs, proposals, &is_wanted, rows, &mut measure)?;
+        let is_unclear = |proposal: &&&'static Proposal| {
+            proposal.variants.iter().any(&is_wanted)
+                && summary(proposal, rows.rows()).is_some_and(|summary| summary.is_unclear())
+        };
+        let again: Vec<_> = proposals.iter().filter(is_unclear).copied().collect();
+        if !again.is_empty() {
+            let names: Vec<&str> = again.iter().map(|proposal| proposal.name.as_str()).collect();
+            print_message(&format!(
+                "the runs differ much, so these are measured again: {}",
+                names.join(", ")
+            ));
+        }
+        self.rounds(runs + 1..=2 * runs, &again, &is_wanted, rows, &mut measure)
+    }
+
+    /// Measures these runs of the wanted variants. Every second round goes backwards, so that no variant
+    /// always has the same place.
+    fn rounds(
+        &self,
+        runs: RangeInclusive<u32>,
+        proposals: &[&'static Proposal],
+        is_wanted: &impl Fn(&Variant) -> bool,
+        rows: &mut Rows,
+        measure: &mut impl FnMut(&Variant) -> Result<(Measured, Outcome), Error>,
+    ) -> Result<(), Error> {
+        for run in runs {
+            for proposal in proposals.iter().filter(|proposal| proposal.measure != Measure::Size || run == 1)
+            {
+                let added = self.engines.iter().filter(|_| proposal.name == ENGINES);
+                let all = proposal.variants.iter().chain(added);
+                let mut variants: Vec<_> = all.filter(|variant| is_wanted(variant)).collect();
+                if run % 2 == 0 {
+                    variants.reverse();
+                }
+                for variant in variants {
+                    let (measured, outcome) = measure(variant)?;
+                    self.interrupted()?;
+                    let row = row(proposal, variant, run, &measured, outcome);
+                    rows.add(row, self.args.runs, &measured)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn interrupted(&self) -> Result<(), Error> {
+        if self.interrupt.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
+    }
+
+    /// Measures all runs of the program and of others. Returns which of them are left out, and why.
+    fn measure_runs(
+        &self,
+        proposals: &[&'static Proposal],
+        chain: &Chain,
+        extent: &Extent,
+        rows: &mut Rows,
+    ) -> Result<Vec<String>, Error> {
+        let variants = || proposals.iter().flat_map(|proposal| &proposal.variants);
+        let mut skipped = Vec::new();
+        let cores = available_parallelism().map_or(1, usize::from);
+        if variants().any(|variant| variant.threads() > Some(cores)) {
+            skipped.push(format!("runs with more than {cores} threads: this machine has as many cores"));
+        }
+        let has_scripts = variants().any(|variant| variant.runs_scripts);
+        let can_run_scripts = has_scripts && self.can_run_scripts()?;
+        if has_scripts && !can_run_scripts {
+            skipped.push("runs of all scripts: this program contains no code for them".to_owned());
+        }
+        // The generated chain has no signatures.
+        let is_unsigned = can_run_scripts && self.args.datadir.is_none();
+        let signed = is_unsigned.then(|| self.signed_chain()).transpose()?;
+        let words = variants().filter(|variant| signed.is_none() || !variant.runs_scripts);
+        let words: Vec<&str> = words.filter_map(Variant::words).flatten().collect();
+        let needs = |names: &[&str]| words.iter().any(|word| names.contains(word));
+        // `utxo stats` reads the chainstate without saying so.
+        if needs(&["--chainstate", "utxo"]) {
+            chain.make("chainstate", self.program, &self.args.program)?;
+        }
+        let engines = self.engines.iter().filter(|_| proposals.iter().any(|it| it.name == ENGINES));
+        let commands: Vec<&str> = engines.filter_map(|engine| engine.command.as_deref()).collect();
+        let has_hints = commands.iter().any(|line| line.contains("{hints}"));
+        for (what, word) in [("hints", "{hints}"), ("snapshot", "{snapshot}")] {
+            if needs(&[word]) || what == "hints" && has_hints {
+                chain.make(what, self.program, &self.args.program)?;
+            }
+        }
+        if has_hints {
+            chain.convert_hints(&self.args.engine_hints, self.program, &self.args.program)?;
+        }
+        let copy = || copy_blocks(&chain.folder, &chain.blocks(), &self.scratch.join("engine"));
+        let mut copy = (!commands.is_empty()).then(copy).transpose()?;
+        if self.args.bitcoind.is_none() && variants().any(|variant| variant.core.is_some()) {
+            skipped.push("commands of bitcoind: --bitcoind names none".to_owned());
+        }
+        let is_wanted = |variant: &Variant| {
+            let fits = variant.threads().is_none_or(|threads| threads <= cores);
+            let is_run = variant.run.is_some() && fits && (!variant.runs_scripts || can_run_scripts);
+            let is_core = variant.core.is_some() && self.args.bitcoind.is_some();
+            is_run || is_core || variant.command.is_some()
+        };
+        self.in_turns(proposals, is_wanted, rows, |variant| match (&signed, &mut copy) {
+            (_, Some(copy)) if variant.command.is_some() => self.run_engine(variant, chain, extent, copy),
+            _ if variant.core.is_some() => self.ask_core(variant, chain, extent.bytes),
+            (Some((chain, extent)), _) if variant.runs_scripts => self.run(variant, chain, extent.bytes),
+            _ => self.run(variant, chain, extent.bytes),
+        })?;
+        Ok(skipped)
+    }
+
+    fn script_program(&self) -> &Path {
+        self.args.script_program.as_deref().unwrap_or(self.program)
+    }
+
+    /// Returns whether the program contains Bitcoin Core's code for scripts.
+    fn can_run_scripts(&self) -> Result<bool, Error> {
+        let program = self.script_program();
+        let version = Command::new(program).arg("--version").output();
+        let version = version.map_err(|error| environment("run", program, error))?;
+        Ok(String::from_utf8_lossy(&version.stdout).contains("libbitcoinkernel"))
+    }
+
+    /// Generates a chain with signatures, and makes hints for it.
+    fn signed_chain(&self) -> Result<(Chain, Extent), Error> {
+        let (folder, bytes) = (self.scratch.join("signed"), self.args.size / SIGNED_SHARE);
+        let chain = Chain::generate(folder, bytes, self.args.seed, true)?;
+        chain.make("hints", self.program, &self.args.program)?;
+        let extent = chain.extent()?;
+        Ok((chain, extent))
+    }
+
+    /// Measures a run of the program on a chain with `bytes` bytes of blocks.
+    fn run(&self, variant: &Variant, chain: &Chain, bytes: usize) -> Result<(Measured, Outcome), Error> {
+        let output = empty_output(chain)?;
+        let words = variant.words().unwrap_or_default();
+        let program = if variant.runs_scripts { self.script_program() } else { self.program };
+        let measured = self.measured(&mut chain.command(program, &words, &self.args.program))?;
+        let report: Value = serde_json::from_str(&measured.output).unwrap_or(Value::Null);
+        let answer = match &report[&variant.answer] {
+            Value::Null if measured.status.success() => {
+                return Err(failed(format!("a run did not report {}", variant.answer)));
+            }
+            answer => in_words(answer),
+        };
+        let size = size(&output, variant.is_packed).map_err(|error| environment("read", &output, error))?;
+        Ok((measured, Outcome { answer, count: bytes, size }))
+    }
+
+    fn measured(&self, command: &mut Command) -> Result<Measured, Error> {
+        measure(command, self.scratch, self.interrupt)
+            .map_err(|error| failed(format!("cannot run a program: {error}")))
+    }
+
+    /// Measures a command of the command line on a copy of the blocks.
+    fn run_engine(
+        &self,
+        variant: &Variant,
+        chain: &Chain,
+        extent: &Extent,
+        copy: &mut Copy,
+    ) -> Result<(Measured, Outcome), Error> {
+        let folder = self.scratch.join("engine");
+        copy.restore().map_err(|error| environment("put right the copy in", &folder, error))?;
+        let line = variant.command.as_deref().unwrap_or_default();
+        let line = line.replace("{height}", &extent.height.to_string());
+        let line = line.replace("{hints}", &quoted(&chain.file(chain::ENGINE_HINTS)));
+        let measured = self.measured(&mut shell(&line.replace("{datadir}", &quoted(&folder))))?;
+        let hash = utxo_hash(self.program, chain.network, &folder);
+        let answer = hash.map_err(|error| environment("look at", &folder, error))?.unwrap_or_default();
+        Ok((measured, Outcome { answer, count: extent.bytes, size: None }))
+    }
+
+    /// Measures a call of a `bitcoind` that has started on the chain.
+    fn ask_core(&self, variant: &Variant, chain: &Chain, bytes: usize) -> Result<(Measured, Outcome), Error> {
+        let output = empty_output(chain)?;
+        let cannot = |error: Box<dyn std::error::Error + Send + Sync>| failed(format!("bitcoind: {error}"));
+        let mut command = Command::new(self.args.bitcoind.as_deref().unwrap_or(Path::new("bitcoind")));
+        command.arg(format!("-datadir={}", chain.folder.display()));
+        command.arg(format!("-chain={}", chain.network.name()));
+        command.args(["-listen=0", "-connect=0", "-dnsseed=0", "-nodebuglogfile"]);
+        command.args(["-persistmempool=0", "-checkblocks=1", "-checklevel=0"]);
+        let mut node = Node::run(command, PATIENCE).map_err(cannot)?;
+        if let Started::No(words) = node.wait() {
+            return Err(failed(format!("bitcoind does not start: {words}")));
+        }
+        let mut words = variant.core.iter().flat_map(|words| words.split(' '));
+        let method = words.next().unwrap_or_default();
+        let words = words.map(|word| if word == "{output}" { json!(output) } else { json!(word) });
+        let (params, mut watch) = (Value::Array(words.collect()), Stopwatch::default());
+        let report = watch.time(|| node.call(method, params)).map_err(cannot)?;
+        node.stop().map_err(cannot)?;
+        let size = size(&output, false).map_err(|error| environment("read", &output, error))?;
+        let outcome = Outcome { answer: in_words(&report[&variant.answer]), count: bytes, size };
+        Ok((in_this_process(&watch), outcome))
+    }
+
+    /// Measures all steps in this process, each once before it counts: the first call pays for new memory.
+    fn measure_steps(
+        &self,
+        proposals: &[&'static Proposal],
+        chain: &Chain,
+        rows: &mut Rows,
+    ) -> Result<(), Error> {
+        let steps =
+            |proposal: &&'static Proposal| proposal.variants.iter().filter_map(|it| it.step.as_deref());
+        if proposals.iter().all(|proposal| steps(proposal).next().is_none()) {
+            return Ok(());
+        }
+        let (stored, places) = chain.load()?;
+        let inputs = Inputs::new(stored);
+        let mut arenas = inputs.arenas();
+        let blocks = inputs.blocks(&mut arenas);
+        let lab = Lab::new(chain.datadir(), &blocks, &places, self.scratch.to_owned(), self.args.coins)?;
+        print_message("calling each step once");
+        for step in proposals.iter().filter(|proposal| proposal.measure != Measure::Size).flat_map(steps) {
+            lab.step(step, &mut Stopwatch::default()).map_err(step_failed)?;
+            self.interrupted()?;
+        }
+        self.in_turns(
+            proposals,
+            |variant| variant.step.is_some(),
+            rows,
+            |variant| {
+                let mut watch = Stopwatch::default();
+                let outcome = lab.step(variant.step.as_deref().unwrap_or_default(), &mut watch);
+                let outcome = outcome.map_err(step_failed)?;
+                Ok((in_this_process(&watch), outcome))
+            },
+        )
+    }
+}
+
+/// Returns the path of a run's output, where nothing is.
+fn empty_output(chain: &Chain) -> Result<PathBuf, Error> {
+    let output = chain.file("output");
+    let removed = if output.is_dir() { fs::remove_dir_all(&output) } else { fs::remove_file(&output) };
+    match removed {
+        Err(error) if output.exists() => Err(environment("remove", &output, error)),
+        _ => Ok(output),
+    }
+}
+
+/// Returns a field of a report as text.
+fn in_words(answer: &Value) -> String {
+    answer.as_str().map_or_else(|| answer.to_string(), str::to_owned)
+}
+
+/// Returns the bytes of a file, if it is one; with `is_packed` after `xz -9`.
+fn size(path: &Path, is_packed: bool) -> io::Result<Option<u64>> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() && is_packed => packed_len(File::open(path)?).map(Some),
+        Ok(found) => Ok(found.is_file().then_some(found.len())),
+        Err(_) => Ok(None),
+    }
+}
+
+fn step_failed(error: io::Error) -> Error {
+    failed(format!("a step failed: {error}"))
+}
+
+/// Returns the account of work that was done in this process.
+fn in_this_process(watch: &Stopwatch) -> Measured {
+    Measured {
+        wall: watch.wall,
+        user: watch.processor,
+        system: Duration::ZERO,
+        peak_rss_bytes: 0,
+        io: None,
+        status: ExitStatus::default(),
+        output: String::new(),
+        messages: String::new(),
+    }
+}
