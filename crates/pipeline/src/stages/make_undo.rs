@@ -289,7 +289,7 @@ impl<'a> Worker<'a> {
         done.ages.add(height, &claims);
         if let Some(observer) = shared.observer {
             hashes.without_wtxids(block, &[]);
-            let (params, hash, txids) = (shared.params, hashes.block, &hashes.txids[..]);
+            let (hash, txids) = (hashes.block, &hashes.txids[..]);
             let observed = ObservedBlock { params, height, hash, block, txids, claims: &claims };
             observer.take(&observed).map_err(BlockFault::Failed)?;
         }
