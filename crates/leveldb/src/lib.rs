@@ -12,8 +12,8 @@
 //! The reader merges logs and tables into one view and never writes: LevelDB itself moves rows and creates
 //! files whenever it opens a database, but a chainstate must not change until the new one is proven. The
 //! writer builds tables from rows in key order, and then one MANIFEST: many times faster than puts. An update
-//! adds a log or tables to a database, all at once; a new database is what its first update makes. The formats are LevelDB's (`doc/log_format.md`,
-//! `doc/table_format.md`, `doc/impl.md`), without compression.
+//! adds a log or tables to a database, all at once; a new database is what its first update makes. The
+//! formats are LevelDB's (`doc/log_format.md`, `doc/table_format.md`, `doc/impl.md`), without compression.
 //!
 //! ```
 //! use peregrine_leveldb::Database;

@@ -49,8 +49,8 @@ struct OpenTables {
 }
 
 impl<'d> Database<'d> {
-    /// Begins a database without rows in `dir`, which must exist and not contain a database. Nothing is on disk
-    /// until its first change is ([`Database::update`]).
+    /// Begins a database without rows in `dir`, which must exist and not contain a database. Nothing is on
+    /// disk until its first change is ([`Database::update`]).
     pub fn new(disk: &'d dyn Disk, dir: &Path) -> Self {
         Self {
             disk,

@@ -17,8 +17,8 @@
 //! compacts them when it opens the database.
 //!
 //! All tables of a new database are in level 6, which has no limit, and all its rows have sequence number 1.
-//! There is no log; LevelDB begins one. A crash leaves a directory without `CURRENT`, which is not a database,
-//! or the complete database.
+//! There is no log; LevelDB begins one. A crash leaves a directory without `CURRENT`, which is not a
+//! database, or the complete database.
 //!
 //! A database that gets many changes from here is to be merged after each ([`Database::merge`],
 //! [`Database::merge_if_many`]), so that a row is looked up in few tables.
@@ -41,8 +41,8 @@ use super::writer::{TableWriter, UnsyncedTable, table_path};
 use super::{LevelDbError, log};
 use vfs::{AtomicFile, Disk, During as _, write_synced};
 
-/// Bytes of rows after which a table is finished. With filter and index, about 4 % more, it stays below Core's
-/// `DBWRAPPER_MAX_FILE_SIZE`.
+/// Bytes of rows after which a table is finished. With filter and index, about 4 % more, it stays below
+/// Core's `DBWRAPPER_MAX_FILE_SIZE`.
 const TABLE_ROWS_LEN: u64 = (32 << 20) / 16 * 15;
 
 /// Maximum length of all logs in bytes: LevelDB begins a table after as much (of chainstates, 2 MiB).
@@ -232,8 +232,8 @@ impl DatabaseUpdate<'_, '_> {
         RangeUpdate { log, ..self.range_in_tables(start, end) }
     }
 
-    /// Begins rows of a new database, whose tables have the numbers `first`, `first + step` and so on, so that
-    /// threads cannot change them. The caller chooses numbers that differ from those of all other ranges.
+    /// Begins rows of a new database, whose tables have the numbers `first`, `first + step` and so on, so
+    /// that threads cannot change them. The caller chooses numbers that differ from those of all other ranges.
     ///
     /// # Panics
     /// If the database is not new, or `step` is 0.
