@@ -233,7 +233,8 @@ impl DatabaseUpdate<'_, '_> {
     }
 
     /// Begins rows of a new database, whose tables have the numbers `first`, `first + step` and so on, so
-    /// that threads cannot change them. The caller chooses numbers that differ from those of all other ranges.
+    /// that threads cannot change them. The caller chooses numbers that differ from those of all other
+    /// ranges.
     ///
     /// # Panics
     /// If the database is not new, or `step` is 0.

@@ -239,8 +239,6 @@ struct Fetch<'a> {
     client: Client,
     chain: HeaderChain,
     stored: StoredBlocks,
-    /// The way to the rebuild, if there is one.
-    feed: Option<Feed>,
     report: DownloadReport,
     phase: Phase,
     given: Given,
@@ -281,6 +279,8 @@ struct Given {
     announced: Option<(Height, bool)>,
     /// Where blocks lie in the block files that need no download once their headers have come.
     unknown: UnknownBlocks,
+    /// The way to the rebuild, if there is one.
+    feed: Option<Feed>,
 }
 
 /// What the block index and the chainstate lack.
@@ -344,10 +344,16 @@ impl<'a> Fetch<'a> {
             client,
             chain,
             stored,
-            feed: None,
             report: DownloadReport { found, ..DownloadReport::default() },
             phase: Phase::Headers,
-            given: Given { next: Height(1), missing: (0, 0), pruning: None, announced: None, unknown },
+            given: Given {
+                next: Height(1),
+                missing: (0, 0),
+                pruning: None,
+                announced: None,
+                unknown,
+                feed: None,
+            },
             index: IndexLag { is_behind: has_lost, true_to, ..IndexLag::default() },
             seen: SeenPeers::default(),
             notices: Notices::new(Instant::now()),
@@ -362,7 +368,7 @@ impl<'a> Fetch<'a> {
         let hash = self.chain.hash(height).unwrap_or_default();
         let (left_out, shortfall) = (self.left_out(), self.shortfall());
         let peers = self.seen.peers.into_senders();
-        let Self { report, chain, feed, .. } = self;
+        let Self { report, chain, given: Given { feed, .. }, .. } = self;
         Fetched { report, height, hash, peers, chain, known, left_out, shortfall, feed }
     }
 }
@@ -481,7 +487,7 @@ impl Fetch<'_> {
     /// Ends the feed if the chain, which has other blocks above `fork` now, is not that of the rebuild.
     fn check_feed(&mut self, fork: Height) {
         let target = self.target();
-        self.feed.take_if(|feed| self.follower.stops_rebuild(feed.end, fork, target));
+        self.given.feed.take_if(|feed| self.follower.stops_rebuild(feed.end, fork, target));
     }
 
     /// Stores the genesis block, for which no peer is asked.
@@ -507,7 +513,7 @@ impl Fetch<'_> {
                     self.stored.set(height, file, data_pos, block.facts.txids.len() as u32);
                     let below = Height(height.0.saturating_sub(1));
                     self.index.true_to = self.index.true_to.map(|height| height.min(below));
-                    if let Some(feed) = &self.feed {
+                    if let Some(feed) = &self.given.feed {
                         feed.blocks.place(height, file, data_pos, block);
                     }
                 }
@@ -556,8 +562,8 @@ impl Fetch<'_> {
             }
             self.save()?;
             self.given.missing = self.missing_blocks();
-            self.feed = self.follower.headers_known(&self.chain, self.target(), self.given.missing)?;
-            match self.feed.as_ref().zip(self.options.prune_bytes) {
+            self.given.feed = self.follower.headers_known(&self.chain, self.target(), self.given.missing)?;
+            match self.given.feed.as_ref().zip(self.options.prune_bytes) {
                 Some((&Feed { end, indexed, .. }, bytes)) => {
                     let (network, file_len) =
                         (self.options.chain.params.network, self.options.chain.hooks.block_file_len);
@@ -632,7 +638,7 @@ impl Fetch<'_> {
         }
         if self.given.pruning.is_some() && self.given.announced != Some((self.given.next, is_held)) {
             self.given.announced = Some((self.given.next, is_held));
-            if let Some(feed) = &self.feed {
+            if let Some(feed) = &self.given.feed {
                 feed.blocks.give(self.given.next, is_held);
             }
         }

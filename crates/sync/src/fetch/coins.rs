@@ -13,7 +13,7 @@ use wire::{BlockHash, Height, SpentCoinsError, SpentCoinsForm};
 impl Fetch<'_> {
     /// Where claims of what blocks spend go, if the rebuild takes them.
     pub(super) fn claims(&self) -> Option<&PeerClaims> {
-        self.feed.as_ref().and_then(|feed| feed.blocks.claims())
+        self.given.feed.as_ref().and_then(|feed| feed.blocks.claims())
     }
 
     /// Remembers who has sent the coins of a block, and returns them.

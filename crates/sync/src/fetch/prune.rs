@@ -50,7 +50,7 @@ impl Fetch<'_> {
     /// With pruning, deletes the files that are not needed any more.
     pub(super) fn prune(&mut self) -> Result<(), Error> {
         let Some(pruning) = &mut self.given.pruning else { return Ok(()) };
-        let settled = self.feed.as_ref().and_then(|feed| feed.blocks.take_settled());
+        let settled = self.given.feed.as_ref().and_then(|feed| feed.blocks.take_settled());
         let Some(settled) = settled else { return Ok(()) };
         self.given.announced = None;
         if pruning.settle(settled) {
@@ -82,7 +82,7 @@ impl Fetch<'_> {
         let infos = self.flush()?;
         write_index(self.files, &self.chain, &self.stored, &infos, &files, self.sink)?;
         (self.index.unsaved, self.index.is_behind) = (0, false);
-        if let Some(feed) = &self.feed {
+        if let Some(feed) = &self.given.feed {
             feed.blocks.add_deleted(&files);
         }
         delete_files(self.files, files.into_iter())
