@@ -16,7 +16,6 @@ use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
     block_files::{BlockFiles, RecordBuffer, RecordError, RecordFile},
-    chainstate::ChainstateWriter,
     datadir::{Datadir, FileKind},
     xor::read_block_obfuscation,
 };
@@ -410,12 +409,9 @@ impl<'a> Lab<'a> {
         };
         let hash = || work::utxo_hash(work::read_chainstate(&work::open_chainstate(&dir)));
         let hashed = watch.time(|| {
-            let writer = ChainstateWriter::create(&RealDisk, &dir, self.obfuscation, 1)?;
-            let mut rows = writer.range(0);
-            (0..self.coins)
-                .try_for_each(|at| rows.add(&outpoint(at), &Coin { code: 1 << 20, out: &FLUSHED_OUT }))?;
-            let rows = rows.finish()?;
-            writer.finish(BlockHash::default(), [rows])?;
+            let coins = (0..self.coins).map(|at| (outpoint(at), Coin { code: 1 << 20, out: &FLUSHED_OUT }));
+            let (key, best_block) = (self.obfuscation.key(), BlockHash::default());
+            testkit::datadir::write_chainstate(&RealDisk, &dir, key, best_block, coins)?;
             Ok::<_, DiskError>(reads_back.then(hash))
         });
         let hashed = hashed.map_err(io::Error::other)?;
