@@ -214,8 +214,8 @@ impl<'d> ChainstateReader<'d> {
     pub fn update(&mut self, best_block: BlockHash) -> Result<ChainstateUpdate<'_, 'd>, DiskError> {
         self.database.merge_if_many()?;
         let Self { database, dir, best_block: best, obfuscation } = self;
-        let (rows, begun) = (database.update()?, AtomicU32::new(0));
-        Ok(ChainstateUpdate { rows, dir, best, best_block, obfuscation: *obfuscation, begun })
+        let (rows, expected) = (database.update()?, AtomicU32::new(0));
+        Ok(ChainstateUpdate { rows, dir, best, best_block, obfuscation: *obfuscation, expected })
     }
 
     /// Begins to merge tables, so that look-ups stay fast after many changes; `None` if there is nothing to
@@ -233,8 +233,8 @@ pub struct ChainstateUpdate<'a, 'd> {
     best: &'a mut BlockHash,
     best_block: BlockHash,
     obfuscation: Obfuscation,
-    /// Number of ranges that were begun.
-    begun: AtomicU32,
+    /// Number of ranges that the change consists of.
+    expected: AtomicU32,
 }
 
 /// Number of the table of a new chainstate that has all other rows; the tables of coins have higher numbers.
@@ -255,6 +255,7 @@ impl ChainstateUpdate<'_, '_> {
         if start.is_none() {
             rows.set(BEST_BLOCK, Some(&self.best_row()))?;
         }
+        self.expected.fetch_add(1, Ordering::Relaxed);
         Ok(self.coins(rows))
     }
 
@@ -265,11 +266,11 @@ impl ChainstateUpdate<'_, '_> {
     /// If `index` is not below `count`: table numbers would collide; if the chainstate is not new.
     pub fn numbered_range(&self, index: u32, count: u32) -> CoinRange<'_> {
         assert!(index < count, "range {index} of {count}");
+        self.expected.fetch_max(count, Ordering::Relaxed);
         self.coins(self.rows.numbered_range(META_TABLE + 1 + u64::from(index), count as usize))
     }
 
     fn coins<'u>(&self, rows: RangeUpdate<'u>) -> CoinRange<'u> {
-        self.begun.fetch_add(1, Ordering::Relaxed);
         let (key, value) = (Vec::with_capacity(COIN_KEY_LEN_MAX), Vec::new());
         CoinRange { rows, obfuscation: self.obfuscation, key, value }
     }
@@ -289,9 +290,9 @@ impl ChainstateUpdate<'_, '_> {
     /// fails. If only the last sync failed, the change may be in place; otherwise, the database is as it was.
     pub fn commit(self, ranges: impl IntoIterator<Item = ChangedRange>) -> Result<(), DiskError> {
         let mut ranges: Vec<ChangedRange> = ranges.into_iter().collect();
-        let (finished, begun) = (ranges.len(), self.begun.load(Ordering::Relaxed));
-        if finished != begun as usize {
-            let flaw = format!("{finished} of {begun} ranges are finished");
+        let (finished, expected) = (ranges.len(), self.expected.load(Ordering::Relaxed));
+        if finished != expected as usize {
+            let flaw = format!("{finished} of {expected} ranges are finished");
             return Err(DiskError::CallerError { dir: self.dir.to_owned(), flaw });
         }
         if self.rows.is_of_new() {
@@ -517,7 +518,7 @@ mod tests {
         let path = dir.path().join("other");
         let mut new = ChainstateReader::create(&RealDisk, &path, Obfuscation::default()).unwrap();
         let update = new.update(BEST).unwrap();
-        let [one, _] = [0, 1].map(|index| update.numbered_range(index, 2).finish().unwrap());
+        let one = update.numbered_range(0, 2).finish().unwrap();
         assert_eq!(one.rows(), 0);
         let error = update.commit([one]).unwrap_err().to_string();
         assert!(error.contains("1 of 2 ranges"), "{error}");
