@@ -15,7 +15,7 @@ use crate::{
     },
     commit::replace_index,
     header_chain::HeaderChain,
-    plan::{best_block::branch_outside, existing_state::ExistingState, planner::tree_of_index},
+    plan::{best_block::fork_of, existing_state::ExistingState, planner::tree_of_index},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -420,8 +420,9 @@ pub fn find_in_index(
 fn below_chainstate(files: &Files<'_>, chain: &HeaderChain) -> Result<HashSet<BlockHash>, Error> {
     let Some(best) = ExistingState::read(files, false)?.best_block else { return Ok(HashSet::new()) };
     let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
-    let (branch, _) = branch_outside(&rows, best, |height| chain.hash(height))?;
-    Ok(branch.iter().map(|entry| entry.hash).collect())
+    let mut found = HashSet::new();
+    fork_of(&rows, best, |height| chain.hash(height), |entry| found.insert(entry.hash))?;
+    Ok(found)
 }
 
 /// Puts a block index in place that has all headers of the chain and all stored blocks. What the old one has

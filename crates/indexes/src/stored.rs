@@ -13,7 +13,7 @@ use api::{
 };
 use chain::{
     blocks::{chain::Chain, files::Files},
-    plan::indexes::fork_of,
+    plan::best_block::fork_of,
 };
 use digest::{muhash::MuHash3072, sha256::sha256d, siphash::SipKey};
 use disk::{
@@ -251,5 +251,5 @@ fn position_of(best: Option<BlockHash>, files: &Files<'_>, chain: &Chain) -> Res
     }
     let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
     let hash_at = |height| (height <= chain.tip_height()).then(|| chain.block(height).hash);
-    Ok(fork_of(&rows, best, hash_at)?.map_or(Position::Elsewhere(best), Position::Beyond))
+    Ok(fork_of(&rows, best, hash_at, |_| true)?.map_or(Position::Elsewhere(best), Position::Beyond))
 }

@@ -18,7 +18,7 @@ use chain::{
     blocks::{claims::PeerClaims, files::Files},
     header_chain::HeaderChain,
     plan::{
-        best_block::branch_outside,
+        best_block::fork_of,
         existing_state::ExistingState,
         indexes::{DeletedBlocks, before_pruning, require_continuable},
         planner::AfterSuspect,
@@ -26,7 +26,7 @@ use chain::{
     threads::{lock, spawn},
 };
 use crossbeam::channel::{Sender, bounded};
-use disk::index::IndexRows;
+use disk::index::{IndexEntry, IndexRows};
 use engine::reindex::{Awaiting, Planned, plan, reindex_planned};
 use std::{
     path::PathBuf,
@@ -206,9 +206,14 @@ fn branch_of(
     tip: BlockHash,
 ) -> Result<Option<(Height, Height)>, Error> {
     let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
-    let (branch, fork) = branch_outside(&rows, tip, |height| chain.hash(height))?;
-    let tip = branch.first().filter(|_| branch.len() < MAX_LEFT as usize).map(|tip| tip.height);
-    Ok(tip.zip(fork))
+    let (mut height, mut outside) = (None, 0);
+    let is_near = |entry: &IndexEntry| {
+        height = height.or(Some(entry.height));
+        outside += 1;
+        outside < MAX_LEFT
+    };
+    let fork = fork_of(&rows, tip, |height| chain.hash(height), is_near)?;
+    Ok(height.zip(fork))
 }
 
 /// An interrupted rebuild leaves more than there was before; `done` is what was done with all blocks.

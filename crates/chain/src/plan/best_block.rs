@@ -26,20 +26,23 @@ pub struct BestBlock {
     pub gap: Option<Gap>,
 }
 
-/// Returns what the block index has of a block and its ancestors, from the block down to the first one that
-/// is in the chain, which `hash_at` knows, and the height of that one; `None` if the index does not tell.
-pub fn branch_outside(
+/// Returns the height at which the ancestors of a block leave the chain, which `hash_at` knows; `None` if the
+/// block index does not tell, or if `each` returns false. It is called with the entries outside the chain,
+/// from that of the block down.
+pub fn fork_of(
     index: &IndexRows<'_>,
     mut hash: BlockHash,
     hash_at: impl Fn(Height) -> Option<BlockHash>,
-) -> Result<(Vec<IndexEntry>, Option<Height>), Error> {
-    let mut outside = Vec::new();
+    mut each: impl FnMut(&IndexEntry) -> bool,
+) -> Result<Option<Height>, Error> {
     while let Some(entry) = index.entry(&hash)? {
         if hash_at(entry.height) == Some(hash) {
-            return Ok((outside, Some(entry.height)));
+            return Ok(Some(entry.height));
         }
-        outside.push(entry);
+        if !each(&entry) {
+            break;
+        }
         hash = entry.header.prev;
     }
-    Ok((outside, None))
+    Ok(None)
 }

@@ -12,7 +12,7 @@
 
 use crate::{
     blocks::{damage::KnownDamage, files::Files},
-    plan::{best_block::branch_outside, planner::Plan},
+    plan::{best_block::fork_of, planner::Plan},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -102,7 +102,7 @@ pub fn before_moves(
         // Rows without a best block can be of any block.
         let mut is_covered = contents.best_blocks.is_empty();
         for best in &contents.best_blocks {
-            is_covered |= fork_of(&index, *best, &hash_at)?.is_none_or(|fork| fork >= lowest);
+            is_covered |= fork_of(&index, *best, &hash_at, |_| true)?.is_none_or(|fork| fork >= lowest);
         }
         // bitcoind writes the rows of a block when it connects it, but the best block later. After a crash in
         // between it writes them again: a `txindex` has them under the same keys, but a `txospenderindex` has
@@ -152,7 +152,7 @@ pub fn before_pruning(
         let Some(DeletedBlocks { hash_at, kept_from, .. }) = deleted else { return Ok(None) };
         let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
         for best in &contents.best_blocks {
-            let height = fork_of(&rows, *best, hash_at)?.unwrap_or_default();
+            let height = fork_of(&rows, *best, hash_at, |_| true)?.unwrap_or_default();
             let last_deleted = Height(height.0.saturating_sub(PRUNE_BUFFER));
             if last_deleted.0 + 1 < kept_from.0 {
                 let harm = format!(
@@ -184,7 +184,7 @@ pub fn require_continuable(
         let index = found.iter().find(|index| index.name == kind.dir_name());
         let contents = index.and_then(|index| index.read(files.disk).ok()).unwrap_or_default();
         let best = contents.best_blocks.first();
-        if best.map(|best| fork_of(&rows, *best, &hash_at)).transpose()?.flatten().is_some() {
+        if best.map(|best| fork_of(&rows, *best, &hash_at, |_| true)).transpose()?.flatten().is_some() {
             continue;
         }
         let (detail, remedy) = match rows.is_pruned()? {
@@ -348,13 +348,4 @@ fn check_each(
         .in_file(files.datadir.net_dir().join(INDEXES_DIR), None)
         .with_remedies(can_be_made.then_some(Remedy::BringIndexes(kinds)))
         .with_remedies([Remedy::SetIndexesAside]))
-}
-
-/// The height at which the ancestors of a block leave the chain; `None` if the block index does not tell.
-pub fn fork_of(
-    index: &IndexRows<'_>,
-    hash: BlockHash,
-    hash_at: impl Fn(Height) -> Option<BlockHash>,
-) -> Result<Option<Height>, Error> {
-    Ok(branch_outside(index, hash, hash_at)?.1)
 }

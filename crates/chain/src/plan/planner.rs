@@ -59,7 +59,8 @@ pub struct Plan {
     pub index_files: Vec<FileInfo>,
     /// Approximate bytes of block files to be read.
     pub block_bytes: u64,
-    /// With a scan: the block index to write once the chain is proven.
+    /// With a scan: the block index to write once the chain is proven, with its entries in the order of
+    /// their hashes.
     pub new_index: Option<BlockIndex>,
     /// The assumed-valid block that was asked for, if the tree does not contain it.
     pub unknown_assumed: Option<BlockHash>,
