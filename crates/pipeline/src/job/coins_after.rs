@@ -90,13 +90,11 @@ pub fn with_coins_after(
             let transactions = matched.stats.counts.transactions;
             job.sink.event(Event::Started(Stage::Finish));
             job.for_each_coin(matched, clock, |coins| {
-                if coins.is_again() {
-                    remove_database(disk, dir)?;
-                }
                 job.work.take()?;
                 let (tip, range_bytes) = (job.plan.chain.tip().hash, job.options.hooks.range_bytes);
                 // No one else reads it: it needs no key.
                 write_chainstate(disk, dir, [0; 8], tip, coins, range_bytes, job.threads())
+                    .map_err(|error| error.discarding(|| remove_database(disk, dir)))
             })?;
             return give(job.plan.chain.tip_height(), transactions);
         }

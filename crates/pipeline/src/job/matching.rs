@@ -387,7 +387,8 @@ impl Job<'_> {
     ///
     /// If entries were spilled, parallel matching is done, but only the last merge, which is this walk, can
     /// find that a spend has no coin, which may show only after other coins were consumed. Then `consume` is
-    /// called once more, with the coins of a check without undo data ([`Coins::is_again`]).
+    /// called once more, with the coins of a check without undo data. It must have removed what it had made
+    /// ([`ForEachError::discarding`]).
     ///
     /// # Errors
     /// The errors of `consume`, and those of [`Job::match_spends`].
@@ -404,7 +405,7 @@ impl Job<'_> {
             Err(ForEachError::Mismatch) => {}
         }
         let matched = self.check_without_undo(clock)?;
-        match consume(coins(matched.unspent).again()) {
+        match consume(coins(matched.unspent)) {
             Ok(made) => Ok((made, matched.stats)),
             Err(ForEachError::Error(error)) => Err(error),
             Err(ForEachError::Mismatch) => {

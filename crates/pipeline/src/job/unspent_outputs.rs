@@ -82,15 +82,13 @@ impl<'a> CoinsByBlock<'a> {
         self.parts.add(self.parts.part_of(height), &bytes)
     }
 
-    /// Adds all coins.
+    /// Adds all coins. After a mismatch, there are none.
     ///
     /// # Errors
     /// [`ForEachError`]; those of [`CoinsByBlock::add`].
     pub fn add_all(&mut self, coins: Coins<'_>) -> Result<(), ForEachError> {
-        if coins.is_again() {
-            self.parts.clear()?;
-        }
-        coins.in_sequence(|outpoint, coin| self.add(outpoint, coin))
+        let added = coins.in_sequence(|outpoint, coin| self.add(outpoint, coin));
+        added.map_err(|error| error.discarding(|| self.parts.clear()))
     }
 
     /// Looks up the coins in their blocks, and calls `each` for each block from height 1 to the last one.

@@ -44,7 +44,6 @@ pub trait RangeSink {
 /// The coins after the last block, to be walked once.
 pub struct Coins<'a> {
     unspent: Unspent,
-    is_again: bool,
     sink: &'a dyn EventSink,
     interrupt: &'a AtomicBool,
 }
@@ -53,17 +52,7 @@ impl<'a> Coins<'a> {
     /// The coins that matching has left; setting `interrupt` ends the walk, whose progress `sink`
     /// receives.
     pub fn new(unspent: Unspent, sink: &'a dyn EventSink, interrupt: &'a AtomicBool) -> Self {
-        Self { unspent, is_again: false, sink, interrupt }
-    }
-
-    /// The same, for a consumer that must discard what it has made of others.
-    pub fn again(self) -> Self {
-        Self { is_again: true, ..self }
-    }
-
-    /// Whether coins were consumed before until a mismatch: what was made of them is to be discarded.
-    pub const fn is_again(&self) -> bool {
-        self.is_again
+        Self { unspent, sink, interrupt }
     }
 
     /// Number of coins, if each spend has a coin.
@@ -328,11 +317,9 @@ mod tests {
     fn after_a_mismatch_the_coins_come_from_a_check_without_undo_data() {
         let (mut mismatched, mut calls) = (Rows::new(), 0);
         let (result, is_checked_again) = match_and_consume(|coins| {
-            assert_eq!(coins.is_again(), calls > 0);
-            calls += 1;
-            let is_again = coins.is_again();
             let rows = in_sequence(coins.unspent)?;
-            if is_again {
+            calls += 1;
+            if calls > 1 {
                 return Ok(rows);
             }
             mismatched = rows;

@@ -109,16 +109,14 @@ impl RangeSink for TableSink<'_> {
 }
 
 impl Finish<'_, '_> {
-    /// Writes the coins, and returns what was written.
+    /// Writes the coins, and returns what was written. After a mismatch, nothing of it is left.
     ///
     /// # Errors
     /// [`ForEachError`]
     pub fn write(&self, coins: Coins<'_>) -> Result<UtxoCounts, ForEachError> {
-        if coins.is_again() {
-            self.target.start_over()?;
-        }
         let (dir, tip) = (self.target.building(), self.chain.tip().hash);
         write_chainstate(self.disk, dir, self.key, tip, coins, self.range_bytes, self.threads)
+            .map_err(|error| error.discarding(|| self.target.start_over()))
     }
 
     /// Reads the chainstate back, compares it with what was written, and returns its hash, with MuHash if

@@ -25,6 +25,15 @@ pub enum ForEachError {
 }
 
 impl ForEachError {
+    /// After a mismatch, calls `discard` to remove what was made of the coins: they may come anew, and space
+    /// is needed until then.
+    pub fn discarding<E: Into<Error>>(self, discard: impl FnOnce() -> Result<(), E>) -> Self {
+        match self {
+            Self::Mismatch => discard().err().map_or(Self::Mismatch, Self::from),
+            error @ Self::Error(_) => error,
+        }
+    }
+
     /// Converts to an error, for callers that cannot use the coins of sequential validation.
     pub fn without_fallback(self) -> Error {
         match self {
