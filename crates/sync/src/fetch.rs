@@ -474,7 +474,7 @@ impl Fetch<'_> {
         self.stored.truncate(fork);
         self.index.true_to = self.index.true_to.map(|height| height.min(fork));
         self.index.reorganised = self.index.reorganised.map_or(Some(fork), |other| Some(other.min(fork)));
-        self.check_feed(fork);
+        self.end_feed_if_left(fork);
         self.client.leave_branch(fork.0);
         let first = Height(fork.0 + 1);
         if self.given.next > first {
@@ -485,7 +485,7 @@ impl Fetch<'_> {
     }
 
     /// Ends the feed if the chain, which has other blocks above `fork` now, is not that of the rebuild.
-    fn check_feed(&mut self, fork: Height) {
+    fn end_feed_if_left(&mut self, fork: Height) {
         let target = self.target();
         self.given.feed.take_if(|feed| self.follower.stops_rebuild(feed.end, fork, target));
     }

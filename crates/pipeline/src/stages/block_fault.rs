@@ -27,7 +27,7 @@ pub enum BlockFault {
 
 impl BlockFault {
     /// Returns what the fault means for this block.
-    pub fn of(self, located: LocatedBlock<'_>) -> LocatedFault {
+    pub fn at(self, located: LocatedBlock<'_>) -> LocatedFault {
         match self {
             Self::Damaged(damage) => LocatedFault::Error(located.damaged(&damage)),
             Self::Hints(flaw) => LocatedFault::Hints(flaw),

@@ -176,7 +176,7 @@ impl Worker<'_> {
             Err(fault) => {
                 let height = block.height;
                 let Shared { chain, files, .. } = *shared;
-                shared.faults.record(height, fault.of(LocatedBlock { chain, files, height }));
+                shared.faults.record(height, fault.at(LocatedBlock { chain, files, height }));
             }
         }
         if let Some(scripts) = shared.scripts {

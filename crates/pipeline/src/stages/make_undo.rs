@@ -241,7 +241,7 @@ impl<'a> Worker<'a> {
                     }
                 }
                 Err(fault) => {
-                    shared.faults.record(block.height, fault.of(shared.reader.located(block.height)));
+                    shared.faults.record(block.height, fault.at(shared.reader.located(block.height)));
                 }
             }
             if let Some(scripts) = shared.scripts {

@@ -9,8 +9,8 @@ use disk::index::FileInfo;
 use std::{sync::Arc, time::Instant};
 use wire::{BlockHash, FileNo, Height};
 
-/// The way of blocks from a download to the rebuild behind it, and back, with pruning, of what may be
-/// deleted.
+/// Carries blocks from a download to the rebuild behind it and, with pruning, what may be deleted back to the
+/// download.
 pub struct Feed {
     /// Where the blocks are, as they come.
     pub blocks: Arc<AwaitedBlocks>,

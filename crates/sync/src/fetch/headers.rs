@@ -106,7 +106,7 @@ impl Fetch<'_> {
             self.index.true_to = self.index.true_to.map(|height| height.min(first));
         }
         let target = self.target();
-        self.check_feed(target);
+        self.end_feed_if_left(target);
         if let Some(fork) = added.fork {
             self.leave_branch(fork);
         }
