@@ -31,7 +31,7 @@ SLOW = ::long:: node:: faults:: hints:: indexes:: ranges:: sync:: undo:: ways:: 
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test test-quick test-long test-node bitcoind test-python check cluster fuzz hostile lab bench guard arm mutants oracle releases msrv deny package setup release install dist deb wheel reproducible
+.PHONY: demo test test-quick test-long test-node bitcoind test-python check cluster fuzz hostile lab bench guard rehearsal arm mutants oracle releases msrv deny package setup release install dist deb wheel reproducible
 
 demo: ## Show on generated chains how a broken chainstate is found, rebuilt, and compared: DEMO_DIR, DEMO_SIZE (1GB)
 	CARGO="$(CARGO)" ./demo/run
@@ -94,6 +94,9 @@ bench: setup ## Run the micro benchmarks
 
 guard: setup ## Compare the instruction counts of each step with the recorded ones (UPDATE=1 records them); needs valgrind
 	./lab/bench/guard/run
+
+rehearsal: bitcoind ## Do every long job on a chain with mainnet's counts, for an hour or two; resumes: REHEARSAL_DIR, REHEARSAL_PERCENT (100)
+	./lab/rehearsal/run
 
 arm: setup ## Test all crates that need no C++ on AArch64 in QEMU (CRATES=digest tests one crate); installs what it needs
 	./.ci/arm
