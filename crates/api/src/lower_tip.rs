@@ -34,8 +34,7 @@ pub struct LowerTip {
     /// Number of blocks that would be lost.
     pub blocks as "lost_blocks": u32,
     /// Why the result ends below it; `None` if the caller asked for that.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "GapFacts"))]
-    pub gap: Option<Gap>,
+    pub gap with "GapFacts" [flatten]: Option<Gap>,
     /// Whether it ends there only because blocks or undo data are damaged or missing, which the caller has
     /// accepted ([`crate::options::ReindexOptions::until_damage`]).
     pub is_by_damage as "by_damage": bool,
