@@ -189,8 +189,8 @@ pub struct IndexState {
     /// the height of the last of them.
     pub marked_invalid [skip]: Option<(Height, BlockHash, Height)>,
     /// Where the chainstate has left the chain of Bitcoin Core, if it is on a dead branch
-    /// ([`rules::ChainParams::dead_branch`]).
-    pub left_at [skip]: Option<Height>,
+    /// ([`rules::ChainParams::dead_branch`]), and the block of that chain that is marked as invalid.
+    pub left_at [skip]: Option<(Height, Option<BlockHash>)>,
     /// Number of blocks of another chain ([`disk::departed`]).
     pub departed as "departed_blocks": u32,
 }
@@ -240,6 +240,9 @@ pub struct FilesState {
     pub beyond_use as "blocks_beyond_use": u32,
     /// Names of files with blocks beside the block files that bitcoind does not read.
     pub other_names: Vec<String>,
+    /// Names of the files of which not all could be read, so that blocks may be missing in the numbers that
+    /// follow.
+    pub unread: Vec<String>,
     /// Number of blocks in these files that the block index does not place there: a crashed bitcoind has left
     /// them, or the files were copied back. Not counted while another process uses the datadir.
     pub unknown_blocks: u32,
