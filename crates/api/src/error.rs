@@ -490,14 +490,12 @@ impl From<LevelDbError> for Error {
 
 impl From<UnfinishedError> for Error {
     fn from(error: UnfinishedError) -> Self {
-        match &error {
-            UnfinishedError::Refused { path, flaw } => {
-                Self::new(ErrorKind::Environment, *flaw).in_file(path, None).caused_by(error)
+        match error {
+            UnfinishedError::File(error) => error.into(),
+            UnfinishedError::Refused { ref path, flaw } => {
+                Self::new(ErrorKind::Environment, flaw).in_file(path, None).caused_by(error)
             }
-            _ => match error {
-                UnfinishedError::File(error) => error.into(),
-                other => Self::new(ErrorKind::Environment, other.to_string()),
-            },
+            other => Self::new(ErrorKind::Environment, other.to_string()),
         }
     }
 }
