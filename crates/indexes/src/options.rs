@@ -22,6 +22,11 @@ pub enum TxForm {
     ByBlock,
 }
 
+wire::named!("form", TxForm {
+    ByTxid = "by-txid",
+    ByBlock = "by-block",
+});
+
 /// What the commands for indexes work on.
 #[derive(Clone, Debug)]
 pub struct IndexOptions {
