@@ -13,7 +13,7 @@ use api::{
 };
 #[cfg(feature = "serde")]
 use api::{
-    json::{JsonSchema, Seconds, Serialize, texts, written},
+    json::{Seconds, fields, texts},
     note::Notes,
     report::ScriptsFields,
 };
@@ -82,21 +82,14 @@ pub struct Comparison {
     pub first: Vec<Difference>,
 }
 
-/// A comparison as reports have it.
 #[cfg(feature = "serde")]
-#[derive(Serialize, JsonSchema)]
-struct ComparisonFields {
-    /// `null` if the chainstate was not compared.
-    chainstate_differences: Option<u64>,
-    first_differences: Vec<String>,
-}
-
-#[cfg(feature = "serde")]
-written! {
-    Differences: Option<Comparison> => ComparisonFields, |comparison| ComparisonFields {
-        chainstate_differences: comparison.as_ref().map(|comparison| comparison.differences),
-        first_differences: texts(comparison.iter().flat_map(|comparison| &comparison.first)),
-    };
+fields! {
+    /// A comparison as reports have it.
+    Differences(comparison: Option<Comparison>) {
+        /// `null` if the chainstate was not compared.
+        chainstate_differences: Option<u64> = comparison.as_ref().map(|comparison| comparison.differences),
+        first_differences: Vec<String> = texts(comparison.iter().flat_map(|comparison| &comparison.first)),
+    }
 }
 
 /// A coin that differs.

@@ -4,7 +4,7 @@
 //! Source: Core `index/coinstatsindex.cpp` `CustomAppend`.
 
 #[cfg(feature = "serde")]
-use api::json::{JsonSchema, Serialize, written};
+use api::json::fields;
 use digest::muhash::MuHash3072;
 use disk::utxo_stats::{CoinCounter, UtxoCounts};
 use rules::{ChainParams, subsidy};
@@ -26,19 +26,13 @@ pub struct BlockAmounts {
 }
 }
 
-/// What can never be spent, with its sum.
 #[cfg(feature = "serde")]
-#[derive(Serialize, JsonSchema)]
-struct UnspendableFields {
-    unspendable_sat: Sats,
-    unspendables: UnspendableAmounts,
-}
-
-#[cfg(feature = "serde")]
-written! {
-    Unspendables: UnspendableAmounts => UnspendableFields, |amounts| {
-        UnspendableFields { unspendable_sat: amounts.total(), unspendables: *amounts }
-    };
+fields! {
+    /// What can never be spent, with its sum.
+    Unspendables(amounts: UnspendableAmounts) {
+        unspendable_sat: Sats = amounts.total(),
+        unspendables: UnspendableAmounts = *amounts,
+    }
 }
 
 api::reported! {

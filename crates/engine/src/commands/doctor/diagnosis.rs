@@ -2,9 +2,12 @@
 
 use super::{advice::Advice, indexes::FoundIndex, log::LastStart};
 #[cfg(feature = "serde")]
-use super::{fields, indexes::FoundIndexes};
+use super::{
+    fields::{AbsenceCode, Lock},
+    indexes::FoundIndexes,
+};
 #[cfg(feature = "serde")]
-use api::json::{PathText, PathTexts, Seconds, WithText, written};
+use api::json::{PathText, PathTexts, Seconds, WithText, fields, written};
 use api::{disk_need::DiskNeed, error::Error, subject::Subject};
 use disk::{datadir::Absence, node_indexes::IndexKind};
 use pipeline::stages::undo_survey::UndoFileCheck;
@@ -124,12 +127,13 @@ pub struct Owner {
 }
 }
 
+api::reported! {
 /// Whether another process uses the datadir.
 #[derive(Clone, Debug)]
-pub enum LockState {
-    /// None does.
+pub enum LockState as LockCode {
+    /// No other process uses it.
     Free,
-    /// This process does.
+    /// The process that is named uses it.
     Held(LockHolder),
     /// Another node uses the block files, but not this datadir.
     BlocksHeld(LockHolder),
@@ -137,6 +141,7 @@ pub enum LockState {
     Unsupported(Error),
     /// The lock files cannot be opened.
     Unknown,
+}
 }
 
 impl LockState {
@@ -146,9 +151,10 @@ impl LockState {
     }
 }
 
+api::reported! {
 /// The state of a database.
 #[derive(Clone, Debug)]
-pub enum DatabaseState {
+pub enum DatabaseState as DatabaseCode {
     /// It opens. Of the block index, all rows were read.
     Sound,
     /// There is none.
@@ -157,6 +163,7 @@ pub enum DatabaseState {
     Broken(Error),
     /// It cannot be read: no permission, an I/O error, or another process is writing to it.
     Unreadable(Error),
+}
 }
 
 impl DatabaseState {
@@ -291,9 +298,10 @@ pub struct ChainstateState {
 }
 }
 
+api::reported! {
 /// The chainstate's best block relative to the stored blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ChainstatePosition {
+pub enum ChainstatePosition as PositionCode {
     /// It is the last one.
     AtTip,
     /// So many blocks are stored above it.
@@ -310,6 +318,7 @@ pub enum ChainstatePosition {
     /// Neither a usable block index nor the last block files contain it: it is lost, and blocks below it may
     /// be, too.
     NotStored,
+}
 }
 
 api::reported! {
@@ -498,87 +507,95 @@ impl DeepState {
 
 #[cfg(feature = "serde")]
 written! {
-    Found: Result<Box<DatadirState>, Absence> => fields::Found, |found| fields::Found {
-        is_sound: found.as_ref().is_ok_and(|state| state.is_sound()),
-        absence: found.as_ref().err().map(|absence| WithText {
-            code: match absence {
-                Absence::NoDirectory => fields::Absence::NoDirectory,
-                Absence::NoBlocks => fields::Absence::NoBlocks,
-                Absence::OnlyChainstate => fields::Absence::OnlyChainstate,
-                Absence::OtherNetworks(others) => fields::Absence::OtherNetworks { chains: others.clone() },
-            },
-            text: absence.to_string(),
-        }),
-        datadir: found.as_ref().ok().cloned(),
-    };
     AdviceText: Advice => WithText<Advice>, |advice| WithText::new(advice.clone());
     IndexText: IndexState => WithText<IndexState>, |index| WithText::new(index.clone());
     FilesText: FilesState => WithText<FilesState>, |files| WithText::new(files.clone());
     ChainstateText: ChainstateState => WithText<ChainstateState>, |state| WithText::new(state.clone());
-    LockText: LockState => WithText<fields::Lock>, |lock| {
-        let (state, holder) = match lock {
-            LockState::Free => (fields::LockCode::Free, None),
-            LockState::Held(holder) => (fields::LockCode::Held, Some(holder)),
-            LockState::BlocksHeld(holder) => (fields::LockCode::BlocksHeld, Some(holder)),
-            LockState::Unsupported(_) => (fields::LockCode::Unsupported, None),
-            LockState::Unknown => (fields::LockCode::Unknown, None),
+    LockText: LockState => WithText<Lock>, |lock| {
+        let holder = match lock {
+            LockState::Held(holder) | LockState::BlocksHeld(holder) => Some(holder),
+            LockState::Free | LockState::Unsupported(_) | LockState::Unknown => None,
         };
         let program = holder.and_then(|holder| holder.program.clone());
-        let code = fields::Lock { state, pid: holder.and_then(|holder| holder.pid), program };
+        let code = Lock { state: lock.code(), pid: holder.and_then(|holder| holder.pid), program };
         WithText { code, text: lock.to_string() }
-    };
-    Database: DatabaseState => fields::Database, |state| {
-        let (state, error) = match state {
-            DatabaseState::Sound => (fields::DatabaseCode::Sound, None),
-            DatabaseState::Absent => (fields::DatabaseCode::Absent, None),
-            DatabaseState::Broken(error) => (fields::DatabaseCode::Broken, Some(error)),
-            DatabaseState::Unreadable(error) => (fields::DatabaseCode::Unreadable, Some(error)),
-        };
-        fields::Database { state, error: error.cloned() }
     };
     VersionText: LastStart => Option<String>, |start| start.version.clone();
     StartErrors: Vec<StartFault> => Vec<Error>, |faults| {
         faults.iter().map(|fault| fault.error.clone()).collect()
     };
-    FirstLost: Option<(Height, BlockHash)> => fields::FirstLost, |first| {
-        let (first_height, first_block_hash) = first.unzip();
-        fields::FirstLost { first_height, first_block_hash }
-    };
-    Position: Option<ChainstatePosition> => fields::Position, |position| {
-        let (position, blocks_behind) = match position {
-            None => (None, None),
-            Some(ChainstatePosition::AtTip) => (Some(fields::PositionCode::AtTip), Some(0)),
-            Some(ChainstatePosition::Behind(blocks)) => (Some(fields::PositionCode::Behind), Some(*blocks)),
-            Some(ChainstatePosition::OnBranch { .. }) => (Some(fields::PositionCode::OnBranch), None),
-            Some(ChainstatePosition::NotInIndex) => (Some(fields::PositionCode::NotInIndex), None),
-            Some(ChainstatePosition::NotStored) => (Some(fields::PositionCode::NotStored), None),
-        };
-        fields::Position { position, blocks_behind }
-    };
-    CheckpointBlocks: Option<(u32, u32)> => fields::CheckpointBlocks, |checkpoint| {
-        let (checkpoint_blocks_done, checkpoint_blocks_total) = checkpoint.unzip();
-        fields::CheckpointBlocks { checkpoint_blocks_done, checkpoint_blocks_total }
-    };
     NeededBytes: DiskNeed => u64, DiskNeed::total;
-    RebuildSeconds: Option<RebuildTime> => fields::RebuildSeconds, |time| {
-        let Some(time) = time else { return fields::RebuildSeconds::default() };
-        let [least, most] = [time.total().start().as_secs_f64(), time.total().end().as_secs_f64()];
-        fields::RebuildSeconds {
-            rebuild_seconds_estimate: Some(least.midpoint(most)),
-            rebuild_seconds_least: Some(least),
-            rebuild_seconds_most: Some(most),
-            rebuild_scripts_seconds_most: Some(time.scripts.end().as_secs_f64()),
-            rebuild_scripts_above: time.script_work.and_then(|work| work.above),
-            is_busy: Some(time.is_busy),
-        }
-    };
-    UndoTotals: Vec<UndoFileCheck> => fields::UndoTotals, |files| fields::UndoTotals {
-        undo_missing: files.iter().map(|file| file.missing).sum(),
-        undo_damaged: files.iter().map(|file| file.damaged).sum(),
-    };
-    Coins: Result<(u64, [u8; 32]), Error> => fields::Coins, |coins| fields::Coins {
-        coins: coins.as_ref().ok().map(|(count, _)| *count),
-        hash_serialized_3: coins.as_ref().ok().map(|(_, hash)| api::hex_reversed(hash)),
-        coins_error: coins.as_ref().err().cloned(),
-    };
+}
+
+#[cfg(feature = "serde")]
+fields! {
+    Found(found: Result<Box<DatadirState>, Absence>) {
+        is_sound: bool = found.as_ref().is_ok_and(|state| state.is_sound()),
+        /// Why there is nothing to examine.
+        absence: Option<WithText<AbsenceCode>> = found.as_ref().err().map(|absence| WithText {
+            code: match absence {
+                Absence::NoDirectory => AbsenceCode::NoDirectory,
+                Absence::NoBlocks => AbsenceCode::NoBlocks,
+                Absence::OnlyChainstate => AbsenceCode::OnlyChainstate,
+                Absence::OtherNetworks(others) => AbsenceCode::OtherNetworks { chains: others.clone() },
+            },
+            text: absence.to_string(),
+        }),
+        datadir: Option<Box<DatadirState>> = found.as_ref().ok().cloned(),
+    }
+
+    Database(state: DatabaseState) {
+        state: DatabaseCode = state.code(),
+        error: Option<Error> = match state {
+            DatabaseState::Sound | DatabaseState::Absent => None,
+            DatabaseState::Broken(error) | DatabaseState::Unreadable(error) => Some(error.clone()),
+        },
+    }
+
+    FirstLost(first: Option<(Height, BlockHash)>) {
+        first_height: Option<Height> = first.map(|(height, _)| height),
+        first_block_hash: Option<BlockHash> = first.map(|(_, hash)| hash),
+    }
+
+    /// Where the chainstate's best block is relative to the stored blocks.
+    Position(position: Option<ChainstatePosition>) {
+        position: Option<PositionCode> = position.as_ref().map(ChainstatePosition::code),
+        blocks_behind: Option<u32> = match position {
+            Some(ChainstatePosition::AtTip) => Some(0),
+            Some(ChainstatePosition::Behind(blocks)) => Some(*blocks),
+            _ => None,
+        },
+    }
+
+    CheckpointBlocks(checkpoint: Option<(u32, u32)>) {
+        checkpoint_blocks_done: Option<u32> = checkpoint.map(|(done, _)| done),
+        checkpoint_blocks_total: Option<u32> = checkpoint.map(|(_, total)| total),
+    }
+
+    RebuildSeconds(time: Option<RebuildTime>) {
+        /// The middle of the range that follows.
+        rebuild_seconds_estimate: Option<f64> = time.as_ref().map(|time| {
+            time.total().start().as_secs_f64().midpoint(time.total().end().as_secs_f64())
+        }),
+        rebuild_seconds_least: Option<f64> = time.as_ref().map(|time| time.total().start().as_secs_f64()),
+        rebuild_seconds_most: Option<f64> = time.as_ref().map(|time| time.total().end().as_secs_f64()),
+        /// The part of `rebuild_seconds_most` that running scripts takes.
+        rebuild_scripts_seconds_most: Option<f64> =
+            time.as_ref().map(|time| time.scripts.end().as_secs_f64()),
+        /// Height above which they are run; none if they are run for all blocks.
+        rebuild_scripts_above: Option<Height> = time.as_ref().and_then(|time| time.script_work?.above),
+        /// Whether more programs want to run than the machine has cores.
+        is_busy: Option<bool> = time.as_ref().map(|time| time.is_busy),
+    }
+
+    UndoTotals(files: Vec<UndoFileCheck>) {
+        undo_missing: u32 = files.iter().map(|file| file.missing).sum(),
+        undo_damaged: u32 = files.iter().map(|file| file.damaged).sum(),
+    }
+
+    Coins(coins: Result<(u64, [u8; 32]), Error>) {
+        coins: Option<u64> = coins.as_ref().ok().map(|(count, _)| *count),
+        hash_serialized_3: Option<String> = coins.as_ref().ok().map(|(_, hash)| api::hex_reversed(hash)),
+        coins_error: Option<Error> = coins.as_ref().err().cloned(),
+    }
 }
