@@ -48,13 +48,12 @@ pub enum ErrorKind {
 #[cfg_attr(feature = "serde", serde(into = "ErrorFields"), schemars(with = "ErrorFields"))]
 pub struct Error(Box<ErrorInfo>);
 
+reported! {
 /// The contents of an [`Error`].
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
 pub struct ErrorInfo {
     /// The kind of error.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub kind: ErrorKind,
+    pub kind [skip]: ErrorKind,
     /// Height of the affected block.
     pub height: Option<Height>,
     /// Hash of the affected block.
@@ -70,21 +69,18 @@ pub struct ErrorInfo {
     /// Bitcoin Core's reject string for the violation.
     pub core: Option<Cow<'static, str>>,
     /// The affected file.
-    #[cfg_attr(feature = "serde", serde(with = "OptionalPathText"))]
-    pub file: Option<PathBuf>,
+    pub file with "OptionalPathText": Option<PathBuf>,
     /// Byte offset in that file.
     pub offset: Option<u64>,
     /// What is wrong, with values.
     pub detail: String,
     /// What it is about.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub subjects: Vec<Subject>,
+    pub subjects [skip]: Vec<Subject>,
     /// What the user can do: one of these.
-    #[cfg_attr(feature = "serde", serde(with = "RemedyNames"))]
-    pub remedies: Vec<Remedy>,
+    pub remedies with "RemedyNames": Vec<Remedy>,
     /// The error that caused this one.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    pub cause [skip]: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
 }
 
 impl Error {
@@ -494,14 +490,12 @@ impl From<LevelDbError> for Error {
 
 impl From<UnfinishedError> for Error {
     fn from(error: UnfinishedError) -> Self {
-        match &error {
-            UnfinishedError::Refused { path, flaw } => {
-                Self::new(ErrorKind::Environment, *flaw).in_file(path, None).caused_by(error)
+        match error {
+            UnfinishedError::File(error) => error.into(),
+            UnfinishedError::Refused { ref path, flaw } => {
+                Self::new(ErrorKind::Environment, flaw).in_file(path, None).caused_by(error)
             }
-            _ => match error {
-                UnfinishedError::File(error) => error.into(),
-                other => Self::new(ErrorKind::Environment, other.to_string()),
-            },
+            other => Self::new(ErrorKind::Environment, other.to_string()),
         }
     }
 }

@@ -69,7 +69,29 @@ written! {
     OptionalOutcome: Option<Recovery> => Option<RecoveryCode>, |it| it.as_ref().map(RecoveryCode::of);
 }
 
-pub use crate::written;
+/// Defines what is written in the place of a value, `Name(value: type)`: fields, each with how it follows
+/// from the value.
+#[macro_export]
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident($value:ident: $of:ty) {$(
+        $(#[$about:meta])* $field:ident: $type:ty = $made:expr,
+    )*})*) => {$(
+        $(#[$doc])*
+        #[derive(serde::Serialize, schemars::JsonSchema)]
+        #[schemars(inline)]
+        #[doc(hidden)]
+        pub struct $name {$($(#[$about])* pub $field: $type,)*}
+
+        impl $name {
+            /// Writes the value as JSON.
+            pub fn serialize<S: serde::Serializer>($value: &$of, to: S) -> Result<S::Ok, S::Error> {
+                serde::Serialize::serialize(&Self { $($field: $made,)* }, to)
+            }
+        }
+    )*};
+}
+
+pub use crate::{fields, written};
 
 pub fn texts<T: Display>(values: impl Iterator<Item = T>) -> Vec<String> {
     values.map(|value| value.to_string()).collect()

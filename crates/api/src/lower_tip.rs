@@ -6,17 +6,19 @@ use crate::{error::Error, remedy::Remedy, subject::Subject};
 use std::{fmt, path::Path};
 use wire::{BlockHash, Height};
 
+reported! {
 /// Why a chain ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Gap {
-    /// The block at this height is not on disk.
-    Block(Height),
-    /// The undo data of the block at this height is not on disk.
-    Undo(Height),
+pub enum Gap as GapCode {
+    /// The block at this height is not on disk, or damaged.
+    MissingBlock(Height),
+    /// The undo data of the block at this height is not on disk, or damaged.
+    MissingUndo(Height),
     /// The block at this height is marked invalid, or its header breaks a rule.
     Invalid(Height),
     /// The last block is not in any block file.
     Lost,
+}
 }
 
 reported! {
@@ -34,8 +36,7 @@ pub struct LowerTip {
     /// Number of blocks that would be lost.
     pub blocks as "lost_blocks": u32,
     /// Why the result ends below it; `None` if the caller asked for that.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "GapFacts"))]
-    pub gap: Option<Gap>,
+    pub gap with "GapFacts" [flatten]: Option<Gap>,
     /// Whether it ends there only because blocks or undo data are damaged or missing, which the caller has
     /// accepted ([`crate::options::ReindexOptions::until_damage`]).
     pub is_by_damage as "by_damage": bool,
@@ -59,8 +60,8 @@ impl LowerTip {
     pub fn error(&self, net_dir: &Path) -> Error {
         let error = Error::damaged(format!("{self}; nothing was changed")).in_file(net_dir, None);
         let error = match self.gap {
-            Some(Gap::Undo(_)) => error.about(Subject::UndoData).with_remedies([Remedy::RestoreFiles]),
-            Some(Gap::Block(_) | Gap::Lost) => error.about(Subject::MissingBlocks),
+            Some(Gap::MissingUndo(_)) => error.about(Subject::UndoData).with_remedies([Remedy::RestoreFiles]),
+            Some(Gap::MissingBlock(_) | Gap::Lost) => error.about(Subject::MissingBlocks),
             Some(Gap::Invalid(_)) => error.with_remedies([Remedy::Reconsider]),
             None => error,
         };
@@ -87,14 +88,16 @@ impl fmt::Display for LowerTip {
         }
         write!(f, ", but the new one would end at height {tip}, because ")?;
         match self.gap {
-            Some(Gap::Block(height)) if self.is_by_damage => {
+            Some(Gap::MissingBlock(height)) if self.is_by_damage => {
                 write!(f, "the block at height {height} is damaged or missing")
             }
-            Some(Gap::Undo(height)) if self.is_by_damage => {
+            Some(Gap::MissingUndo(height)) if self.is_by_damage => {
                 write!(f, "the undo data of the block at height {height} is damaged or missing")
             }
-            Some(Gap::Block(height)) => write!(f, "the block at height {height} is not in the block files"),
-            Some(Gap::Undo(height)) => {
+            Some(Gap::MissingBlock(height)) => {
+                write!(f, "the block at height {height} is not in the block files")
+            }
+            Some(Gap::MissingUndo(height)) => {
                 write!(f, "the undo data of the block at height {height} is not in the undo files")
             }
             Some(Gap::Invalid(height)) => write!(f, "the block at height {height} is marked invalid"),
@@ -105,40 +108,18 @@ impl fmt::Display for LowerTip {
     }
 }
 
-/// Why a chain ends, and at which height.
 #[cfg(feature = "serde")]
-#[derive(Serialize, JsonSchema)]
-struct GapFields {
-    /// Why the result ends below what it replaces; `null` if that was asked for.
-    gap: Option<GapCode>,
-    /// Height of the block that is missing, damaged or invalid.
-    gap_height: Option<Height>,
-}
-
-#[cfg(feature = "serde")]
-#[derive(Serialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-enum GapCode {
-    /// The block is not on disk, or damaged.
-    MissingBlock,
-    /// Its undo data is not on disk, or damaged.
-    MissingUndo,
-    /// It is marked invalid, or its header breaks a rule.
-    Invalid,
-    /// The last block is not in any block file.
-    Lost,
-}
-
-#[cfg(feature = "serde")]
-crate::json::written! {
-    GapFacts: Option<Gap> => GapFields, |gap| {
-        let (gap, gap_height) = match gap {
-            None => (None, None),
-            Some(Gap::Block(height)) => (Some(GapCode::MissingBlock), Some(*height)),
-            Some(Gap::Undo(height)) => (Some(GapCode::MissingUndo), Some(*height)),
-            Some(Gap::Invalid(height)) => (Some(GapCode::Invalid), Some(*height)),
-            Some(Gap::Lost) => (Some(GapCode::Lost), None),
-        };
-        GapFields { gap, gap_height }
-    };
+crate::json::fields! {
+    /// Why a chain ends, and at which height.
+    GapFacts(gap: Option<Gap>) {
+        /// Why the result ends below what it replaces; `null` if that was asked for.
+        gap: Option<GapCode> = gap.as_ref().map(Gap::code),
+        /// Height of the block that is missing, damaged or invalid.
+        gap_height: Option<Height> = match gap {
+            None | Some(Gap::Lost) => None,
+            Some(Gap::MissingBlock(height) | Gap::MissingUndo(height) | Gap::Invalid(height)) => {
+                Some(*height)
+            }
+        },
+    }
 }

@@ -58,7 +58,7 @@ pub enum Engine {
     Cache,
 }
 
-wire::named!(Engine {
+wire::named!("engine", Engine {
     Join = "join",
     Cache = "cache",
 });
@@ -193,7 +193,7 @@ pub enum UndoPolicy {
     Make,
 }
 
-wire::named!(UndoPolicy {
+wire::named!("policy", UndoPolicy {
     Auto = "auto",
     Trust = "trust",
     Make = "make",

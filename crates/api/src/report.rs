@@ -30,8 +30,7 @@ pub struct ReindexReport {
     /// Its hash.
     pub hash as "block_hash": BlockHash,
     /// Number of blocks, transactions, inputs and outputs that were read and checked.
-    #[cfg_attr(feature = "serde", serde(flatten))]
-    pub counts: Counts,
+    pub counts [flatten]: Counts,
     /// Number of coins in the chainstate.
     pub txouts as "coins": u64,
     /// Sum of their amounts.
@@ -52,8 +51,7 @@ pub struct ReindexReport {
     /// The memory budget, in bytes.
     pub memory_bytes as "memory_budget_bytes": u64,
     /// What was spilled because it exceeded the memory budget.
-    #[cfg_attr(feature = "serde", serde(flatten))]
-    pub spilled: SpillVolume,
+    pub spilled [flatten]: SpillVolume,
     /// Ages of the spent coins, as far as this run has seen them: not in blocks that an interrupted run had
     /// completed, those that hints cover without undo data, or a chain that was connected in order.
     pub ages as "spend_ages": SpendAges,
@@ -258,8 +256,7 @@ pub struct SpillVolume {
     /// Total bytes written.
     pub bytes_written as "temporary_bytes_written": u64,
     /// Bytes on disk now.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub bytes: u64,
+    pub bytes [skip]: u64,
     /// Peak bytes on disk.
     pub peak_bytes as "temporary_bytes_peak": u64,
 }
@@ -280,8 +277,7 @@ pub struct UpdateReport {
     /// Number of blocks that were disconnected.
     pub disconnected as "blocks_disconnected": u32,
     /// What was connected.
-    #[cfg_attr(feature = "serde", serde(flatten))]
-    pub counts: Counts,
+    pub counts [flatten]: Counts,
     /// Number of blocks whose undo data was written.
     pub undo_written: u32,
     /// Number of commits.

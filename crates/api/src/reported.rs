@@ -1,20 +1,24 @@
 //! Defines what is reported, as structs and as enums.
 
-/// Defines types that become JSON with feature `serde`. There, a field has the same name, or the one after
-/// `as`; it is written as `serde` does it, or as the type in module `json` does that follows `with`. A kind
-/// of an enum is followed by its text.
+/// Defines types that become JSON with the caller's feature `serde`. There, a field has the same name, or the
+/// one after `as`; it is written as `serde` does it, or as the type does that follows `with`, which
+/// [`written!`](crate::written) has defined. What else `serde` is told follows in brackets. A kind of an enum
+/// is followed by its text; or the enum has a name for its code, which has the same kinds without what they
+/// contain.
+#[macro_export]
 macro_rules! reported {
     ($(
         $(#[$meta:meta])*
         pub struct $struct:ident {$(
-            $(#[$doc:meta])* pub $field:ident $(as $name:literal)? $(with $writer:literal)?: $type:ty,
+            $(#[$doc:meta])*
+            pub $field:ident $(as $name:literal)? $(with $writer:literal)? $([$serde:meta])?: $type:ty,
         )*}
     )+) => {$(
         #[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
         $(#[$meta])*
         pub struct $struct {$(
             $(#[$doc])*
-            #[cfg_attr(feature = "serde", serde($(rename = $name,)? $(with = $writer)?))]
+            #[cfg_attr(feature = "serde", serde($($serde,)? $(rename = $name,)? $(with = $writer)?))]
             pub $field: $type,
         )*}
     )+};
@@ -37,5 +41,29 @@ macro_rules! reported {
                 $field: $type,
             )*})?,
         )*}
+    };
+    ($(#[$meta:meta])* pub enum $enum:ident as $code:ident {$(
+        $(#[doc = $about:literal])* $(#[display $text:tt])?
+        $kind:ident $(($inner:ty))? $({$($(#[doc = $doc:literal])* $field:ident: $type:ty,)*})?,
+    )*}) => {
+        $(#[$meta])*
+        pub enum $enum {$(
+            $(#[doc = $about])*
+            $(#[display $text])?
+            $kind $(($inner))? $({$($(#[doc = $doc])* $field: $type,)*})?,
+        )*}
+
+        #[cfg(feature = "serde")]
+        #[derive(serde::Serialize, schemars::JsonSchema)]
+        #[serde(rename_all = "kebab-case")]
+        #[doc(hidden)]
+        pub enum $code {$($(#[doc = $about])* $kind,)*}
+
+        #[cfg(feature = "serde")]
+        impl $enum {
+            const fn code(&self) -> $code {
+                match self {$(Self::$kind { .. } => $code::$kind,)*}
+            }
+        }
     };
 }

@@ -46,20 +46,12 @@ pub struct MakeIndexArgs {
 
     /// Rows of a txindex: by-txid, which all releases read, or by-block, which releases from 32 on read, at
     /// 40 % of the size [default: as those of the old one; by-txid if there is none]
-    #[arg(long, value_name = "by-txid|by-block", value_parser = tx_form, hide_short_help = true)]
+    #[arg(long, value_name = "by-txid|by-block", hide_short_help = true)]
     pub txindex_rows: Option<TxForm>,
 
     /// Keep the replaced indexes, with the suffix .old
     #[arg(long)]
     pub keep_old: bool,
-}
-
-fn tx_form(name: &str) -> Result<TxForm, String> {
-    match name {
-        "by-txid" => Ok(TxForm::ByTxid),
-        "by-block" => Ok(TxForm::ByBlock),
-        _ => Err("must be by-txid or by-block".to_owned()),
-    }
 }
 
 impl IndexRunArgs {
@@ -161,11 +153,7 @@ pub fn check(args: &IndexRunArgs) -> Done {
 fn made_rows(made: &MadeIndexesReport) -> Rows {
     let rows = Rows::default().row("block", format!("{} ({})", made.hash, made.height));
     let each = |rows: Rows, index: &MadeIndex| {
-        let form = match index.form {
-            Some(TxForm::ByTxid) => " by txid",
-            Some(TxForm::ByBlock) => " by block",
-            None => "",
-        };
+        let form = index.form.map_or(String::new(), |form| format!(" {}", form.name().replace('-', " ")));
         let from = match index.from_height {
             0 => String::new(),
             height => format!(", from block {height}"),

@@ -2,7 +2,7 @@
 
 use crate::{exit::Exit, remedy::remedy_text, running, stop, wrap};
 use anstyle::AnsiColor;
-use engine::{Error, ErrorKind};
+use engine::{Error, ErrorKind, Note, Stage, Warning};
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::{
@@ -34,7 +34,7 @@ pub fn finish(json: bool, done: Done) -> ExitCode {
 /// own, and what helps. On a terminal, escape sequences give it colours.
 pub fn error_message(error: &Error) -> String {
     if running::errors_as_json() {
-        return json(&ErrorLine { event: "error", error: ErrorWithHelp::new(error) });
+        return json(&ProgressJson::Error { error: ErrorWithHelp::new(error) });
     }
     let code = error.core.as_deref().map(|core| core.split(" (").next().unwrap_or(core));
     let is_violation = error.kind == ErrorKind::Consensus;
@@ -44,17 +44,17 @@ pub fn error_message(error: &Error) -> String {
         (true, None) => "a block breaks a consensus rule".to_owned(),
     };
     let label = code.map_or("error".to_owned(), |code| format!("error[{code}]"));
-    let mut text = message(Level::Error, &label, &headline);
+    let mut text = message(&label, &headline);
     for (name, value) in places(error) {
         text += &format!("\n  {name:<6} {value}");
     }
     for (index, remedy) in error.remedies.iter().enumerate() {
         let or = if index == 0 { "" } else { "or " };
-        text += &format!("\n{}", message(Level::Help, "help", &format!("{or}{}", remedy_text(remedy))));
+        text += &format!("\n{}", message("help", &format!("{or}{}", remedy_text(remedy))));
     }
     if is_violation {
         let help = "bitcoind rejects this block too; if yours has accepted it, please report this bug";
-        text += &format!("\n{}", message(Level::Help, "help", help));
+        text += &format!("\n{}", message("help", help));
     }
     text
 }
@@ -84,26 +84,13 @@ fn places(error: &Error) -> Vec<(&'static str, String)> {
     lines.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// What a message is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Level {
-    /// The command has failed.
-    Error,
-    /// The operator must know it.
-    Warning,
-    /// The user should know it.
-    Note,
-    /// What helps.
-    Help,
-}
-
 /// Returns a message with its label, coloured with escape sequences.
-pub fn message(level: Level, label: &str, text: &str) -> String {
-    let colour = match level {
-        Level::Error => AnsiColor::Red,
-        Level::Warning => AnsiColor::Yellow,
-        Level::Note => AnsiColor::Green,
-        Level::Help => AnsiColor::Cyan,
+pub fn message(label: &str, text: &str) -> String {
+    let colour = match label {
+        "help" => AnsiColor::Cyan,
+        "note" => AnsiColor::Green,
+        "warning" => AnsiColor::Yellow,
+        _ => AnsiColor::Red,
     };
     let style = colour.on_default().bold();
     format!("{style}{label}{style:#}: {text}")
@@ -176,16 +163,63 @@ pub struct FailureJson<'a> {
     error: ErrorWithHelp<'a>,
 }
 
-/// An error as a line of stderr.
-#[derive(Serialize)]
-struct ErrorLine<'a> {
-    event: &'static str,
-    error: ErrorWithHelp<'a>,
+/// How important a message is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    Info,
+    Note,
+    Warning,
+}
+
+impl Level {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Note => "note",
+            Self::Warning => "warning",
+        }
+    }
+}
+
+/// One line of `--progress json`.
+#[derive(Serialize, JsonSchema)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum ProgressJson<'a> {
+    /// A stage begins.
+    Stage { time: String, stage: Stage, number: Option<usize>, stages: Option<usize> },
+    /// How much of a stage is done.
+    Progress {
+        time: String,
+        stage: Stage,
+        blocks: Option<u32>,
+        blocks_total: Option<u32>,
+        bytes: Option<u64>,
+        bytes_total: Option<u64>,
+        coins: Option<u64>,
+        coins_total: Option<u64>,
+        per_second: Option<f64>,
+        seconds_remaining: Option<f64>,
+        seconds: f64,
+        peers: Option<usize>,
+    },
+    /// Something that the user should know. `note` has it as a code with fields, if it has one.
+    Message { time: String, level: Level, note: Option<Code<'a>>, text: String },
+    /// The last line of a run that fails.
+    Error { error: ErrorWithHelp<'a> },
+}
+
+/// What a message is about.
+#[derive(Clone, Copy, Serialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Code<'a> {
+    Note(&'a Note),
+    Warning(&'a Warning),
 }
 
 /// What went wrong, and what helps.
 #[derive(Serialize, JsonSchema)]
-struct ErrorWithHelp<'a> {
+pub struct ErrorWithHelp<'a> {
     #[serde(flatten)]
     error: &'a Error,
     help: Vec<String>,

@@ -28,7 +28,7 @@ pub struct ReindexArgs {
 
     /// How coins that are spent are found: join reads blocks in any order, on all cores; cache connects them
     /// in order over a coins cache, as Bitcoin Core does, with the same result, and without --hints
-    #[arg(long, value_name = "join|cache", default_value = "join", value_parser = engine)]
+    #[arg(long, value_name = "join|cache", default_value_t = Engine::Join)]
     #[arg(hide_short_help = true)]
     pub engine: Engine,
 
@@ -97,11 +97,6 @@ pub struct ReindexArgs {
     /// names and paths
     #[arg(long, value_name = "FILE")]
     pub report: Option<PathBuf>,
-}
-
-/// Parses the name of an engine.
-fn engine(name: &str) -> Result<Engine, String> {
-    Engine::named(name).ok_or_else(|| "must be join or cache".to_owned())
 }
 
 impl ReindexArgs {

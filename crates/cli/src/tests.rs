@@ -7,7 +7,6 @@ use crate::{
     hints::{CheckJson, InfoJson},
     index::WithIndexes,
     peers::PeersJson,
-    progress::lines::ProgressJson,
     range::{DeltaJson, FilesJson, PlanJson},
     report::WithFile,
     shared_report::SharedReport,
@@ -27,7 +26,7 @@ use engine::{
     verify::VerifyReport,
 };
 use indexes::{CheckedIndexesReport, MadeIndexesReport};
-use peregrine::output::SCHEMA;
+use peregrine::output::{ProgressJson, SCHEMA};
 use ranges::RangesReport;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema, schema_for};
 use sync::{RepairReport, SyncReport};

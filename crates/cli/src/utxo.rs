@@ -15,6 +15,7 @@ use engine::{
     OutPoint, Sats,
     utxo::{FoundCoin, StoredCoin, UtxoStatsReport},
 };
+use peregrine::wrap::SCRIPT;
 use std::ops::RangeInclusive;
 use tables::script_type::{self, ScriptType};
 
@@ -246,7 +247,7 @@ fn coin_rows(coin: &CoinJson) -> Rows {
     Rows::default()
         .row("coin", coin.outpoint)
         .row("amount", format!("{} BTC", btc(coin.amount_sat.0)))
-        .row("script", &coin.script)
+        .row(SCRIPT, &coin.script)
         .row("type", coin.script_type.name())
         .each("address", coin.address.as_ref())
         .row("created", created)

@@ -5,7 +5,9 @@ use textwrap::{Options, WordSplitter};
 
 /// Number of digits of a block hash, a transaction id or another hash.
 const HASH_DIGITS: usize = 64;
-/// Number of digits that stay of one that does not fit.
+/// The label of a script in hex.
+pub const SCRIPT: &str = "script";
+/// Number of digits that stay of a hash that does not fit.
 const SHORT_DIGITS: usize = 16;
 /// With less space than this beside its label, a value is not wrapped.
 const MIN_VALUE_WIDTH: usize = 16;
@@ -57,12 +59,14 @@ fn value_column(line: &str) -> Option<usize> {
 }
 
 /// Returns a row with the first digits of the hash with which its value begins. Others stay whole: they may
-/// be part of a command or an outpoint, to be copied.
+/// be part of a command or an outpoint, to be copied; and a script of as many bytes is no hash.
 fn shortened(line: &str, value_at: usize) -> String {
     let (label, value) = line.split_at(value_at);
     let (word, rest) =
         value.split_once(' ').map_or((value, String::new()), |(word, rest)| (word, format!(" {rest}")));
-    let is_hash = word.len() == HASH_DIGITS && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let is_hash = label.trim_end() != SCRIPT
+        && word.len() == HASH_DIGITS
+        && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     match word.get(..SHORT_DIGITS).filter(|_| is_hash && value_at > 0) {
         Some(first) => format!("{label}{first}..{rest}"),
         None => line.to_owned(),
@@ -97,6 +101,7 @@ mod tests {
         assert_eq!(wrapped(&text, 40), expected);
         // What is to be copied stays whole.
         for line in [
+            format!("script             {hash}"),
             format!("note               run bitcoin-cli reconsiderblock {hash}, or pass --reconsider {hash}"),
             format!("coin               {hash}:0"),
             format!("best chain: height 7, block {hash}"),

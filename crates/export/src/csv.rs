@@ -5,7 +5,7 @@
 use arrow_array::cast::AsArray as _;
 use arrow_array::temporal_conversions::timestamp_ms_to_datetime;
 use arrow_array::types::{Int8Type, Int32Type, Int64Type, TimestampMillisecondType};
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{Array, ArrayAccessor, RecordBatch};
 use arrow_schema::{DataType, Schema};
 use std::fmt::{Display, Write as _};
 
@@ -48,43 +48,29 @@ fn push_hex<'a>(text: &mut String, bytes: impl Iterator<Item = &'a u8>) {
 fn cell(column: &dyn Array) -> Cell<'_> {
     match column.data_type() {
         DataType::FixedSizeBinary(_) => {
-            let hashes = column.as_fixed_size_binary();
-            Box::new(move |row, text| push_hex(text, hashes.value(row).iter().rev()))
+            with(column.as_fixed_size_binary(), |text, hash| push_hex(text, hash.iter().rev()))
         }
-        DataType::Int32 => {
-            let numbers = column.as_primitive::<Int32Type>();
-            Box::new(move |row, text| push(text, numbers.value(row)))
-        }
-        DataType::Timestamp(..) => {
-            let times = column.as_primitive::<TimestampMillisecondType>();
-            Box::new(move |row, text| {
-                // Each time of 32 bits has a date.
-                if let Some(time) = timestamp_ms_to_datetime(times.value(row)) {
-                    push(text, time.format("%Y-%m-%dT%H:%M:%SZ"));
-                }
-            })
-        }
-        DataType::Int64 => {
-            let numbers = column.as_primitive::<Int64Type>();
-            Box::new(move |row, text| push(text, numbers.value(row)))
-        }
-        DataType::Boolean => {
-            let flags = column.as_boolean();
-            Box::new(move |row, text| text.push(if flags.value(row) { '1' } else { '0' }))
-        }
-        DataType::Binary => {
-            let bytes = column.as_binary::<i32>();
-            Box::new(move |row, text| push_hex(text, bytes.value(row).iter()))
-        }
+        DataType::Int32 => with(column.as_primitive::<Int32Type>(), push),
+        DataType::Timestamp(..) => with(column.as_primitive::<TimestampMillisecondType>(), |text, time| {
+            // Each time of 32 bits has a date.
+            if let Some(time) = timestamp_ms_to_datetime(time) {
+                push(text, time.format("%Y-%m-%dT%H:%M:%SZ"));
+            }
+        }),
+        DataType::Int64 => with(column.as_primitive::<Int64Type>(), push),
+        DataType::Boolean => with(column.as_boolean(), |text, flag| text.push(if flag { '1' } else { '0' })),
+        DataType::Binary => with(column.as_binary::<i32>(), |text, bytes| push_hex(text, bytes.iter())),
         DataType::Dictionary(..) => {
             let names = column.as_dictionary::<Int8Type>();
             let (keys, names) = (names.keys(), names.values().as_string::<i32>());
-            Box::new(move |row, text| text.push_str(names.value(usize::from(keys.value(row).unsigned_abs()))))
+            with(keys, |text, key: i8| text.push_str(names.value(usize::from(key.unsigned_abs()))))
         }
         // The last type of a column.
-        _ => {
-            let texts = column.as_string::<i32>();
-            Box::new(move |row, text| text.push_str(texts.value(row)))
-        }
+        _ => with(column.as_string::<i32>(), String::push_str),
     }
+}
+
+/// Returns what appends one of these values.
+fn with<'a, V: ArrayAccessor + 'a>(values: V, push: impl Fn(&mut String, V::Item) + 'a) -> Cell<'a> {
+    Box::new(move |row, text| push(text, values.value(row)))
 }

@@ -33,7 +33,6 @@ pub use table::{
 
 use std::io;
 use std::path::Path;
-use std::str::FromStr;
 use vfs::{Disk, During as _, FileError, UnfinishedError, unfinished};
 
 /// Upper bound of the memory of a writer, in bytes.
@@ -51,20 +50,12 @@ pub enum Format {
     Sqlite,
 }
 
-wire::named!(Format {
+wire::named!("format", Format {
     Parquet = "parquet",
     Arrow = "arrow",
     Csv = "csv",
     Sqlite = "sqlite",
 });
-
-impl FromStr for Format {
-    type Err = &'static str;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        Self::named(name).ok_or("must be parquet, arrow, csv or sqlite")
-    }
-}
 
 /// The identity of the coins: Parquet and Arrow files contain it, so that they prove themselves.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]

@@ -22,6 +22,11 @@ pub enum TxForm {
     ByBlock,
 }
 
+wire::named!("form", TxForm {
+    ByTxid = "by-txid",
+    ByBlock = "by-block",
+});
+
 /// What the commands for indexes work on.
 #[derive(Clone, Debug)]
 pub struct IndexOptions {
@@ -77,9 +82,9 @@ pub type MadeIndexesReport = IndexesReport<MadeIndexes>;
 /// Result of [`check_indexes`](crate::check_indexes).
 pub type CheckedIndexesReport = IndexesReport<CheckedIndexes>;
 
+api::reported! {
 /// The indexes that were made or continued.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct MadeIndexes {
     /// What was written.
     pub indexes: Vec<MadeIndex>,
@@ -87,13 +92,11 @@ pub struct MadeIndexes {
     /// are not read again.
     pub blocks_read: u32,
     /// Paths of what was replaced, if it was kept.
-    #[cfg_attr(feature = "serde", serde(with = "PathTexts"))]
-    pub kept: Vec<PathBuf>,
+    pub kept with "PathTexts": Vec<PathBuf>,
 }
 
 /// The indexes that were checked.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct CheckedIndexes {
     /// What was found.
     pub indexes: Vec<CheckedIndex>,
@@ -101,17 +104,16 @@ pub struct CheckedIndexes {
 
 /// An index that was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct MadeIndex {
     /// The option of bitcoind that keeps it.
-    #[cfg_attr(feature = "serde", serde(with = "KindName"))]
-    pub name: IndexKind,
+    pub name with "KindName": IndexKind,
     /// Height of the first block whose rows were written.
     pub from_height: u32,
     /// Number of rows that were written.
     pub rows: u64,
     /// The form of the rows of a `txindex`.
     pub form: Option<TxForm>,
+}
 }
 
 impl CheckedIndexesReport {
@@ -121,13 +123,12 @@ impl CheckedIndexesReport {
     }
 }
 
+api::reported! {
 /// What was found of an index.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct CheckedIndex {
     /// The option of bitcoind that keeps it.
-    #[cfg_attr(feature = "serde", serde(with = "KindName"))]
-    pub name: IndexKind,
+    pub name with "KindName": IndexKind,
     /// Height of its best block, if it has one that is on the chain.
     pub height: Option<Height>,
     /// Number of rows that are as they have to be.
@@ -140,12 +141,12 @@ pub struct CheckedIndex {
 
 /// What is wrong with an index.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct IndexFlaw {
     /// Height of the block; `None` if it is not known.
     pub height: Option<Height>,
     /// What is wrong.
     pub detail: String,
+}
 }
 
 #[cfg(feature = "serde")]

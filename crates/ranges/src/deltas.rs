@@ -2,7 +2,7 @@
 
 use super::range_plan::RangePlan;
 #[cfg(feature = "serde")]
-use api::json::{DigestText, JsonSchema, Serialize};
+use api::json::DigestText;
 use api::{
     counts::Counts,
     error::{Error, ErrorKind},
@@ -18,17 +18,16 @@ pub(super) struct NamedDelta {
     pub(super) delta: Delta,
 }
 
+api::reported! {
 /// What a delta has.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct DeltaReport {
     /// Number of its ranges.
     pub ranges: u32,
     /// Number of its shards.
     pub shards: u32,
     /// Blocks of its ranges, and what is in them.
-    #[cfg_attr(feature = "serde", serde(flatten))]
-    pub counts: Counts,
+    pub counts [flatten]: Counts,
     /// Number of coins that its ranges create and do not spend.
     pub coins: u64,
     /// Number of spends of coins that its ranges do not create.
@@ -36,10 +35,10 @@ pub struct DeltaReport {
     /// Bytes of its files.
     pub bytes: u64,
     /// Identifies what it amounts to: it is the same on each machine.
-    #[cfg_attr(feature = "serde", serde(rename = "content_sha256", with = "DigestText"))]
-    pub content: [u8; 32],
+    pub content as "content_sha256" with "DigestText": [u8; 32],
     /// Whether it was there already.
     pub was_there: bool,
+}
 }
 
 impl DeltaReport {

@@ -20,7 +20,7 @@ use api::{
 };
 #[cfg(feature = "serde")]
 use api::{
-    json::{HashText, JsonSchema, PathText, Seconds, Serialize, TrueOrNull},
+    json::{HashText, PathText, Seconds, TrueOrNull},
     note::Notes,
     report::ScriptsFields,
 };
@@ -54,55 +54,42 @@ pub struct FinishRangesOptions {
     pub recheck_percent: Option<f64>,
 }
 
+api::reported! {
 /// The chainstate that deltas have become.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct RangesReport {
     /// Network of the chain.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// Height of its last block.
     pub height: Height,
     /// Hash of that block.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Blocks, and what is in them.
-    #[cfg_attr(feature = "serde", serde(flatten))]
-    pub counts: Counts,
+    pub counts [flatten]: Counts,
     /// Number of coins.
-    #[cfg_attr(feature = "serde", serde(rename = "coins"))]
-    pub txouts: u64,
+    pub txouts as "coins": u64,
     /// Sum of their amounts.
-    #[cfg_attr(feature = "serde", serde(rename = "total_amount_sat"))]
-    pub total_amount: Sats,
+    pub total_amount as "total_amount_sat": Sats,
     /// `hash_serialized_3` of the coins, in internal byte order.
-    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
-    pub hash_serialized_3: [u8; 32],
+    pub hash_serialized_3 with "HashText": [u8; 32],
     /// MuHash of the coins, in internal byte order.
-    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
-    pub muhash: [u8; 32],
+    pub muhash with "HashText": [u8; 32],
     /// Whether Core's source pins this hash for the block.
-    #[cfg_attr(feature = "serde", serde(rename = "matches_core_assumeutxo_hash", with = "TrueOrNull"))]
-    pub is_pinned: bool,
+    pub is_pinned as "matches_core_assumeutxo_hash" with "TrueOrNull": bool,
     /// Which scripts were run; `None` if none were.
-    #[cfg_attr(feature = "serde", serde(with = "ScriptsFields"))]
-    pub scripts: Option<ScriptsReport>,
+    pub scripts with "ScriptsFields": Option<ScriptsReport>,
     /// Who has checked what, by range.
     pub ranges: Vec<RangeCheck>,
     /// The new chainstate.
-    #[cfg_attr(feature = "serde", serde(with = "PathText"))]
-    pub chainstate: PathBuf,
+    pub chainstate with "PathText": PathBuf,
     /// How long it took.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
-    pub elapsed: Duration,
+    pub elapsed as "seconds" with "Seconds": Duration,
     /// What the operator must know.
-    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
-    pub notes: Vec<Warning>,
+    pub notes with "Notes": Vec<Warning>,
 }
 
 /// The check of a range.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct RangeCheck {
     /// Number of the range.
     pub number: u32,
@@ -117,8 +104,8 @@ pub struct RangeCheck {
     /// Seconds that it took.
     pub seconds: u32,
     /// Whether it was checked again here, with the same result.
-    #[cfg_attr(feature = "serde", serde(rename = "rechecked"))]
-    pub is_rechecked: bool,
+    pub is_rechecked as "rechecked": bool,
+}
 }
 
 /// Writes the coins of merged deltas, which are in the directories `inputs`, as the chainstate of the datadir

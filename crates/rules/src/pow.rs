@@ -49,6 +49,11 @@ pub fn has_proof_of_work(params: &ChainParams, hash: &BlockHash, bits: u32) -> b
     target(params, bits).is_some_and(|target| U256::from_le_bytes(hash.0) <= target)
 }
 
+/// Returns whether a block of this network can have this hash: it meets the easiest target.
+pub fn can_have_proof_of_work(params: &ChainParams, hash: &BlockHash) -> bool {
+    U256::from_le_bytes(hash.0) <= params.pow_limit
+}
+
 /// Returns the expected number of hashes for a block of this target, or 0 if `bits` does not encode a target
 /// (Core `GetBitsProof`). Chains are compared by its sum.
 pub fn work(bits: u32) -> U256 {

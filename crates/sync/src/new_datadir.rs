@@ -1,6 +1,11 @@
 //! Creates a datadir that contains only the genesis block, as bitcoind does when it first starts.
 
-use api::{error::Error, event::EventSink, machine::random, options::ChainOptions};
+use api::{
+    error::{Error, ErrorKind},
+    event::EventSink,
+    machine::random,
+    options::ChainOptions,
+};
 use chain::{
     blocks::files::obfuscation, commit::replace_index, given_blocks::write_genesis, session::lock_for_change,
 };
@@ -15,7 +20,7 @@ use disk::{
     scan::for_each_block,
     xor::read_or_create_block_obfuscation,
 };
-use rules::ChainParams;
+use rules::{ChainParams, pow};
 use std::path::Path;
 use vfs::{Disk, During as _, dir_of};
 use wire::{ByteOffset, FileNo, Height};
@@ -25,19 +30,21 @@ use wire::{ByteOffset, FileNo, Height};
 /// whether other files have the blocks that a block index places in files, of which none is left.
 ///
 /// # Errors
-/// Any I/O error; [`api::error::ErrorKind::Environment`] if another process uses the datadir;
-/// [`api::error::ErrorKind::Damaged`] if it has undo files or a block index, but no block files.
+/// Any I/O error; [`ErrorKind::Environment`] if another process uses the datadir;
+/// [`ErrorKind::Damaged`] if it has undo files or a block index, but no block files;
+/// [`ErrorKind::Usage`] if its chainstate is that of another chain.
 pub fn create(
     disk: &dyn Disk,
     options: &ChainOptions,
     has_sources: bool,
     sink: &dyn EventSink,
 ) -> Result<(), Error> {
+    let (datadir, params) = (Datadir::of(disk, &options.location())?, options.params);
+    refuse_other_chainstate(disk, &datadir, params)?;
     let no_blocks = match Datadir::open(disk, &options.location()) {
-        Ok(found) => return complete(disk, &found, options.params, sink),
+        Ok(found) => return complete(disk, &found, params, sink),
         Err(error) => error,
     };
-    let (datadir, params) = (Datadir::of(disk, &options.location())?, options.params);
     let (blocks, index_dir) = (datadir.blocks_dir(), datadir.index_dir());
     create_dirs(disk, &options.datadir, dir_of(&index_dir))?;
     if let Some(home) = &options.blocksdir {
@@ -60,6 +67,29 @@ pub fn create(
     }
     let obfuscation = read_or_create_block_obfuscation(disk, &blocks, random()?)?;
     write_genesis(disk, params, obfuscation, &datadir.blk_path(FileNo(0)))
+}
+
+/// Refuses the chainstate of a chain with less proof of work, before anything is written beside it: a rebuild
+/// would refuse to replace it, but not before all blocks are there.
+fn refuse_other_chainstate(
+    disk: &dyn Disk,
+    datadir: &Datadir,
+    params: &'static ChainParams,
+) -> Result<(), Error> {
+    let dir = datadir.chainstate_dir();
+    // One that cannot be read is rebuilt.
+    let best = read_best_block(disk, &dir).ok().flatten();
+    match best.filter(|best| !pow::can_have_proof_of_work(params, best)) {
+        None => Ok(()),
+        Some(best) => {
+            let detail = format!(
+                "this is the chainstate of another chain: its best block {best} has too little proof of work \
+                 for a block of {}; choose that chain, or move the chainstate away; nothing was changed",
+                params.network
+            );
+            Err(Error::new(ErrorKind::Usage, detail).in_file(dir, None))
+        }
+    }
 }
 
 /// Writes the block index of a datadir that bitcoind began and had not written to its databases when it was

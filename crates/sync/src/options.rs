@@ -9,7 +9,7 @@ use api::{
 };
 #[cfg(feature = "serde")]
 use api::{
-    json::{JsonSchema, Milliseconds, Seconds, Serialize, written},
+    json::{Milliseconds, Seconds, written},
     note::Notes,
 };
 use net::{
@@ -149,20 +149,18 @@ impl SyncOptions {
     }
 }
 
+api::reported! {
 /// What a connected peer does.
 #[derive(Clone, PartialEq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct PeerStatus {
     /// Address or name, and port.
     pub peer: String,
     /// What it calls its program; only printable characters.
     pub user_agent: String,
     /// The transport that is used.
-    #[cfg_attr(feature = "serde", serde(with = "TransportName"))]
-    pub transport: TransportVersion,
+    pub transport with "TransportName": TransportVersion,
     /// Shortest round trip that was measured.
-    #[cfg_attr(feature = "serde", serde(rename = "round_trip_ms", with = "Milliseconds"))]
-    pub round_trip: Duration,
+    pub round_trip as "round_trip_ms" with "Milliseconds": Duration,
     /// Number of blocks that it has sent.
     pub blocks: u32,
     /// Their bytes.
@@ -171,6 +169,7 @@ pub struct PeerStatus {
     pub bytes_per_second: Option<f64>,
     /// Estimated bytes of the blocks that are asked of it.
     pub bytes_in_flight: u64,
+}
 }
 
 #[cfg(feature = "serde")]
@@ -251,13 +250,12 @@ impl<S: SyncSink + ?Sized> SyncSink for Warnings<'_, S> {
     }
 }
 
+api::reported! {
 /// Blocks that peers claim to have, and that a download could not get.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct Shortfall {
     /// Height of the last of them.
-    #[cfg_attr(feature = "serde", serde(rename = "claimed_height"))]
-    pub claimed: Height,
+    pub claimed as "claimed_height": Height,
     /// Whether some have times that are too far ahead of this machine's clock.
     pub is_clock_behind: bool,
     /// Why they are not there, for each peer that claims to have some.
@@ -266,20 +264,15 @@ pub struct Shortfall {
 
 /// How much was downloaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct DownloadReport {
     /// Number of blocks that were downloaded and stored.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_downloaded"))]
-    pub blocks: u32,
+    pub blocks as "blocks_downloaded": u32,
     /// Their bytes.
-    #[cfg_attr(feature = "serde", serde(rename = "bytes_downloaded"))]
-    pub bytes: u64,
+    pub bytes as "bytes_downloaded": u64,
     /// Bytes of blocks that came twice.
-    #[cfg_attr(feature = "serde", serde(rename = "bytes_downloaded_twice"))]
-    pub duplicate_bytes: u64,
+    pub duplicate_bytes as "bytes_downloaded_twice": u64,
     /// Number of blocks that an interrupted download had stored, and that the block index did not place.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_found"))]
-    pub found: u32,
+    pub found as "blocks_found": u32,
     /// Number of blocks whose spent coins peers have sent.
     pub blocks_with_coins: u32,
     /// Bytes of these coins.
@@ -287,11 +280,10 @@ pub struct DownloadReport {
     /// Number of peers that were connected.
     pub peers: u32,
     /// Time until all blocks were stored.
-    #[cfg_attr(feature = "serde", serde(rename = "download_seconds", with = "Seconds"))]
-    pub elapsed: Duration,
+    pub elapsed as "download_seconds" with "Seconds": Duration,
     /// Number of blocks that were deleted.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_deleted"))]
-    pub pruned: u32,
+    pub pruned as "blocks_deleted": u32,
+}
 }
 
 impl AddAssign for DownloadReport {
@@ -310,43 +302,35 @@ impl AddAssign for DownloadReport {
     }
 }
 
+api::reported! {
 /// Blocks that a download leaves out because the block index marks one as invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct MarkedBranch {
     /// Height of that block.
     pub height: Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Height of the last block of a peer's chain that contains it.
-    #[cfg_attr(feature = "serde", serde(rename = "tip_height"))]
-    pub tip: Height,
+    pub tip as "tip_height": Height,
 }
 
 /// Result of a download.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct SyncReport {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// Height of the last block that is stored.
     pub height: Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Height of the last header that the peers have.
-    #[cfg_attr(feature = "serde", serde(rename = "headers"))]
-    pub header_height: Height,
+    pub header_height as "headers": Height,
     /// Height of the chainstate's best block, if it is one of the chain.
     pub chainstate_height: Option<Height>,
     /// What was downloaded.
-    #[cfg_attr(feature = "serde", serde(flatten))]
-    pub download: DownloadReport,
+    pub download [flatten]: DownloadReport,
     /// The peers that have sent blocks, the one that has sent the most bytes first.
-    #[cfg_attr(feature = "serde", serde(rename = "senders"))]
-    pub peers: Vec<PeerStatus>,
+    pub peers as "senders": Vec<PeerStatus>,
     /// The space for block files, if they were deleted behind the rebuild.
     pub prune_bytes: Option<u64>,
     /// Whether the datadir was that of a pruned node, and all blocks are stored again.
@@ -361,14 +345,12 @@ pub struct SyncReport {
     /// because of `invalidateblock`, or because this call or an earlier one has found that it is.
     pub left_out: Option<MarkedBranch>,
     /// The blocks above the last one that peers claim to have; `None` if there are none.
-    #[cfg_attr(feature = "serde", serde(rename = "ends_below"))]
-    pub shortfall: Option<Shortfall>,
+    pub shortfall as "ends_below": Option<Shortfall>,
     /// Time until all of that was done.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
-    pub elapsed: Duration,
+    pub elapsed as "seconds" with "Seconds": Duration,
     /// What happened at the tip; `None` if the call was not to stay there.
     pub follow: Option<FollowReport>,
     /// Warnings of the download for the operator.
-    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
-    pub notes: Vec<Warning>,
+    pub notes with "Notes": Vec<Warning>,
+}
 }

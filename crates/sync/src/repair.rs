@@ -7,11 +7,7 @@ use crate::{
     options::{DownloadReport, PeerOptions, PeerStatus, Shortfall, SyncOptions, SyncSink, SyncWarnings},
 };
 #[cfg(feature = "serde")]
-use api::{
-    error::ErrorTexts,
-    json::{JsonSchema, Serialize, written},
-    note::Notes,
-};
+use api::{error::ErrorTexts, json::written, note::Notes};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Warnings, Watch},
@@ -90,33 +86,26 @@ written! {
     Downloaded: Option<DownloadReport> => DownloadReport, |download| download.unwrap_or_default();
 }
 
+api::reported! {
 /// Result of [`repair`].
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct RepairReport {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// Number of blocks that were damaged, or not in their files.
-    #[cfg_attr(feature = "serde", serde(rename = "damaged_blocks"))]
-    pub damaged: u32,
+    pub damaged as "damaged_blocks": u32,
     /// Number of these in files that do not exist.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_in_missing_files"))]
-    pub lost: u32,
+    pub lost as "blocks_in_missing_files": u32,
     /// Number of these files.
-    #[cfg_attr(feature = "serde", serde(rename = "missing_files"))]
-    pub lost_files: u32,
+    pub lost_files as "missing_files": u32,
     /// Number of blocks that the block index did not place, below one that it placed.
-    #[cfg_attr(feature = "serde", serde(rename = "missing_blocks"))]
-    pub missing: u32,
+    pub missing as "missing_blocks": u32,
     /// Number of blocks whose undo data was damaged.
     pub damaged_undo: u32,
     /// What was wrong with the lowest damaged blocks; a file that does not exist is named once.
-    #[cfg_attr(feature = "serde", serde(with = "ErrorTexts"))]
-    pub first: Vec<Error>,
+    pub first with "ErrorTexts": Vec<Error>,
     /// Number of such errors that `first` leaves out.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub others: u32,
+    pub others [skip]: u32,
     /// Number of blocks that were taken from other block files.
     pub taken: u32,
     /// Their bytes.
@@ -124,23 +113,20 @@ pub struct RepairReport {
     /// What each file or folder has given from which blocks were to be taken.
     pub sources: Vec<SourceReport>,
     /// What was downloaded; `None` if all blocks were sound, or taken from other files.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "Downloaded"))]
-    pub download: Option<DownloadReport>,
+    pub download with "Downloaded" [flatten]: Option<DownloadReport>,
     /// The peers that have sent blocks, the one that has sent the most bytes first.
-    #[cfg_attr(feature = "serde", serde(rename = "senders"))]
-    pub peers: Vec<PeerStatus>,
+    pub peers as "senders": Vec<PeerStatus>,
     /// Height of the last block that is stored.
     pub height: Height,
     /// The blocks above it that peers claim to have, if those of the datadir were not known.
-    #[cfg_attr(feature = "serde", serde(rename = "ends_below"))]
-    pub shortfall: Option<Shortfall>,
+    pub shortfall as "ends_below": Option<Shortfall>,
     /// The rebuild of the chainstate; `None` if that was sound.
     pub rebuild: Option<ReindexReport>,
     /// The undo data that was made, if the chainstate was not rebuilt and some was missing.
     pub undo: Option<MadeUndoReport>,
     /// Warnings for the operator.
-    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
-    pub notes: Vec<Warning>,
+    pub notes with "Notes": Vec<Warning>,
+}
 }
 
 /// Reads all blocks, downloads those that are damaged or missing, and stores them. Then rebuilds the

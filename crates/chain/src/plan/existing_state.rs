@@ -88,7 +88,7 @@ impl ExistingState {
     ) -> Result<u32, Error> {
         let mut loss = self.check_loss(plan, files)?;
         if let Some(loss) = &mut loss {
-            let is_missing = matches!(loss.gap, Some(Gap::Block(_) | Gap::Undo(_) | Gap::Lost));
+            let is_missing = matches!(loss.gap, Some(Gap::MissingBlock(_) | Gap::MissingUndo(_) | Gap::Lost));
             loss.is_by_damage = is_missing && !plan.stops_as_asked && accepted == Accepted::LossByDamage;
             if !loss.is_by_damage && accepted != Accepted::AnyLoss {
                 return Err(loss.error(files.datadir.net_dir()));

@@ -132,7 +132,7 @@ pub struct CheckArgs {
 
     /// Undo data (rev files): auto uses what is sound and makes the rest; trust reports what is missing or
     /// damaged as an error; make uses none [not with --hints]
-    #[arg(long, value_name = "auto|trust|make", default_value = "auto", value_parser = undo_policy)]
+    #[arg(long, value_name = "auto|trust|make", default_value_t = UndoPolicy::Auto)]
     #[arg(hide_short_help = true)]
     pub undo: UndoPolicy,
 
@@ -227,11 +227,6 @@ pub fn threads(text: &str) -> Result<NonZeroUsize, String> {
 /// The default number of threads: one for each core.
 pub fn one_per_core() -> NonZeroUsize {
     thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
-}
-
-/// Parses the name of a policy for undo data.
-pub fn undo_policy(name: &str) -> Result<UndoPolicy, String> {
-    UndoPolicy::named(name).ok_or_else(|| "must be auto, trust or make".to_owned())
 }
 
 /// Scripts are run by Bitcoin Core's own code, and left out by a build without it.

@@ -1,7 +1,7 @@
 //! The command `peregrine export utxo`: the coins of a chainstate or a snapshot, or those after a block, for
 //! programs that work with data.
 
-use crate::{args::common::undo_policy, prelude::*, report::set_hash_text};
+use crate::{prelude::*, report::set_hash_text};
 use engine::{
     Disk as _, UndoPolicy, UtxoElement,
     utxo::{CreationTimes, EachCoin, EachSet, StoredCoins, UtxoStatsReport},
@@ -30,7 +30,7 @@ pub struct ExportUtxoArgs {
     pub scan: bool,
 
     /// With --at: which undo data is used, as for reindex
-    #[arg(long, value_name = "auto|trust|make", requires = "at", value_parser = undo_policy)]
+    #[arg(long, value_name = "auto|trust|make", requires = "at")]
     #[arg(hide_short_help = true)]
     pub undo: Option<UndoPolicy>,
 

@@ -6,63 +6,9 @@ use super::{
     state::{Amount, State, Work},
 };
 use crate::units::{count, counted, duration};
-use engine::{HumanShare, Note, Stage, Warning};
-use peregrine::output::json;
-use schemars::JsonSchema;
-use serde::Serialize;
+use engine::{HumanShare, Stage};
+use peregrine::output::{Code, Level, ProgressJson, json};
 use std::time::Instant;
-
-/// How important a message is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Level {
-    Info,
-    Note,
-    Warning,
-}
-
-impl Level {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Note => "note",
-            Self::Warning => "warning",
-        }
-    }
-}
-
-/// One line of `--progress json`.
-#[derive(Serialize, JsonSchema)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum ProgressJson<'a> {
-    /// A stage begins.
-    Stage { time: String, stage: Stage, number: Option<usize>, stages: Option<usize> },
-    /// How much of a stage is done.
-    Progress {
-        time: String,
-        stage: Stage,
-        blocks: Option<u32>,
-        blocks_total: Option<u32>,
-        bytes: Option<u64>,
-        bytes_total: Option<u64>,
-        coins: Option<u64>,
-        coins_total: Option<u64>,
-        per_second: Option<f64>,
-        seconds_remaining: Option<f64>,
-        seconds: f64,
-        peers: Option<usize>,
-    },
-    /// Something that the user should know. `note` has it as a code with fields, if it has one.
-    Message { time: String, level: Level, note: Option<Code<'a>>, text: String },
-}
-
-/// What a message is about.
-#[derive(Clone, Copy, Serialize, JsonSchema)]
-#[serde(untagged)]
-pub enum Code<'a> {
-    Note(&'a Note),
-    Warning(&'a Warning),
-}
 
 /// Returns the time now, in UTC.
 fn time() -> String {

@@ -8,7 +8,7 @@
 //! stage that sends no events.
 
 mod frame;
-pub mod lines;
+mod lines;
 mod state;
 
 pub use frame::transport_name;
@@ -18,9 +18,9 @@ use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
 use engine::{ChainOptions, Datadir, Error, Event, EventSink, Note, RealDisk, Stage, reindex::ReindexReport};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lines::{Code, Level};
 use peregrine::{
-    output, remedy,
+    output::{self, Code, Level},
+    remedy,
     run_log::{Run, RunLog},
     running, stop,
 };
@@ -221,8 +221,7 @@ impl Recorder {
             Shown::Bar(bar) => {
                 let text = match level {
                     Level::Info => text.to_owned(),
-                    Level::Note => output::message(output::Level::Note, "note", text),
-                    Level::Warning => output::message(output::Level::Warning, "warning", text),
+                    Level::Note | Level::Warning => output::message(level.name(), text),
                 };
                 stop::writing(|| bar.suspend(|| output::print_message(&text)));
             }
@@ -263,7 +262,7 @@ impl EventSink for Recorder {
                 let text = remedy::note_text(&note);
                 if let (Note::NoPeers { .. }, Shown::None) = (&note, &self.shown) {
                     // Without this, nothing says why the run does not end.
-                    output::print_message(&output::message(output::Level::Note, "note", &text));
+                    output::print_message(&output::message("note", &text));
                 }
                 self.print(Level::Note, &text, Some(Code::Note(&note)));
             }

@@ -12,8 +12,6 @@ pub use pipeline::stages::{
     turns::{Turn, Turns},
 };
 
-#[cfg(feature = "serde")]
-use api::json::{JsonSchema, Serialize};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
@@ -63,39 +61,33 @@ pub struct SpendsOptions {
     pub with_txids: bool,
 }
 
+api::reported! {
 /// The blocks that [`read()`] gives to the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct BlockRange {
     /// Their network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// The first block.
-    #[cfg_attr(feature = "serde", serde(rename = "from_height"))]
-    pub from: Height,
+    pub from as "from_height": Height,
     /// The last block.
-    #[cfg_attr(feature = "serde", serde(rename = "to_height"))]
-    pub to: Height,
+    pub to as "to_height": Height,
     /// Hash of the last block.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub last: BlockHash,
+    pub last as "block_hash": BlockHash,
     /// Up to which block outputs are spent, if that was asked for.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
-    pub spent_to: Option<SpentTo>,
+    pub spent_to [skip_serializing_if = "Option::is_none"]: Option<SpentTo>,
 }
 
 /// Up to which block the inputs were read that spend outputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct SpentTo {
     /// Height of the last one.
     pub height: Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// What no input spends, which is the UTXO set of that block; `None` unless all blocks up to it were
     /// given to the consumer.
     pub unspent: Option<UnspentOutputs>,
+}
 }
 
 /// Reads blocks of the chain up to the chainstate's best block, or, without a chainstate, of the most-work

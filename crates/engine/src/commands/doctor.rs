@@ -59,6 +59,7 @@ use disk::{
     lock::DatadirLock,
     made_undo::has_made_undo,
     replace,
+    xor::read_block_obfuscation,
 };
 use estimate::Estimate;
 use obstacles::{find_obstacle, in_place_of_new_files, obstacle_above};
@@ -170,17 +171,21 @@ struct Compared {
     last_blocks: Option<StartFault>,
 }
 
-/// Where the chain of the chainstate's best block, or one that is marked as invalid, has left Bitcoin's.
+/// Where the chain of the chainstate's best block, or one that is marked as invalid, has left Bitcoin's, and
+/// the marked block with which it can return.
 fn left_at(
     params: &ChainParams,
     tree: &Tree<'_>,
     branch: &[u32],
     marked_invalid: Option<(Height, BlockHash, Height)>,
-) -> Option<Height> {
-    let (height, hash) = params.dead_branch?;
-    let is_marked = marked_invalid.is_some_and(|(marked, ..)| marked == height);
-    let own = branch.get(height.0 as usize).map(|number| tree.hash(*number));
-    (own == Some(hash) || is_marked && tree.has(&hash)).then_some(height)
+) -> Option<(Height, Option<BlockHash>)> {
+    let (height, dead) = params.dead_branch?;
+    let is_dead =
+        |branch: &[u32]| branch.get(height.0 as usize).is_some_and(|number| tree.hash(*number) == dead);
+    // A mark on the dead branch itself is no way back.
+    let marked = marked_invalid.filter(|(_, hash, _)| !is_dead(&tree.branch_to(hash)));
+    let is_marked = marked.is_some_and(|(marked, ..)| marked == height);
+    (is_dead(branch) || is_marked && tree.has(&dead)).then_some((height, marked.map(|(_, hash, _)| hash)))
 }
 
 impl Examination<'_> {
@@ -192,6 +197,11 @@ impl Examination<'_> {
         let lengths = &FileLengths::measure(disk, datadir)?;
         let (obfuscation, key) = match files::obfuscation(disk, datadir, params, usize::MAX) {
             Ok(obfuscation) => (obfuscation, None),
+            // A file that cannot be read does not hide what is in the others.
+            Err(error) if error.kind == ErrorKind::Environment => {
+                let own = read_block_obfuscation(disk, &datadir.blocks_dir());
+                (own.unwrap_or_default(), Some(error))
+            }
             Err(error) => (Obfuscation::default(), Some(error)),
         };
         let files = &Files { disk, datadir, obfuscation, params, awaited: None };
@@ -441,7 +451,7 @@ impl Examination<'_> {
         let mut found = survey(files, &mut tree, &index.files, lengths, best, assumed, may_lack_blocks);
         let [blocks, undo] = &mut found.files;
         if !is_held {
-            survey::count_unknown(files, &index.files, index.pruned, blocks);
+            survey::count_unknown(files, &index.files, &lengths.blk, index.pruned, blocks);
         }
         (chainstate.height, chainstate.position) = (found.best_height, found.position);
         let branch = best.map_or_else(Vec::new, |best| tree.branch_to(&best));

@@ -8,7 +8,7 @@
 pub use pipeline::stages::history::{HistoryEntry, HistorySink, ScriptHistory};
 
 #[cfg(feature = "serde")]
-use api::json::{HashText, JsonSchema, Serialize};
+use api::json::HashText;
 use api::{
     disk_need::DiskNeed,
     error::{Error, ErrorKind},
@@ -78,36 +78,29 @@ pub trait HistoryConsumer: Sync {
     fn begin_bucket(&self, bucket: u32) -> Result<Box<dyn HistorySink + '_>, Error>;
 }
 
+api::reported! {
 /// What [`read()`] gives to the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct HistoryRange {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// The last block.
-    #[cfg_attr(feature = "serde", serde(rename = "to_height"))]
-    pub to: Height,
+    pub to as "to_height": Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub last: BlockHash,
+    pub last as "block_hash": BlockHash,
     /// Number of hexadecimal digits of script hashes that divide them into buckets.
     pub prefix_digits: u32,
     /// The first bucket.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub first_prefix: u32,
+    pub first_prefix [skip]: u32,
     /// The last bucket.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub last_prefix: u32,
+    pub last_prefix [skip]: u32,
 }
 
 /// Result of [`read()`].
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct HistoryReport {
     /// What was read.
-    #[cfg_attr(feature = "serde", serde(flatten))]
-    pub range: HistoryRange,
+    pub range [flatten]: HistoryRange,
     /// Number of entries: outputs that became coins, and inputs that spend one.
     pub rows: u64,
     /// Number of scripts.
@@ -115,13 +108,12 @@ pub struct HistoryReport {
     /// Number of coins of these scripts after the last block.
     pub coins: u64,
     /// Sum of these coins.
-    #[cfg_attr(feature = "serde", serde(rename = "total_amount_sat"))]
-    pub total_amount: Sats,
+    pub total_amount as "total_amount_sat": Sats,
     /// MuHash of these coins, in internal byte order.
-    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
-    pub muhash: [u8; 32],
+    pub muhash with "HashText": [u8; 32],
     /// Whether the chainstate ends at the same block, and so has been read and has the same MuHash.
     pub is_chainstate: bool,
+}
 }
 
 /// Gives the history of all scripts up to a block of the chain up to the chainstate's best block, or, without

@@ -4,7 +4,7 @@ pub use disk::replace::Recovery;
 
 use api::error::Error;
 #[cfg(feature = "serde")]
-use api::json::{JsonSchema, OptionalOutcome, PathText, Serialize};
+use api::json::{OptionalOutcome, PathText};
 use chain::session::{self, check_owner, has_unfinished, with_owner};
 use disk::{
     datadir::{Datadir, Location},
@@ -15,23 +15,20 @@ use std::path::PathBuf;
 use vfs::{Disk, During as _};
 use wire::Network;
 
+api::reported! {
 /// The result of [`recover`].
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct RecoveryReport {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// The directory of the network.
-    #[cfg_attr(feature = "serde", serde(rename = "directory", with = "PathText"))]
-    pub dir: PathBuf,
+    pub dir as "directory" with "PathText": PathBuf,
     /// What became of a replacement that was interrupted; `None` if there was none.
-    #[cfg_attr(feature = "serde", serde(rename = "outcome", with = "OptionalOutcome"))]
-    pub recovery: Option<Recovery>,
+    pub recovery as "outcome" with "OptionalOutcome": Option<Recovery>,
     /// Whether there was no replacement, but databases that an interrupted run was building, or temporary
     /// files of a killed run. They are removed.
-    #[cfg_attr(feature = "serde", serde(rename = "unfinished_databases_removed"))]
-    pub has_removed: bool,
+    pub has_removed as "unfinished_databases_removed": bool,
+}
 }
 
 /// Finishes or undoes a replacement of databases that was interrupted, as every command does that changes the

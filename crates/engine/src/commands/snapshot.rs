@@ -13,7 +13,7 @@ pub use share::{SharedSnapshotReport, scheduled_heights, share, share_file};
 pub use source::SnapshotSource;
 
 #[cfg(feature = "serde")]
-use api::json::{HashText, JsonSchema, Serialize, TrueOrNull};
+use api::json::{HashText, TrueOrNull};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
@@ -52,29 +52,26 @@ use std::{
 use vfs::Disk;
 use wire::{BlockHash, Height, Network};
 
+api::reported! {
 /// Report of a snapshot that was made.
 #[derive(Clone, Copy, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct SnapshotReport {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// Height of the last block whose effects it contains.
     pub height: Height,
     /// Hash of that block.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Number of coins.
     pub coins: u64,
     /// Size of the file, in bytes.
     pub bytes: u64,
     /// `hash_serialized_3` of the set, in internal byte order.
-    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
-    pub hash_serialized_3: [u8; 32],
+    pub hash_serialized_3 with "HashText": [u8; 32],
     /// Whether Core's source pins this hash for this block. If it pins none, this is false; with another one,
     /// there is no snapshot.
-    #[cfg_attr(feature = "serde", serde(rename = "matches_core_assumeutxo_hash", with = "TrueOrNull"))]
-    pub is_pinned: bool,
+    pub is_pinned as "matches_core_assumeutxo_hash" with "TrueOrNull": bool,
+}
 }
 
 /// Result of [`verify()`].

@@ -16,7 +16,7 @@ use api::{
 };
 #[cfg(feature = "serde")]
 use api::{
-    json::{JsonSchema, PathTexts, Seconds, Serialize},
+    json::{PathTexts, Seconds},
     note::Notes,
 };
 use chain::{
@@ -52,18 +52,16 @@ use std::{
 use vfs::Disk;
 use wire::{BlockHash, Height, Network};
 
+api::reported! {
 /// The undo data of a chain, sound or not.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct UndoCheck {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// Height of the last block whose undo data was checked.
     pub height: Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Number of blocks whose undo data is sound.
     pub sound: u32,
     /// Number of blocks whose undo data is not on disk.
@@ -73,11 +71,10 @@ pub struct UndoCheck {
     /// What was found, by file, in order; only files with blocks of the chain.
     pub files: Vec<UndoFileCheck>,
     /// Time from the call to the end.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
-    pub elapsed: Duration,
+    pub elapsed as "seconds" with "Seconds": Duration,
     /// Warnings for the operator.
-    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
-    pub notes: Vec<Warning>,
+    pub notes with "Notes": Vec<Warning>,
+}
 }
 
 impl UndoCheck {
@@ -132,30 +129,25 @@ pub fn check(
     })
 }
 
+api::reported! {
 /// The undo data that was made.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct MadeUndoReport {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// Height of the last block that has its undo data now.
     pub height: Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// What was made.
-    #[cfg_attr(feature = "serde", serde(flatten))]
-    pub undo: UndoReport,
+    pub undo [flatten]: UndoReport,
     /// Paths of old databases that were kept.
-    #[cfg_attr(feature = "serde", serde(with = "PathTexts"))]
-    pub kept: Vec<PathBuf>,
+    pub kept with "PathTexts": Vec<PathBuf>,
     /// Time from the call to the end.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
-    pub elapsed: Duration,
+    pub elapsed as "seconds" with "Seconds": Duration,
     /// Warnings for the operator.
-    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
-    pub notes: Vec<Warning>,
+    pub notes with "Notes": Vec<Warning>,
+}
 }
 
 /// Makes the undo data that [`check()`] finds missing or damaged, and puts it in place with a new block

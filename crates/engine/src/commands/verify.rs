@@ -13,7 +13,7 @@ use api::{
 };
 #[cfg(feature = "serde")]
 use api::{
-    json::{JsonSchema, Seconds, Serialize, texts, written},
+    json::{Seconds, fields, texts},
     note::Notes,
     report::ScriptsFields,
 };
@@ -39,38 +39,31 @@ use wire::{BlockHash, Coin, Height, Network, OutPoint, coin::chainstate_key_orde
 /// Maximum number of differences that are listed; all are counted.
 const MAX_NAMED_DIFFERENCES: usize = 20;
 
+api::reported! {
 /// Result of [`verify`].
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct VerifyReport {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// Height of the last block.
     pub height: Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Number of blocks, transactions, inputs and outputs that were checked.
-    #[cfg_attr(feature = "serde", serde(flatten))]
-    pub counts: Counts,
+    pub counts [flatten]: Counts,
     /// Which scripts were run; `None` if scripts were not checked.
-    #[cfg_attr(feature = "serde", serde(with = "ScriptsFields"))]
-    pub scripts: Option<ScriptsReport>,
+    pub scripts with "ScriptsFields": Option<ScriptsReport>,
     /// Number of coins after the last block.
-    #[cfg_attr(feature = "serde", serde(rename = "coins"))]
-    pub txouts: u64,
+    pub txouts as "coins": u64,
     /// Number of worker threads.
     pub threads: usize,
     /// Time from the call to the end.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
-    pub elapsed: Duration,
+    pub elapsed as "seconds" with "Seconds": Duration,
     /// How the chainstate differs; `None` if no comparison was asked for.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "Differences"))]
-    pub against_chainstate: Option<Comparison>,
+    pub against_chainstate with "Differences" [flatten]: Option<Comparison>,
     /// Warnings for the operator.
-    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
-    pub notes: Vec<Warning>,
+    pub notes with "Notes": Vec<Warning>,
+}
 }
 
 impl VerifyReport {
@@ -89,21 +82,14 @@ pub struct Comparison {
     pub first: Vec<Difference>,
 }
 
-/// A comparison as reports have it.
 #[cfg(feature = "serde")]
-#[derive(Serialize, JsonSchema)]
-struct ComparisonFields {
-    /// `null` if the chainstate was not compared.
-    chainstate_differences: Option<u64>,
-    first_differences: Vec<String>,
-}
-
-#[cfg(feature = "serde")]
-written! {
-    Differences: Option<Comparison> => ComparisonFields, |comparison| ComparisonFields {
-        chainstate_differences: comparison.as_ref().map(|comparison| comparison.differences),
-        first_differences: texts(comparison.iter().flat_map(|comparison| &comparison.first)),
-    };
+fields! {
+    /// A comparison as reports have it.
+    Differences(comparison: Option<Comparison>) {
+        /// `null` if the chainstate was not compared.
+        chainstate_differences: Option<u64> = comparison.as_ref().map(|comparison| comparison.differences),
+        first_differences: Vec<String> = texts(comparison.iter().flat_map(|comparison| &comparison.first)),
+    }
 }
 
 /// A coin that differs.

@@ -15,7 +15,7 @@ use crate::stages::{
     work_dir::WorkDir,
 };
 #[cfg(feature = "serde")]
-use api::json::{HashText, JsonSchema, Serialize};
+use api::json::HashText;
 use api::{
     disk_need::DiskNeed,
     error::{Error, ErrorKind},
@@ -92,18 +92,17 @@ pub struct SpendingInputs<'a> {
     hasher: CoinHasher,
 }
 
+api::reported! {
 /// The outputs that no block spends: the UTXO set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct UnspentOutputs {
     /// Their number.
     pub coins: u64,
     /// Sum of their amounts.
-    #[cfg_attr(feature = "serde", serde(rename = "total_amount_sat"))]
-    pub total_amount: Sats,
+    pub total_amount as "total_amount_sat": Sats,
     /// MuHash of the set, in internal byte order.
-    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
-    pub muhash: [u8; 32],
+    pub muhash with "HashText": [u8; 32],
+}
 }
 
 impl<'a> SpendsRequest<'a> {

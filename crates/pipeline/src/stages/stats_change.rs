@@ -4,62 +4,50 @@
 //! Source: Core `index/coinstatsindex.cpp` `CustomAppend`.
 
 #[cfg(feature = "serde")]
-use api::json::{JsonSchema, Serialize, written};
+use api::json::fields;
 use digest::muhash::MuHash3072;
 use disk::utxo_stats::{CoinCounter, UtxoCounts};
 use rules::{ChainParams, subsidy};
 use std::collections::HashSet;
 use wire::{BlockHash, BlockView, Coin, Height, OutPoint, Sats, Txid, UtxoElement};
 
+api::reported! {
 /// Amounts that a block moves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct BlockAmounts {
     /// Sum of the coins that it spends.
-    #[cfg_attr(feature = "serde", serde(rename = "prevout_spent_sat"))]
-    pub prevout_spent: Sats,
+    pub prevout_spent as "prevout_spent_sat": Sats,
     /// Sum of the coins that its coinbase creates.
-    #[cfg_attr(feature = "serde", serde(rename = "coinbase_sat"))]
-    pub coinbase: Sats,
+    pub coinbase as "coinbase_sat": Sats,
     /// Sum of the coins that its other transactions create.
-    #[cfg_attr(feature = "serde", serde(rename = "new_outputs_ex_coinbase_sat"))]
-    pub new_outputs_ex_coinbase: Sats,
+    pub new_outputs_ex_coinbase as "new_outputs_ex_coinbase_sat": Sats,
     /// What can never be spent of it.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "Unspendables"))]
-    pub unspendable: UnspendableAmounts,
+    pub unspendable with "Unspendables" [flatten]: UnspendableAmounts,
 }
-
-/// What can never be spent, with its sum.
-#[cfg(feature = "serde")]
-#[derive(Serialize, JsonSchema)]
-struct UnspendableFields {
-    unspendable_sat: Sats,
-    unspendables: UnspendableAmounts,
 }
 
 #[cfg(feature = "serde")]
-written! {
-    Unspendables: UnspendableAmounts => UnspendableFields, |amounts| {
-        UnspendableFields { unspendable_sat: amounts.total(), unspendables: *amounts }
-    };
+fields! {
+    /// What can never be spent, with its sum.
+    Unspendables(amounts: UnspendableAmounts) {
+        unspendable_sat: Sats = amounts.total(),
+        unspendables: UnspendableAmounts = *amounts,
+    }
 }
 
+api::reported! {
 /// Amounts that can never be spent, by the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct UnspendableAmounts {
     /// The subsidy of the genesis block, which creates no coin.
-    #[cfg_attr(feature = "serde", serde(rename = "genesis_block_sat"))]
-    pub genesis_block: Sats,
+    pub genesis_block as "genesis_block_sat": Sats,
     /// The subsidy of a block whose coinbase a later one repeats (BIP-0030).
-    #[cfg_attr(feature = "serde", serde(rename = "bip30_sat"))]
-    pub bip30: Sats,
+    pub bip30 as "bip30_sat": Sats,
     /// Outputs whose scripts are unspendable.
-    #[cfg_attr(feature = "serde", serde(rename = "scripts_sat"))]
-    pub scripts: Sats,
+    pub scripts as "scripts_sat": Sats,
     /// The part of subsidy and fees that the coinbase leaves.
-    #[cfg_attr(feature = "serde", serde(rename = "unclaimed_rewards_sat"))]
-    pub unclaimed_rewards: Sats,
+    pub unclaimed_rewards as "unclaimed_rewards_sat": Sats,
+}
 }
 
 impl UnspendableAmounts {

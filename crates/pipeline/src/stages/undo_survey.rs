@@ -10,7 +10,7 @@ use crate::stages::{
 };
 use api::error::{Error, ErrorKind};
 #[cfg(feature = "serde")]
-use api::json::{FlawName, JsonSchema, RevName, Serialize};
+use api::json::{FlawName, RevName};
 use chain::blocks::{block_hashes::BlockHashes, chain::Chain};
 use digest::siphash::siphash24;
 use disk::undo::{UndoView, checksum};
@@ -20,16 +20,14 @@ use wire::{BlockHash, BlockView, FileNo, Height};
 /// Maximum number of blocks of a file that are named; all are counted.
 const MAX_NAMED_BLOCKS: usize = 5;
 
+api::reported! {
 /// The undo data of the blocks of one file.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct UndoFileCheck {
     /// Number of the `blk` and `rev` file.
-    #[cfg_attr(feature = "serde", serde(with = "RevName"))]
-    pub file: FileNo,
+    pub file with "RevName": FileNo,
     /// Number of blocks whose undo data is sound.
-    #[cfg_attr(feature = "serde", serde(rename = "sound"))]
-    pub kept: u32,
+    pub kept as "sound": u32,
     /// Number of blocks whose undo data is not on disk.
     pub missing: u32,
     /// Number of blocks whose undo data is damaged.
@@ -40,16 +38,14 @@ pub struct UndoFileCheck {
 
 /// A block whose undo data is missing or damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct FlawedUndo {
     /// Its height.
     pub height: Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Whether the undo data is missing; otherwise it is damaged.
-    #[cfg_attr(feature = "serde", serde(rename = "state", with = "FlawName"))]
-    pub is_missing: bool,
+    pub is_missing as "state" with "FlawName": bool,
+}
 }
 
 /// Counts the states of the undo data of blocks up to `last`, by file.

@@ -314,6 +314,27 @@ fn recovery_removes_what_was_being_built_and_leaves_a_sound_datadir_alone() {
 }
 
 #[test]
+fn blocks_beyond_use_are_counted_without_the_file_that_cannot_be_read() {
+    let case = Case::at_tip();
+    let last = case.index().files.len() - 1;
+    let name = |after: usize| format!("blk{:05}.dat", last + after);
+    for after in 1..=3 {
+        fs::copy(case.blocks(&name(0)), case.blocks(&name(after))).unwrap();
+    }
+    let options = DoctorOptions::new(case.root(), Network::Regtest);
+    let found = |disk: &FaultDisk| {
+        let found = diagnose(disk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+        found.found.unwrap().blocks
+    };
+    let all = found(&FaultDisk::healthy());
+    assert_eq!((all.unknown_files, all.unread.len()), (3, 0));
+    let others = found(&FaultDisk::healthy().with_denied(&case.blocks(&name(2))));
+    assert_eq!((others.unknown_files, others.unknown_blocks), (2, all.unknown_blocks / 3 * 2));
+    assert_eq!(others.unread, [name(2)]);
+    assert!(others.to_string().contains(&format!("{} cannot be read", name(2))), "{others}");
+}
+
+#[test]
 fn what_belongs_to_other_users_is_named() {
     let case = Case::at_tip();
     let uid = fs::metadata(case.root()).unwrap().uid();

@@ -331,6 +331,12 @@ fn a_diagnosis_names_the_dead_branch_and_the_way_back() {
     // Bitcoin's blocks are not stored.
     let dir = left(&[]);
     assert_eq!(advised(dir.path()).0, Advice::Reconsider { block: None, rebuilds: false });
+    // What is marked goes on with the dead branch: to have it checked leads no way back.
+    let dir = left(&[]);
+    let above: Vec<_> = chain().main().filter(|block| block.height > DEAD_END).cloned().collect();
+    store(dir.path(), above.iter());
+    mark(dir.path(), &above);
+    assert_eq!(advised(dir.path()).0, Advice::Reconsider { block: None, rebuilds: false });
     // The chainstate is one of the other chain.
     let dir = left(&blocks);
     depart(dir.path(), true);

@@ -8,6 +8,21 @@ use acceptance::sync::{
 };
 use rules::U256;
 
+/// Once, all blocks were downloaded before the rebuild refused to replace it.
+#[test]
+fn a_chainstate_of_a_chain_with_less_work_is_refused_before_anything_is_written() {
+    let (case, dir) = (Case::at_tip(), scratch());
+    copy_dir(&case.root().join("regtest/chainstate"), &dir.path().join("chainstate")).unwrap();
+    let before = tree(dir.path());
+    let mut options = SyncOptions::new(dir.path(), Network::Main, ScriptChecks::LeftOut);
+    options.peers = from(dir.path(), &[]).peers;
+    let error = acceptance::sync::try_run(&options).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+    let best = chain().tip().hash.to_string();
+    assert_mentions(&error, &["the chainstate of another chain", &best, "main", "nothing was changed"]);
+    assert_same_tree(&before, dir.path(), "it was refused");
+}
+
 /// Number of blocks above the genesis block.
 fn blocks() -> usize {
     chain().main().count() - 1

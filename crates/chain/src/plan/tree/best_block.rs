@@ -112,8 +112,10 @@ impl Tree<'_> {
                 return Some(Gap::Invalid(height));
             }
             match node.data_pos {
-                None => Some(Gap::Block(height)),
-                Some(_) => (height >= undo_from && !self.has_undo(number)).then_some(Gap::Undo(height)),
+                None => Some(Gap::MissingBlock(height)),
+                Some(_) => {
+                    (height >= undo_from && !self.has_undo(number)).then_some(Gap::MissingUndo(height))
+                }
             }
         });
         gaps.last()

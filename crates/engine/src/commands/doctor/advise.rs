@@ -216,7 +216,6 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
 /// What is left to do if the node has left Bitcoin's chain.
 fn of_other_chain(found: &DatadirState, is_usable: bool, advice: Advice) -> Advice {
     let (index, has_departed) = (&found.index, found.index.departed > 0);
-    let block = index.marked_invalid.map(|(_, hash, _)| hash);
     match advice {
         Advice::StartBitcoind | Advice::Reindex | Advice::ReindexByScan => {}
         other => return other,
@@ -225,7 +224,9 @@ fn of_other_chain(found: &DatadirState, is_usable: bool, advice: Advice) -> Advi
         _ if has_departed && found.chainstate.is_unknown() => {
             Advice::Reconsider { block: None, rebuilds: true }
         }
-        Some(_) => Advice::Reconsider { block, rebuilds: block.is_some() && (has_departed || !is_usable) },
+        Some((_, block)) => {
+            Advice::Reconsider { block, rebuilds: block.is_some() && (has_departed || !is_usable) }
+        }
         None if has_departed => Advice::Reindex,
         None => advice,
     }

@@ -2,98 +2,77 @@
 
 use super::{advice::Advice, indexes::FoundIndex, log::LastStart};
 #[cfg(feature = "serde")]
-use super::{fields, indexes::FoundIndexes};
+use super::{
+    fields::{AbsenceCode, Lock},
+    indexes::FoundIndexes,
+};
 #[cfg(feature = "serde")]
-use api::json::{PathText, PathTexts, Seconds, WithText, written};
+use api::json::{PathText, PathTexts, Seconds, WithText, fields, written};
 use api::{disk_need::DiskNeed, error::Error, subject::Subject};
 use disk::{datadir::Absence, node_indexes::IndexKind};
 use pipeline::stages::undo_survey::UndoFileCheck;
-#[cfg(feature = "serde")]
-use schemars::JsonSchema;
-#[cfg(feature = "serde")]
-use serde::Serialize;
 use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Duration};
 use vfs::LockHolder;
 use wire::{BlockHash, BlockTime, Height, Network};
 
+api::reported! {
 /// Result of [`crate::doctor::diagnose()`].
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct Diagnosis {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// The datadir, or why there is none.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "Found"))]
-    pub found: Result<Box<DatadirState>, Absence>,
+    pub found with "Found" [flatten]: Result<Box<DatadirState>, Absence>,
     /// What to do next.
-    #[cfg_attr(feature = "serde", serde(with = "AdviceText"))]
-    pub advice: Advice,
+    pub advice with "AdviceText": Advice,
     /// Time from the call to the end.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
-    pub elapsed: Duration,
+    pub elapsed as "seconds" with "Seconds": Duration,
 }
 
 /// What is in a datadir.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct DatadirState {
     /// The directory of the network.
-    #[cfg_attr(feature = "serde", serde(rename = "directory", with = "PathText"))]
-    pub dir: PathBuf,
+    pub dir as "directory" with "PathText": PathBuf,
     /// The directory of the block files.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub blocks_dir: PathBuf,
+    pub blocks_dir [skip]: PathBuf,
     /// Whose it is.
-    #[cfg_attr(feature = "serde", serde(flatten))]
-    pub owner: Owner,
+    pub owner [flatten]: Owner,
     /// Which other process uses it.
-    #[cfg_attr(feature = "serde", serde(with = "LockText"))]
-    pub lock: LockState,
+    pub lock with "LockText": LockState,
     /// Why block and undo files cannot be read: their key is missing or wrong.
-    #[cfg_attr(feature = "serde", serde(rename = "xor_error"))]
-    pub key: Option<Error>,
+    pub key as "xor_error": Option<Error>,
     /// The block index.
-    #[cfg_attr(feature = "serde", serde(rename = "block_index", with = "IndexText"))]
-    pub index: IndexState,
+    pub index as "block_index" with "IndexText": IndexState,
     /// The block files.
-    #[cfg_attr(feature = "serde", serde(rename = "block_files", with = "FilesText"))]
-    pub blocks: FilesState,
+    pub blocks as "block_files" with "FilesText": FilesState,
     /// The undo files, up to the last block that was connected.
-    #[cfg_attr(feature = "serde", serde(rename = "undo_files", with = "FilesText"))]
-    pub undo: FilesState,
+    pub undo as "undo_files" with "FilesText": FilesState,
     /// The chainstate.
-    #[cfg_attr(feature = "serde", serde(with = "ChainstateText"))]
-    pub chainstate: ChainstateState,
+    pub chainstate with "ChainstateText": ChainstateState,
     /// The second chainstate.
-    #[cfg_attr(feature = "serde", serde(flatten))]
-    pub snapshot: SnapshotState,
+    pub snapshot [flatten]: SnapshotState,
     /// The indexes that bitcoind keeps besides the block index.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "FoundIndexes"))]
-    pub indexes: Vec<FoundIndex>,
+    pub indexes with "FoundIndexes" [flatten]: Vec<FoundIndex>,
     /// What interrupted runs have left.
     pub leftovers: Leftovers,
     /// What a rebuild needs.
-    #[cfg_attr(feature = "serde", serde(flatten))]
-    pub rebuild: RebuildNeed,
+    pub rebuild [flatten]: RebuildNeed,
     /// What reading everything has shown, if it was asked for.
     pub deep: Option<DeepState>,
     /// The last start of bitcoind, and what keeps it from starting again.
-    #[cfg_attr(feature = "serde", serde(flatten))]
-    pub start: StartState,
+    pub start [flatten]: StartState,
 }
 
 /// What is known of the last start of bitcoind on a datadir, and of the next.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct StartState {
     /// What keeps bitcoind from starting, or lets it discard databases, though these are sound: the clock,
     /// the file system, settings, and damage to the blocks that it reads first. The first one counts.
-    #[cfg_attr(feature = "serde", serde(rename = "start_errors", with = "StartErrors"))]
-    pub faults: Vec<StartFault>,
+    pub faults as "start_errors" with "StartErrors": Vec<StartFault>,
     /// What `debug.log` has of the last start: among others, the program that has written the datadir.
-    #[cfg_attr(feature = "serde", serde(rename = "version", with = "VersionText"))]
-    pub last: LastStart,
+    pub last as "version" with "VersionText": LastStart,
+}
 }
 
 /// Something that keeps bitcoind from starting as it should, though its databases are sound.
@@ -125,39 +104,36 @@ pub struct NodeSettings {
     pub indexes: Vec<IndexSetting>,
 }
 
+api::reported! {
 /// The second chainstate of a datadir.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct SnapshotState {
     /// Whether bitcoind loads one, from a snapshot.
-    #[cfg_attr(feature = "serde", serde(rename = "has_snapshot"))]
-    pub exists: bool,
+    pub exists as "has_snapshot": bool,
     /// Why bitcoind does not start with it.
-    #[cfg_attr(feature = "serde", serde(rename = "snapshot_error"))]
-    pub error: Option<Error>,
+    pub error as "snapshot_error": Option<Error>,
 }
 
 /// The owner of a datadir.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct Owner {
     /// User id of the owner of the block files' directory.
-    #[cfg_attr(feature = "serde", serde(rename = "owner"))]
-    pub uid: u32,
+    pub uid as "owner": u32,
     /// Effective user id of this process.
     pub user: u32,
     /// Databases that belong to other users, and directories that their owner may not write: bitcoind cannot
     /// open them.
-    #[cfg_attr(feature = "serde", serde(rename = "foreign_databases", with = "PathTexts"))]
-    pub foreign: Vec<PathBuf>,
+    pub foreign as "foreign_databases" with "PathTexts": Vec<PathBuf>,
+}
 }
 
+api::reported! {
 /// Whether another process uses the datadir.
 #[derive(Clone, Debug)]
-pub enum LockState {
-    /// None does.
+pub enum LockState as LockCode {
+    /// No other process uses it.
     Free,
-    /// This process does.
+    /// The process that is named uses it.
     Held(LockHolder),
     /// Another node uses the block files, but not this datadir.
     BlocksHeld(LockHolder),
@@ -165,6 +141,7 @@ pub enum LockState {
     Unsupported(Error),
     /// The lock files cannot be opened.
     Unknown,
+}
 }
 
 impl LockState {
@@ -174,9 +151,10 @@ impl LockState {
     }
 }
 
+api::reported! {
 /// The state of a database.
 #[derive(Clone, Debug)]
-pub enum DatabaseState {
+pub enum DatabaseState as DatabaseCode {
     /// It opens. Of the block index, all rows were read.
     Sound,
     /// There is none.
@@ -186,6 +164,7 @@ pub enum DatabaseState {
     /// It cannot be read: no permission, an I/O error, or another process is writing to it.
     Unreadable(Error),
 }
+}
 
 impl DatabaseState {
     /// Whether it is sound.
@@ -194,13 +173,12 @@ impl DatabaseState {
     }
 }
 
+api::reported! {
 /// The state of the block index.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct IndexState {
     /// The database.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "Database"))]
-    pub state: DatabaseState,
+    pub state with "Database" [flatten]: DatabaseState,
     /// Number of blocks that it places in block files.
     pub blocks: u32,
     /// Number of headers, those of the blocks included.
@@ -211,22 +189,18 @@ pub struct IndexState {
     /// are missing, those do not count.
     pub stored_height: Height,
     /// Whether old block files were deleted to save space.
-    #[cfg_attr(feature = "serde", serde(rename = "pruned"))]
-    pub is_pruned: bool,
+    pub is_pruned as "pruned": bool,
     /// Height from which on all blocks of the chainstate's chain are stored.
-    #[cfg_attr(feature = "serde", serde(rename = "first_stored_height"))]
-    pub first_stored: Height,
+    pub first_stored as "first_stored_height": Height,
     /// A block that is marked as invalid, below stored blocks with more work than the chainstate's chain, and
     /// the height of the last of them.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub marked_invalid: Option<(Height, BlockHash, Height)>,
+    pub marked_invalid [skip]: Option<(Height, BlockHash, Height)>,
     /// Where the chainstate has left the chain of Bitcoin Core, if it is on a dead branch
-    /// ([`rules::ChainParams::dead_branch`]).
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub left_at: Option<Height>,
+    /// ([`rules::ChainParams::dead_branch`]), and the block of that chain that is marked as invalid.
+    pub left_at [skip]: Option<(Height, Option<BlockHash>)>,
     /// Number of blocks of another chain ([`disk::departed`]).
-    #[cfg_attr(feature = "serde", serde(rename = "departed_blocks"))]
-    pub departed: u32,
+    pub departed as "departed_blocks": u32,
+}
 }
 
 impl IndexState {
@@ -248,9 +222,9 @@ impl IndexState {
     }
 }
 
+api::reported! {
 /// The state of the block files or the undo files.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct FilesState {
     /// Number of files.
     pub files: u32,
@@ -261,22 +235,21 @@ pub struct FilesState {
     /// Names of the files that end before records that the block index places in them.
     pub short: Vec<String>,
     /// Number of blocks whose record was in these files.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_lost"))]
-    pub lost: u32,
+    pub lost as "blocks_lost": u32,
     /// Number of those blocks that are not of the most-work chain, so that nobody needs them. But bitcoind
     /// does not start as long as its block index places one in a file that is missing.
-    #[cfg_attr(feature = "serde", serde(rename = "stale_blocks_lost"))]
-    pub lost_stale: u32,
+    pub lost_stale as "stale_blocks_lost": u32,
     /// Number of blocks for which the block index has no place, but should; also if it places undo data
     /// beyond the bytes that it records as used.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_unrecorded"))]
-    pub unrecorded: u32,
+    pub unrecorded as "blocks_unrecorded": u32,
     /// Number of blocks that the block index places beyond the bytes that it records as used: bitcoind would
     /// overwrite them.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_beyond_use"))]
-    pub beyond_use: u32,
+    pub beyond_use as "blocks_beyond_use": u32,
     /// Names of files with blocks beside the block files that bitcoind does not read.
     pub other_names: Vec<String>,
+    /// Names of the files of which not all could be read, so that blocks may be missing in the numbers that
+    /// follow.
+    pub unread: Vec<String>,
     /// Number of blocks in these files that the block index does not place there: a crashed bitcoind has left
     /// them, or the files were copied back. Not counted while another process uses the datadir.
     pub unknown_blocks: u32,
@@ -284,17 +257,14 @@ pub struct FilesState {
     pub unknown_bytes: u64,
     /// Number of further records beyond the bytes in use, which are blocks of another chain
     /// ([`disk::departed`]).
-    #[cfg_attr(feature = "serde", serde(rename = "departed_blocks"))]
-    pub departed: u32,
+    pub departed as "departed_blocks": u32,
     /// Number of files with such blocks.
-    #[cfg_attr(feature = "serde", serde(rename = "files_with_unknown_blocks"))]
-    pub unknown_files: u32,
+    pub unknown_files as "files_with_unknown_blocks": u32,
     /// Number of these files that bitcoind deletes when it starts, as a pruned node does.
-    #[cfg_attr(feature = "serde", serde(rename = "unknown_files_deleted_at_start"))]
-    pub deleted_files: u32,
+    pub deleted_files as "unknown_files_deleted_at_start": u32,
     /// The lowest of the blocks in `lost` and `unrecorded`.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "FirstLost"))]
-    pub first: Option<(Height, BlockHash)>,
+    pub first with "FirstLost" [flatten]: Option<(Height, BlockHash)>,
+}
 }
 
 impl FilesState {
@@ -309,31 +279,29 @@ impl FilesState {
     }
 }
 
+api::reported! {
 /// The state of the chainstate.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct ChainstateState {
     /// The database. Only tables' ends were read.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "Database"))]
-    pub state: DatabaseState,
+    pub state with "Database" [flatten]: DatabaseState,
     /// Its best block.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub best_block: Option<BlockHash>,
+    pub best_block as "block_hash": Option<BlockHash>,
     /// Height of the best block.
     pub height: Option<Height>,
     /// Time of the best block.
-    #[cfg_attr(feature = "serde", serde(skip))]
-    pub time: Option<BlockTime>,
+    pub time [skip]: Option<BlockTime>,
     /// The best block relative to the stored blocks; `None` if one of them is unknown.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "Position"))]
-    pub position: Option<ChainstatePosition>,
+    pub position with "Position" [flatten]: Option<ChainstatePosition>,
     /// Whether bitcoind was stopped while it wrote; it completes that when it next starts.
     pub flush_interrupted: bool,
 }
+}
 
+api::reported! {
 /// The chainstate's best block relative to the stored blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ChainstatePosition {
+pub enum ChainstatePosition as PositionCode {
     /// It is the last one.
     AtTip,
     /// So many blocks are stored above it.
@@ -351,52 +319,42 @@ pub enum ChainstatePosition {
     /// be, too.
     NotStored,
 }
+}
 
+api::reported! {
 /// What interrupted runs of Peregrine have left in a datadir.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct Leftovers {
     /// A replacement of databases was interrupted: [`crate::recover()`] finishes or undoes it.
-    #[cfg_attr(feature = "serde", serde(rename = "journal"))]
-    pub has_journal: bool,
+    pub has_journal as "journal": bool,
     /// Databases that were being built, which the next command that writes removes.
-    #[cfg_attr(feature = "serde", serde(rename = "unfinished_databases"))]
-    pub has_unfinished_databases: bool,
+    pub has_unfinished_databases as "unfinished_databases": bool,
     /// Numbers of blocks that are done, and of all blocks, of a checkpoint.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "CheckpointBlocks"))]
-    pub checkpoint: Option<(u32, u32)>,
+    pub checkpoint with "CheckpointBlocks" [flatten]: Option<(u32, u32)>,
     /// Undo data that was made and is not in place.
-    #[cfg_attr(feature = "serde", serde(rename = "made_undo"))]
-    pub has_made_undo: bool,
+    pub has_made_undo as "made_undo": bool,
     /// Temporary files of killed runs, which the next command that writes removes.
-    #[cfg_attr(feature = "serde", serde(rename = "work_directories"))]
-    pub has_work_dirs: bool,
+    pub has_work_dirs as "work_directories": bool,
 }
 
 /// What a rebuild would need, estimated.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct RebuildNeed {
     /// Why the rebuild that is needed would be refused; `None` if it would not be, or if none is needed.
-    #[cfg_attr(feature = "serde", serde(rename = "rebuild_refused"))]
-    pub refusal: Option<Error>,
+    pub refusal as "rebuild_refused": Option<Error>,
     /// Disk space.
-    #[cfg_attr(feature = "serde", serde(rename = "rebuild_needs_bytes", with = "NeededBytes"))]
-    pub need: DiskNeed,
+    pub need as "rebuild_needs_bytes" with "NeededBytes": DiskNeed,
     /// Free disk space where the chainstate is, in bytes.
-    #[cfg_attr(feature = "serde", serde(rename = "free_bytes"))]
-    pub free: Option<u64>,
+    pub free as "free_bytes": Option<u64>,
     /// Speed of the disk in bytes per second, the median of small samples of the block files; `None` if
     /// there are none, or the node is pruned, so that there can be no rebuild.
-    #[cfg_attr(feature = "serde", serde(rename = "sample_bytes_per_second"))]
-    pub bytes_per_second: Option<u64>,
+    pub bytes_per_second as "sample_bytes_per_second": Option<u64>,
     /// The time that it takes.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "RebuildSeconds"))]
-    pub duration: Option<RebuildTime>,
+    pub duration with "RebuildSeconds" [flatten]: Option<RebuildTime>,
     /// The time if the scripts that the block index marks as checked are believed to be valid; `None` if that
     /// makes no difference.
-    #[cfg_attr(feature = "serde", serde(rename = "rebuild_with_checked", with = "RebuildSeconds"))]
-    pub checked_duration: Option<RebuildTime>,
+    pub checked_duration as "rebuild_with_checked" with "RebuildSeconds": Option<RebuildTime>,
+}
 }
 
 /// What time a rebuild takes: a range, because samples differ, and so do machines.
@@ -440,30 +398,25 @@ impl ScriptWork {
     }
 }
 
+api::reported! {
 /// What reading all blocks, undo data and coins has shown.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct DeepState {
     /// Number of blocks that were read; none if the node is pruned.
     pub blocks: u32,
     /// Number of these that are damaged.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_damaged"))]
-    pub damaged: u32,
+    pub damaged as "blocks_damaged": u32,
     /// Number of these that lie sound at other places in the block files.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_damaged_but_elsewhere"))]
-    pub elsewhere: u32,
+    pub elsewhere as "blocks_damaged_but_elsewhere": u32,
     /// What is wrong with the lowest ones.
-    #[cfg_attr(feature = "serde", serde(rename = "first_damaged"))]
-    pub first: Vec<Error>,
+    pub first as "first_damaged": Vec<Error>,
     /// Undo data by file, up to the chainstate's best block.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "UndoTotals"))]
-    pub undo: Vec<UndoFileCheck>,
+    pub undo with "UndoTotals" [flatten]: Vec<UndoFileCheck>,
     /// Why the blocks could not be read.
-    #[cfg_attr(feature = "serde", serde(rename = "blocks_error"))]
-    pub refusal: Option<Error>,
+    pub refusal as "blocks_error": Option<Error>,
     /// The chainstate's number of coins and its `hash_serialized_3`, in internal byte order.
-    #[cfg_attr(feature = "serde", serde(flatten, with = "Coins"))]
-    pub coins: Result<(u64, [u8; 32]), Error>,
+    pub coins with "Coins" [flatten]: Result<(u64, [u8; 32]), Error>,
+}
 }
 
 impl Diagnosis {
@@ -554,87 +507,95 @@ impl DeepState {
 
 #[cfg(feature = "serde")]
 written! {
-    Found: Result<Box<DatadirState>, Absence> => fields::Found, |found| fields::Found {
-        is_sound: found.as_ref().is_ok_and(|state| state.is_sound()),
-        absence: found.as_ref().err().map(|absence| WithText {
-            code: match absence {
-                Absence::NoDirectory => fields::Absence::NoDirectory,
-                Absence::NoBlocks => fields::Absence::NoBlocks,
-                Absence::OnlyChainstate => fields::Absence::OnlyChainstate,
-                Absence::OtherNetworks(others) => fields::Absence::OtherNetworks { chains: others.clone() },
-            },
-            text: absence.to_string(),
-        }),
-        datadir: found.as_ref().ok().cloned(),
-    };
     AdviceText: Advice => WithText<Advice>, |advice| WithText::new(advice.clone());
     IndexText: IndexState => WithText<IndexState>, |index| WithText::new(index.clone());
     FilesText: FilesState => WithText<FilesState>, |files| WithText::new(files.clone());
     ChainstateText: ChainstateState => WithText<ChainstateState>, |state| WithText::new(state.clone());
-    LockText: LockState => WithText<fields::Lock>, |lock| {
-        let (state, holder) = match lock {
-            LockState::Free => (fields::LockCode::Free, None),
-            LockState::Held(holder) => (fields::LockCode::Held, Some(holder)),
-            LockState::BlocksHeld(holder) => (fields::LockCode::BlocksHeld, Some(holder)),
-            LockState::Unsupported(_) => (fields::LockCode::Unsupported, None),
-            LockState::Unknown => (fields::LockCode::Unknown, None),
+    LockText: LockState => WithText<Lock>, |lock| {
+        let holder = match lock {
+            LockState::Held(holder) | LockState::BlocksHeld(holder) => Some(holder),
+            LockState::Free | LockState::Unsupported(_) | LockState::Unknown => None,
         };
         let program = holder.and_then(|holder| holder.program.clone());
-        let code = fields::Lock { state, pid: holder.and_then(|holder| holder.pid), program };
+        let code = Lock { state: lock.code(), pid: holder.and_then(|holder| holder.pid), program };
         WithText { code, text: lock.to_string() }
-    };
-    Database: DatabaseState => fields::Database, |state| {
-        let (state, error) = match state {
-            DatabaseState::Sound => (fields::DatabaseCode::Sound, None),
-            DatabaseState::Absent => (fields::DatabaseCode::Absent, None),
-            DatabaseState::Broken(error) => (fields::DatabaseCode::Broken, Some(error)),
-            DatabaseState::Unreadable(error) => (fields::DatabaseCode::Unreadable, Some(error)),
-        };
-        fields::Database { state, error: error.cloned() }
     };
     VersionText: LastStart => Option<String>, |start| start.version.clone();
     StartErrors: Vec<StartFault> => Vec<Error>, |faults| {
         faults.iter().map(|fault| fault.error.clone()).collect()
     };
-    FirstLost: Option<(Height, BlockHash)> => fields::FirstLost, |first| {
-        let (first_height, first_block_hash) = first.unzip();
-        fields::FirstLost { first_height, first_block_hash }
-    };
-    Position: Option<ChainstatePosition> => fields::Position, |position| {
-        let (position, blocks_behind) = match position {
-            None => (None, None),
-            Some(ChainstatePosition::AtTip) => (Some(fields::PositionCode::AtTip), Some(0)),
-            Some(ChainstatePosition::Behind(blocks)) => (Some(fields::PositionCode::Behind), Some(*blocks)),
-            Some(ChainstatePosition::OnBranch { .. }) => (Some(fields::PositionCode::OnBranch), None),
-            Some(ChainstatePosition::NotInIndex) => (Some(fields::PositionCode::NotInIndex), None),
-            Some(ChainstatePosition::NotStored) => (Some(fields::PositionCode::NotStored), None),
-        };
-        fields::Position { position, blocks_behind }
-    };
-    CheckpointBlocks: Option<(u32, u32)> => fields::CheckpointBlocks, |checkpoint| {
-        let (checkpoint_blocks_done, checkpoint_blocks_total) = checkpoint.unzip();
-        fields::CheckpointBlocks { checkpoint_blocks_done, checkpoint_blocks_total }
-    };
     NeededBytes: DiskNeed => u64, DiskNeed::total;
-    RebuildSeconds: Option<RebuildTime> => fields::RebuildSeconds, |time| {
-        let Some(time) = time else { return fields::RebuildSeconds::default() };
-        let [least, most] = [time.total().start().as_secs_f64(), time.total().end().as_secs_f64()];
-        fields::RebuildSeconds {
-            rebuild_seconds_estimate: Some(least.midpoint(most)),
-            rebuild_seconds_least: Some(least),
-            rebuild_seconds_most: Some(most),
-            rebuild_scripts_seconds_most: Some(time.scripts.end().as_secs_f64()),
-            rebuild_scripts_above: time.script_work.and_then(|work| work.above),
-            is_busy: Some(time.is_busy),
-        }
-    };
-    UndoTotals: Vec<UndoFileCheck> => fields::UndoTotals, |files| fields::UndoTotals {
-        undo_missing: files.iter().map(|file| file.missing).sum(),
-        undo_damaged: files.iter().map(|file| file.damaged).sum(),
-    };
-    Coins: Result<(u64, [u8; 32]), Error> => fields::Coins, |coins| fields::Coins {
-        coins: coins.as_ref().ok().map(|(count, _)| *count),
-        hash_serialized_3: coins.as_ref().ok().map(|(_, hash)| api::hex_reversed(hash)),
-        coins_error: coins.as_ref().err().cloned(),
-    };
+}
+
+#[cfg(feature = "serde")]
+fields! {
+    Found(found: Result<Box<DatadirState>, Absence>) {
+        is_sound: bool = found.as_ref().is_ok_and(|state| state.is_sound()),
+        /// Why there is nothing to examine.
+        absence: Option<WithText<AbsenceCode>> = found.as_ref().err().map(|absence| WithText {
+            code: match absence {
+                Absence::NoDirectory => AbsenceCode::NoDirectory,
+                Absence::NoBlocks => AbsenceCode::NoBlocks,
+                Absence::OnlyChainstate => AbsenceCode::OnlyChainstate,
+                Absence::OtherNetworks(others) => AbsenceCode::OtherNetworks { chains: others.clone() },
+            },
+            text: absence.to_string(),
+        }),
+        datadir: Option<Box<DatadirState>> = found.as_ref().ok().cloned(),
+    }
+
+    Database(state: DatabaseState) {
+        state: DatabaseCode = state.code(),
+        error: Option<Error> = match state {
+            DatabaseState::Sound | DatabaseState::Absent => None,
+            DatabaseState::Broken(error) | DatabaseState::Unreadable(error) => Some(error.clone()),
+        },
+    }
+
+    FirstLost(first: Option<(Height, BlockHash)>) {
+        first_height: Option<Height> = first.map(|(height, _)| height),
+        first_block_hash: Option<BlockHash> = first.map(|(_, hash)| hash),
+    }
+
+    /// Where the chainstate's best block is relative to the stored blocks.
+    Position(position: Option<ChainstatePosition>) {
+        position: Option<PositionCode> = position.as_ref().map(ChainstatePosition::code),
+        blocks_behind: Option<u32> = match position {
+            Some(ChainstatePosition::AtTip) => Some(0),
+            Some(ChainstatePosition::Behind(blocks)) => Some(*blocks),
+            _ => None,
+        },
+    }
+
+    CheckpointBlocks(checkpoint: Option<(u32, u32)>) {
+        checkpoint_blocks_done: Option<u32> = checkpoint.map(|(done, _)| done),
+        checkpoint_blocks_total: Option<u32> = checkpoint.map(|(_, total)| total),
+    }
+
+    RebuildSeconds(time: Option<RebuildTime>) {
+        /// The middle of the range that follows.
+        rebuild_seconds_estimate: Option<f64> = time.as_ref().map(|time| {
+            time.total().start().as_secs_f64().midpoint(time.total().end().as_secs_f64())
+        }),
+        rebuild_seconds_least: Option<f64> = time.as_ref().map(|time| time.total().start().as_secs_f64()),
+        rebuild_seconds_most: Option<f64> = time.as_ref().map(|time| time.total().end().as_secs_f64()),
+        /// The part of `rebuild_seconds_most` that running scripts takes.
+        rebuild_scripts_seconds_most: Option<f64> =
+            time.as_ref().map(|time| time.scripts.end().as_secs_f64()),
+        /// Height above which they are run; none if they are run for all blocks.
+        rebuild_scripts_above: Option<Height> = time.as_ref().and_then(|time| time.script_work?.above),
+        /// Whether more programs want to run than the machine has cores.
+        is_busy: Option<bool> = time.as_ref().map(|time| time.is_busy),
+    }
+
+    UndoTotals(files: Vec<UndoFileCheck>) {
+        undo_missing: u32 = files.iter().map(|file| file.missing).sum(),
+        undo_damaged: u32 = files.iter().map(|file| file.damaged).sum(),
+    }
+
+    Coins(coins: Result<(u64, [u8; 32]), Error>) {
+        coins: Option<u64> = coins.as_ref().ok().map(|(count, _)| *count),
+        hash_serialized_3: Option<String> = coins.as_ref().ok().map(|(_, hash)| api::hex_reversed(hash)),
+        coins_error: Option<Error> = coins.as_ref().err().cloned(),
+    }
 }

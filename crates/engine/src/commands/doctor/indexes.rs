@@ -1,10 +1,10 @@
 //! How the indexes that bitcoind keeps stand to the chainstate, in a few look-ups of each.
 
 #[cfg(feature = "serde")]
-use super::fields;
+use super::fields::Index;
 use api::error::{Error, ErrorKind};
 #[cfg(feature = "serde")]
-use api::json::written;
+use api::json::fields;
 use chain::{blocks::files::Files, plan::tree::Tree};
 use derive_more::Display;
 use disk::{
@@ -26,9 +26,10 @@ pub struct FoundIndex {
     pub standing: IndexStanding,
 }
 
+api::reported! {
 /// How an index stands to the chainstate.
 #[derive(Clone, Debug, Display)]
-pub enum IndexStanding {
+pub enum IndexStanding as IndexCode {
     /// It ends with the chainstate's best block.
     #[display("at the chainstate's best block")]
     Synced,
@@ -73,6 +74,7 @@ pub enum IndexStanding {
     #[display("(not examined)")]
     NotExamined,
 }
+}
 
 impl FoundIndex {
     /// Whether it must be made anew.
@@ -83,43 +85,24 @@ impl FoundIndex {
 }
 
 #[cfg(feature = "serde")]
-written! {
-    FoundIndexes: Vec<FoundIndex> => fields::Indexes, |indexes| fields::Indexes {
-        indexes: indexes.iter().map(|index| index.name.clone()).collect(),
-        index_states: indexes.iter().map(|FoundIndex { name, standing, .. }| {
-            use fields::IndexCode;
+fields! {
+    FoundIndexes(indexes: Vec<FoundIndex>) {
+        /// The names of their folders.
+        indexes: Vec<String> = indexes.iter().map(|index| index.name.clone()).collect(),
+        /// How each stands to the chainstate, in the same order.
+        index_states: Vec<Index> = indexes.iter().map(|FoundIndex { name, standing, .. }| {
             let (mut blocks_behind, mut height, mut error) = (None, None, None);
-            let state = match standing {
-                IndexStanding::Synced => IndexCode::Synced,
-                IndexStanding::Behind(blocks) => {
-                    blocks_behind = Some(*blocks);
-                    IndexCode::Behind
-                }
-                IndexStanding::OffChain(at) => {
+            match standing {
+                IndexStanding::Behind(blocks) => blocks_behind = Some(*blocks),
+                IndexStanding::OffChain(at) | IndexStanding::BelowPruned { height: at, .. } => {
                     height = Some(*at);
-                    IndexCode::OffChain
                 }
-                IndexStanding::Empty => IndexCode::Empty,
-                IndexStanding::Superseded => IndexCode::Superseded,
-                IndexStanding::UnknownBestBlock => IndexCode::UnknownBestBlock,
-                IndexStanding::Misplaced => IndexCode::Misplaced,
-                IndexStanding::Damaged(flaw) => {
-                    error = Some(flaw.clone());
-                    IndexCode::Damaged
-                }
-                IndexStanding::Unreadable(flaw) => {
-                    error = Some(flaw.clone());
-                    IndexCode::Unreadable
-                }
-                IndexStanding::BelowPruned { height: at, .. } => {
-                    height = Some(*at);
-                    IndexCode::BelowPruned
-                }
-                IndexStanding::NotExamined => IndexCode::NotExamined,
-            };
-            fields::Index { name: name.clone(), state, blocks_behind, height, error }
+                IndexStanding::Damaged(flaw) | IndexStanding::Unreadable(flaw) => error = Some(flaw.clone()),
+                _ => {}
+            }
+            Index { name: name.clone(), state: standing.code(), blocks_behind, height, error }
         }).collect(),
-    };
+    }
 }
 
 /// Finds the indexes. `tree` has the blocks of the block index, if it can be read, `best` is the chainstate's

@@ -85,19 +85,33 @@ fn is_in_file(files: &Files<'_>, number: FileNo, hash: &BlockHash) -> Result<boo
     Ok(is_found)
 }
 
-/// Counts the blocks beyond the bytes that the block index records as used, as far as the files can be read.
-/// When it starts, a pruned node deletes the files below the last one of which nothing is in use (Core
-/// `ScanAndUnlinkAlreadyPrunedFiles`); what is beyond the bytes in use, every node overwrites one day.
-pub fn count_unknown(files: &Files<'_>, infos: &[FileInfo], is_pruned: bool, state: &mut FilesState) {
-    for (number, used) in files.beyond_use(infos).unwrap_or_default() {
+/// Counts the blocks beyond the bytes that the block index records as used, and names the files of which not
+/// all could be read. When it starts, a pruned node deletes the files below the last one of which nothing is
+/// in use (Core `ScanAndUnlinkAlreadyPrunedFiles`); what is beyond the bytes in use, every node overwrites
+/// one day.
+pub fn count_unknown(
+    files: &Files<'_>,
+    infos: &[FileInfo],
+    lengths: &Lengths,
+    is_pruned: bool,
+    state: &mut FilesState,
+) {
+    for (&number, &len) in lengths {
+        let used = infos.get(number as usize).map_or(0, |info| u64::from(info.size));
+        if len <= used {
+            continue;
+        }
         let before = state.unknown_blocks;
-        let departed = files.each_block(number, used, |record| {
+        let departed = files.each_block(FileNo(number), used, |record| {
             state.unknown_blocks += 1;
             state.unknown_bytes += u64::from(record.size);
         });
-        state.departed += departed.unwrap_or_default();
+        match departed {
+            Ok(departed) => state.departed += departed,
+            Err(_) => state.unread.push(FileKind::Blk.file_name(FileNo(number))),
+        }
         let has_some = state.unknown_blocks > before;
-        let is_deleted = is_pruned && used == 0 && (number.0 as usize) < infos.len().saturating_sub(1);
+        let is_deleted = is_pruned && used == 0 && (number as usize) < infos.len().saturating_sub(1);
         state.unknown_files += u32::from(has_some);
         state.deleted_files += u32::from(has_some && is_deleted);
     }

@@ -54,7 +54,7 @@ impl fmt::Display for IndexState {
                  out; if it is valid, run bitcoin-cli reconsiderblock {hash} when bitcoind runs"
             )?;
         }
-        self.left_at.map_or(Ok(()), |height| {
+        self.left_at.map_or(Ok(()), |(height, _)| {
             write!(
                 f,
                 "; this node has left Bitcoin's chain at height {height}: Bitcoin Knots with BIP 110 refused \
@@ -68,7 +68,9 @@ impl fmt::Display for IndexState {
 impl fmt::Display for FilesState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} with {}", self.files, HumanSize(self.bytes))?;
-        for (names, what) in [(&self.missing, "missing"), (&self.short, "too short")] {
+        let named =
+            [(&self.missing, "missing"), (&self.short, "too short"), (&self.unread, "cannot be read")];
+        for (names, what) in named {
             if let Some(first) = names.first() {
                 let others = names.len() - 1;
                 let more = if others > 0 { format!(" and {others} more") } else { String::new() };

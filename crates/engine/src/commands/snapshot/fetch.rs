@@ -8,7 +8,7 @@
 
 use super::source::{SnapshotSource, Source};
 #[cfg(feature = "serde")]
-use api::json::{HashText, JsonSchema, Serialize, TrueOrNull};
+use api::json::{HashText, TrueOrNull};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
@@ -66,18 +66,16 @@ pub struct FetchOptions {
     pub chunk_len: u64,
 }
 
+api::reported! {
 /// Result of [`crate::snapshot::fetch()`].
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct FetchedSnapshotReport {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// Height of the block; `None` if only its hash is known.
     pub height: Option<Height>,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Number of coins.
     pub coins: u64,
     /// Size of the file, in bytes.
@@ -87,17 +85,14 @@ pub struct FetchedSnapshotReport {
     /// Number of these that an earlier run had fetched.
     pub chunks_kept: u64,
     /// Merkle root of the chunks, in internal byte order.
-    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
-    pub merkle_root: [u8; 32],
+    pub merkle_root with "HashText": [u8; 32],
     /// Whether the caller gave that root.
     pub is_root_given: bool,
     /// `hash_serialized_3` of the set, in internal byte order.
-    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
-    pub hash_serialized_3: [u8; 32],
+    pub hash_serialized_3 with "HashText": [u8; 32],
     /// Whether Core's source pins this hash for this block. If it pins none, this is false; with another one,
     /// there is no file.
-    #[cfg_attr(feature = "serde", serde(rename = "matches_core_assumeutxo_hash", with = "TrueOrNull"))]
-    pub is_pinned: bool,
+    pub is_pinned as "matches_core_assumeutxo_hash" with "TrueOrNull": bool,
     /// Whether the chunks had the height of the block before its hash, as the draft of BIP 452 has it. The
     /// file does not: Core reads none.
     pub height_removed: bool,
@@ -107,7 +102,6 @@ pub struct FetchedSnapshotReport {
 
 /// Something that a source did not give as it should.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct SourceFault {
     /// The folder, file or URL.
     pub source: String,
@@ -115,6 +109,7 @@ pub struct SourceFault {
     pub chunk: Option<u64>,
     /// What is wrong.
     pub error: Error,
+}
 }
 
 /// Fetches, proves and joins the chunks of a snapshot. On failure, there is no file at the output's path; the

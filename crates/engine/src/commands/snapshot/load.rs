@@ -25,7 +25,7 @@ use api::{
 };
 #[cfg(feature = "serde")]
 use api::{
-    json::{HashText, JsonSchema, PathText, Seconds, Serialize},
+    json::{HashText, PathText, Seconds},
     note::NoteTexts,
 };
 use chain::{
@@ -56,32 +56,27 @@ use std::{
 use vfs::{Disk, During as _, write_synced};
 use wire::{BlockHash, Height, Network};
 
+api::reported! {
 /// Result of [`crate::snapshot::load()`].
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct LoadedSnapshotReport {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// Height of the snapshot's block.
     pub height: Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Number of coins.
     pub coins: u64,
     /// `hash_serialized_3` of the coins, in internal byte order: the hash in Core's source.
-    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
-    pub hash_serialized_3: [u8; 32],
+    pub hash_serialized_3 with "HashText": [u8; 32],
     /// Path of the new chainstate.
-    #[cfg_attr(feature = "serde", serde(with = "PathText"))]
-    pub chainstate: PathBuf,
+    pub chainstate with "PathText": PathBuf,
     /// Time from the call to the end.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
-    pub elapsed: Duration,
+    pub elapsed as "seconds" with "Seconds": Duration,
     /// Warnings for the operator.
-    #[cfg_attr(feature = "serde", serde(with = "NoteTexts"))]
-    pub notes: Vec<Warning>,
+    pub notes with "NoteTexts": Vec<Warning>,
+}
 }
 
 /// Makes the chainstate of the snapshot at `path` in the datadir of `options`, if the coins have the hash

@@ -2,7 +2,7 @@
 //! coins come, so that several heights take one pass over the blocks and no second copy.
 
 #[cfg(feature = "serde")]
-use api::json::{HashText, JsonSchema, PathText, Serialize, TrueOrNull};
+use api::json::{HashText, PathText, TrueOrNull};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
@@ -37,18 +37,16 @@ const BURIAL: u32 = 2016;
 /// Number of blocks between two scheduled heights.
 const INTERVAL: u32 = 7 * 2016;
 
+api::reported! {
 /// A snapshot that was cut into chunks.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct SharedSnapshotReport {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// Height of the block; `None` if only its hash is known.
     pub height: Option<Height>,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Number of transactions up to it; `None` if no blocks were read.
     pub chain_transactions: Option<u64>,
     /// Number of coins.
@@ -58,18 +56,15 @@ pub struct SharedSnapshotReport {
     /// Number of chunks.
     pub chunks: u64,
     /// Merkle root of the chunks, in internal byte order.
-    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
-    pub merkle_root: [u8; 32],
+    pub merkle_root with "HashText": [u8; 32],
     /// `hash_serialized_3` of the set, in internal byte order.
-    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
-    pub hash_serialized_3: [u8; 32],
+    pub hash_serialized_3 with "HashText": [u8; 32],
     /// Whether Core's source pins this hash for this block. If it pins none, this is false; with another one,
     /// there is no folder.
-    #[cfg_attr(feature = "serde", serde(rename = "matches_core_assumeutxo_hash", with = "TrueOrNull"))]
-    pub is_pinned: bool,
+    pub is_pinned as "matches_core_assumeutxo_hash" with "TrueOrNull": bool,
     /// The folder.
-    #[cfg_attr(feature = "serde", serde(with = "PathText"))]
-    pub folder: PathBuf,
+    pub folder with "PathText": PathBuf,
+}
 }
 
 impl SharedSnapshotReport {

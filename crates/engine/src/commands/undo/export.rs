@@ -1,7 +1,7 @@
 //! Writes the coins that blocks spend to a file, in the form in which peers send them (BIP-0455, a draft).
 
 #[cfg(feature = "serde")]
-use api::json::{JsonSchema, Seconds, Serialize};
+use api::json::Seconds;
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
@@ -33,22 +33,18 @@ use wire::{BlockHash, Height, Network, SpentCoinsForm};
 /// Number of blocks that a thread reads before it writes what they spend.
 const PART_BLOCKS: u32 = 32;
 
+api::reported! {
 /// A file of spent coins that was written.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct ExportedUndo {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
-    pub network: Network,
+    pub network as "chain": Network,
     /// The first block.
-    #[cfg_attr(feature = "serde", serde(rename = "from_height"))]
-    pub from: Height,
+    pub from as "from_height": Height,
     /// The last block.
-    #[cfg_attr(feature = "serde", serde(rename = "to_height"))]
-    pub to: Height,
+    pub to as "to_height": Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Number of coins that these blocks spend.
     pub coins: u64,
     /// Bytes of the file.
@@ -56,8 +52,8 @@ pub struct ExportedUndo {
     /// Bytes of the records of the same blocks in the `rev` files.
     pub undo_bytes: u64,
     /// Time from the call to the end.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
-    pub elapsed: Duration,
+    pub elapsed as "seconds" with "Seconds": Duration,
+}
 }
 
 /// Writes the coins that the blocks of the chain from a height on spend to the file at `path`, which must not

@@ -2,7 +2,7 @@
 //! blocks. All of them are connected to a temporary chainstate, so the statistics are those of valid blocks.
 
 #[cfg(feature = "serde")]
-use api::json::{HashText, JsonSchema, Serialize};
+use api::json::HashText;
 use api::{
     disk_need::DiskNeed,
     error::{Error, ErrorKind},
@@ -22,31 +22,27 @@ use std::{collections::BTreeSet, sync::atomic::AtomicBool};
 use vfs::Disk;
 use wire::{BlockHash, Height, Sats};
 
+api::reported! {
 /// The fields of `gettxoutsetinfo` at a height with Core's index of statistics.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct UtxoStatsAt {
     /// The height.
     pub height: Height,
     /// The block at this height.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// Number of coins after it.
-    #[cfg_attr(feature = "serde", serde(rename = "coins"))]
-    pub txouts: u64,
+    pub txouts as "coins": u64,
     /// Core's measure of the set's size, independent of the database.
     pub bogosize: u64,
     /// Sum of all amounts.
-    #[cfg_attr(feature = "serde", serde(rename = "total_amount_sat"))]
-    pub total_amount: Sats,
+    pub total_amount as "total_amount_sat": Sats,
     /// MuHash of the set, in internal byte order.
-    #[cfg_attr(feature = "serde", serde(with = "HashText"))]
-    pub muhash: [u8; 32],
+    pub muhash with "HashText": [u8; 32],
     /// Sum of all amounts that can never be spent, up to this height.
-    #[cfg_attr(feature = "serde", serde(rename = "total_unspendable_amount_sat"))]
-    pub total_unspendable_amount: Sats,
+    pub total_unspendable_amount as "total_unspendable_amount_sat": Sats,
     /// The amounts that the block moves.
     pub block_info: BlockAmounts,
+}
 }
 
 /// Connects all blocks up to the highest of some heights, and returns the statistics of the UTXO set after
