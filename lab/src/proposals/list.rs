@@ -204,7 +204,7 @@ impl Proposal {
             Some(("MiB", _)) => format!("{:.0} {unit}", count / 1_048_576.0 / value),
             Some(("MB", _)) => format!("{:.0} {unit}", count / 1e6 / value),
             Some(_) => format!("{:.2} {unit}", count / 1e6 / value),
-            None => format!("{:.3} {unit}", value * 100.0 / count),
+            None => format!("{:.3} %", value * 100.0 / count),
         }
     }
 

@@ -283,14 +283,19 @@ fn add_sections(page: &mut String, is_wanted: impl Fn(&&Proposal) -> bool, recor
         let mut differs: Vec<&str> = section.iter().map(|proposal| proposal.differs.as_str()).collect();
         differs.dedup();
         let _ = writeln!(page, "\n{}\n", differs.join(" "));
+        let mut last = None;
         for (at, proposal) in section.iter().enumerate() {
             let measure = match proposal.measure {
-                Measure::Processor => "processor time",
-                Measure::Wall => "time on the clock",
-                Measure::Size => "size in % of the blocks",
+                Measure::Processor => "processor time".to_owned(),
+                Measure::Wall => "clock time".to_owned(),
+                Measure::Size => format!("size in {}", proposal.unit),
             };
             let subject = proposal.section().1.map_or(String::new(), |subject| format!(": {subject}"));
-            let label = format!("`{}`, {measure}{subject}", proposal.name);
+            // The first of the section says it, and whoever differs.
+            let label = match last.replace(measure.clone()) {
+                Some(last) if last == measure => format!("`{}`{subject}", proposal.name),
+                _ => format!("`{}`, {measure}{subject}", proposal.name),
+            };
             let _ = match at {
                 0 => writeln!(page, "| {label} | | factor |\n| --- | --- | --- |"),
                 _ => writeln!(page, "| **{label}** | | |"),

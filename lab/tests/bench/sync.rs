@@ -130,11 +130,12 @@ fn a_signal_removes_everything_and_a_kill_leaves_no_process() {
 #[test]
 fn nonsense_is_refused_before_anything_runs() {
     let (dir, none) = (TempDir::new().unwrap(), Path::new("no-such-bitcoind"));
+    let own = env!("CARGO_BIN_EXE_peregrine-bench");
     let refused: [(&[&str], &str); 4] = [
         (&[], "--link"),
         (&["--link", "4x100M"], "the round trip is missing"),
         (&["--link", "201x1M/1ms"], "201 links are more than 200"),
-        (&["--link", "1xloopback"], "there is no bitcoind at no-such-bitcoind"),
+        (&["--link", "1xloopback", "--peregrine", own], "there is no bitcoind at no-such-bitcoind"),
     ];
     for (more, said) in refused {
         let output = bench(dir.path(), dir.path(), none, more).output().unwrap();
