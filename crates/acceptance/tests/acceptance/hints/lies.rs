@@ -5,7 +5,7 @@
 use acceptance::prelude::*;
 use acceptance::{
     faults::each_operation,
-    hinted::{Block, Hints, Truth, buried, bury, file_in, with_hints, with_join_fallback},
+    hinted::{AGGREGATES, Block, Hints, Truth, buried, bury, file_in, with_hints, with_join_fallback},
     undo::UndoDamage,
     ways::{Source, Way},
 };
@@ -307,8 +307,8 @@ fn the_space_of_all_coins_that_hints_name_is_needed() {
                 *need.lock().unwrap() = Some(found.chainstate);
             }
         };
-        let options = with_hints(&case.options(), &file, AggregateKind::Sha256);
-        let done = engine::reindex(&FaultDisk::healthy(), &options, &sink, &NEVER);
+        let options = with_hints(&case.options(), &file, AGGREGATES[0]);
+        let done = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false));
         assert_eq!(done.err().map(|error| error.kind), all.then_some(ErrorKind::Hints));
         (need.into_inner().unwrap().unwrap(), 60 * hints.iter().map(|block| block.len() as u64).sum::<u64>())
     });
