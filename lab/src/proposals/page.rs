@@ -291,7 +291,7 @@ fn add_sections(page: &mut String, is_wanted: impl Fn(&&Proposal) -> bool, recor
                 Measure::Size => format!("size in {}", proposal.unit),
             };
             let subject = proposal.section().1.map_or(String::new(), |subject| format!(": {subject}"));
-            // The first of the section says it, and whoever differs.
+            // The first of the section says it, and each that differs.
             let label = match last.replace(measure.clone()) {
                 Some(last) if last == measure => format!("`{}`{subject}", proposal.name),
                 _ => format!("`{}`, {measure}{subject}", proposal.name),

@@ -1,5 +1,5 @@
-//! `peregrine-bench sync`: downloads by Peregrine and by `bitcoind` from the same real nodes behind relays that
-//! are as slow as links, in turns. `docs/benchmarks.md` explains the columns.
+//! `peregrine-bench sync`: downloads by Peregrine and by `bitcoind` from the same real nodes behind relays
+//! that are as slow as links, in turns. `docs/benchmarks.md` explains the columns.
 //!
 //! All processes that it starts end with it.
 

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
-    /// A peer that sends `bytes` bytes to whoever calls, and a link to it.
+    /// A peer that sends `bytes` bytes to its caller, and a link to it.
     fn link(bytes: usize, shape: Option<Shape>) -> Relay {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = TcpListener::bind(local).unwrap();
