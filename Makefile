@@ -23,15 +23,13 @@ export DESTDIR ?=
 export FEATURES ?=
 # Options of cargo for the laboratory, which is a workspace of its own.
 LAB = --manifest-path lab/Cargo.toml --target-dir $(TARGET)
-ARTIFACTS = $(TARGET)/artifacts
-CHECKSUMS = cd $(ARTIFACTS) && ls | grep -v SHA256SUMS | LC_ALL=C sort | xargs sha256sum >SHA256SUMS
 # What `make test-quick` leaves out: packages that compile C++, and tests that take long or wait.
 UNQUICK = hostile oracle peregrine peregrine-python peregrine-script
 SLOW = ::long:: node:: faults:: hints:: indexes:: ranges:: sync:: undo:: ways:: block_files client:: fuzz_smoke
 # The oldest Rust that `make msrv` compiles with.
 MSRV ?= $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 
-.PHONY: demo test test-quick test-long test-node bitcoind test-python check cluster fuzz hostile lab bench guard rehearsal arm mutants oracle releases msrv deny package setup release install dist deb wheel reproducible
+.PHONY: demo test test-quick test-long test-node bitcoind test-python check cluster fuzz hostile lab bench guard rehearsal arm mutants oracle releases msrv deny package setup release install dist deb wheel checksums reproducible release-check
 
 demo: ## Show on generated chains how a broken chainstate is found, rebuilt, and compared: DEMO_DIR, DEMO_SIZE (1GB)
 	CARGO="$(CARGO)" ./demo/run
@@ -119,20 +117,26 @@ release: setup ## Build the program as it is packed: stripped, with libstdc++ in
 install: ## Build the program and install it with man pages, completions and documentation: PREFIX (/usr/local), DESTDIR
 	./packaging/install
 
-dist: setup ## Build an archive of the program, and SHA256SUMS, in target/artifacts
+dist: setup ## Build an archive of the program, and SHA256SUMS, in target/artifacts; CARGO_BUILD_TARGET=aarch64-unknown-linux-gnu for 64-bit ARM
 	./packaging/archive
-	$(CHECKSUMS)
+	@$(MAKE) --no-print-directory checksums
 
-deb: setup ## Build a Debian package, and SHA256SUMS, in target/artifacts; installs cargo-deb
+deb: setup ## Build a Debian package, and SHA256SUMS, in target/artifacts; installs cargo-deb; CARGO_BUILD_TARGET as for dist
 	./packaging/deb
-	$(CHECKSUMS)
+	@$(MAKE) --no-print-directory checksums
 
 wheel: setup ## Build a wheel of the Python module, and SHA256SUMS, in target/artifacts; installs maturin from PyPI below target
 	./packaging/wheel
-	$(CHECKSUMS)
+	@$(MAKE) --no-print-directory checksums
+
+checksums: ## Write SHA256SUMS of all that is in target/artifacts
+	cd $(TARGET)/artifacts && ls | grep -v SHA256SUMS | LC_ALL=C sort | xargs sha256sum >SHA256SUMS
 
 reproducible: setup ## Build the archive twice, in different folders, and compare the two
 	./packaging/reproducible
+
+release-check: setup ## Make all that a release has, try it, and print what passed: STEPS (all), UPDATE=1 accepts the public interfaces
+	./packaging/release-check $(STEPS)
 
 setup: ## Install what the build needs: compiler, cmake, Boost, Rust
 	@./.ci/setup

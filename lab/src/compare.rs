@@ -149,9 +149,9 @@ fn report(args: &CompareArgs, circumstances: Circumstances, programs: &[Against]
 /// A program to measure, and its name in reports.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Against {
-    pub name: String,
+    name: String,
     /// The shell command with its placeholders; `None` for Peregrine's reindex.
-    pub command: Option<String>,
+    command: Option<String>,
 }
 
 impl FromStr for Against {
@@ -346,14 +346,14 @@ fn program_name(command: &str) -> String {
 }
 
 /// Returns a shell that runs a line.
-pub fn shell(line: &str) -> Command {
+fn shell(line: &str) -> Command {
     let mut command = Command::new("sh");
     command.arg("-c").arg(line);
     command
 }
 
 /// Quotes a path for a shell.
-pub fn quoted(path: &Path) -> String {
+fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 

@@ -41,10 +41,10 @@ pub struct Ratio {
     pub high: f64,
 }
 
-/// `2.72 (2.50 to 2.90)`.
+/// `2.72 (2.50–2.90)`.
 impl fmt::Display for Ratio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:.2} ({:.2} to {:.2})", self.ratio, self.low, self.high)
+        write!(f, "{:.2} ({:.2}–{:.2})", self.ratio, self.low, self.high)
     }
 }
 

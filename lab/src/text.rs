@@ -1,11 +1,7 @@
-//! Numbers and commands as people read them.
+//! Numbers as people read them.
 
 use engine::{HumanMemory, HumanSize};
 use indicatif::{HumanCount, HumanFloatCount};
-use std::path::Path;
-
-/// Options whose values are files, even if no slash shows it. Those whose names end with `dir` are folders.
-const FILES: [&str; 7] = ["block", "conf", "hints", "log", "o", "output", "report"];
 
 /// Formats seconds: `9 h 54 min`, `32 min 11 s`, `4.2 s`, `350 ms`.
 pub fn duration(seconds: f64) -> String {
@@ -61,32 +57,6 @@ pub fn cut(text: &str, most: usize) -> String {
     text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Returns the words of a command without the paths and addresses among them, since pages are made to be
-/// shown. The first word is the program, of which the name stays.
-pub fn without_paths(words: impl IntoIterator<Item = String>) -> Vec<String> {
-    let takes_path = |option: &str| {
-        let name = option.trim_start_matches('-');
-        option.starts_with('-') && (name.ends_with("dir") || FILES.contains(&name))
-    };
-    let mut shown: Vec<String> = Vec::new();
-    let mut is_path = false;
-    for word in words {
-        let (option, value) = match word.split_once('=') {
-            Some((option, value)) if word.starts_with('-') => (format!("{option}="), value),
-            _ => (String::new(), word.as_str()),
-        };
-        let is_place =
-            is_path || takes_path(option.trim_end_matches('=')) || value.contains(['/', '\\', ':']);
-        is_path = takes_path(&word);
-        shown.push(match shown.is_empty() {
-            true => Path::new(&word).file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            false if is_place => option + "PATH",
-            false => word,
-        });
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,18 +90,5 @@ mod tests {
         );
         assert_eq!((cut("bitcoind", 8), cut("bitcoind", 5)), ("bitcoind".into(), "bitc…".into()));
         assert_eq!(cut("a\u{0}b", 9), "a\u{fffd}b");
-    }
-
-    #[test]
-    fn a_command_is_shown_without_paths_and_addresses() {
-        let shown = |command: &str| without_paths(command.split(' ').map(str::to_owned)).join(" ");
-        assert_eq!(
-            shown("b/peregrine reindex --datadir node --threads 4 --hints=a.hints --log a/b --undo make c/d"),
-            "peregrine reindex --datadir PATH --threads 4 --hints=PATH --log PATH --undo make PATH"
-        );
-        assert_eq!(
-            shown("bitcoind -datadir=node -regtest -dbcache=450 -debug=leveldb -connect=10.0.0.1:8333"),
-            "bitcoind -datadir=PATH -regtest -dbcache=450 -debug=leveldb -connect=PATH"
-        );
     }
 }

@@ -42,7 +42,7 @@ impl<R, C> Matrix<'_, R, C> {
     }
 }
 
-/// A cell with the exit code of a command that refuses.
+/// A cell with the exit code of a command that refuses, in bold type.
 ///
 /// # Panics
 /// If it is none with which a command refuses.
@@ -53,7 +53,7 @@ pub fn refuses(error: &Error, what: &str) -> String {
         ErrorKind::Environment => 5,
         kind => panic!("{what}: {kind:?} {error}"),
     };
-    format!("refuses ({code})")
+    format!("**{code}**")
 }
 
 /// A command as code, unless the text has code already.

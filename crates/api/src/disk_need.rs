@@ -15,6 +15,8 @@ use vfs::{Disk, During as _};
 pub const MIN_EPOCH_BYTES: u64 = 256 << 20;
 /// Block bytes per byte of the chainstate's rows, at least: on mainnet 70, on chains that spend less 15.
 const BLOCK_BYTES_PER_ROW_BYTE: u64 = 15;
+/// Bytes of a coin's row in the chainstate, at least on average: on mainnet 66.
+const BYTES_PER_COIN: u64 = 60;
 /// Bytes of memory per bytes of rows, of coins in the join.
 const MEMORY_PER_ROW: (u64, u64) = (5, 3);
 /// Block bytes per byte of sorted runs that exist at one time, at least, if memory is small.
@@ -48,10 +50,18 @@ impl DiskNeed {
         // The size of a chainstate that was never completed is no guide.
         let old = old.filter(|&old| old > rows / 8);
         let chainstate = old.map_or(rows, |old| old + old / 8).min(rows);
-        let in_memory = chainstate / MEMORY_PER_ROW.1 * MEMORY_PER_ROW.0;
-        let temporary =
-            if in_memory <= join_bytes as u64 { 0 } else { block_bytes / BLOCK_BYTES_PER_RUN_BYTE };
+        let fits = in_memory(chainstate) <= join_bytes as u64;
+        let temporary = if fits { 0 } else { block_bytes / BLOCK_BYTES_PER_RUN_BYTE };
         Self { chainstate, temporary, undo: 0 }
+    }
+
+    /// The same need, if hints call so many outputs unspent: more than there can be if the hints are false.
+    #[must_use]
+    pub fn with_hinted_coins(self, coins: u64, join_bytes: usize) -> Self {
+        let rows = coins.saturating_mul(BYTES_PER_COIN);
+        let fits = rows <= self.chainstate || in_memory(rows) <= join_bytes as u64;
+        let temporary = if fits { self.temporary } else { self.temporary.max(rows) };
+        Self { chainstate: self.chainstate.max(rows), temporary, ..self }
     }
 
     /// The same need and that of making undo data for `block_bytes` of blocks. Coins on the way to their
@@ -119,6 +129,11 @@ impl fmt::Display for DiskNeed {
     }
 }
 
+/// Returns the bytes of memory that the coins of so many bytes of rows take.
+const fn in_memory(rows: u64) -> u64 {
+    rows / MEMORY_PER_ROW.1 * MEMORY_PER_ROW.0
+}
+
 /// Returns the nearest existing ancestor directory.
 fn nearest_existing<'p>(disk: &dyn Disk, dir: &'p Path) -> Result<&'p Path, Error> {
     for above in dir.ancestors().filter(|above| !above.as_os_str().is_empty()) {
@@ -144,6 +159,11 @@ mod tests {
         assert_eq!((cache.chainstate, cache.temporary, cache.undo), (27_000_000_000, 0, undo.undo));
         let large = DiskNeed::estimate(860 * GB, Some(12 * GB), 35 << 30);
         assert_eq!(large.temporary, 0);
+        // The hints of mainnet's coins, and hints that call all outputs unspent.
+        assert_eq!(mainnet.with_hinted_coins(173_676_464, 900 << 20), mainnet);
+        let all = mainnet.with_hinted_coins(3_400_000_000, 900 << 20);
+        assert_eq!((all.chainstate, all.temporary), (204 * GB, 204 * GB));
+        assert_eq!(large.with_hinted_coins(300_000_000, 35 << 30), DiskNeed { chainstate: 18 * GB, ..large });
         let broken = DiskNeed::estimate(15 * GB, None, 900 << 20);
         assert_eq!(broken.chainstate, GB);
     }

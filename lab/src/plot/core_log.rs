@@ -5,16 +5,11 @@ use super::log::{Point, Thinned};
 use crate::text::{self, data, duration, number};
 use std::time::UNIX_EPOCH;
 
-/// Arguments of a command that are kept.
-const MOST_ARGUMENTS: usize = 50;
-
 /// What a node said of itself when it started.
 #[derive(Default, Clone, PartialEq, Debug)]
 pub struct Settings {
     /// `Bitcoin Core v31.0.0`, or the name and version of a program made from it.
     pub program: String,
-    /// What the command line gave.
-    pub arguments: Vec<String>,
     /// `-dbcache`, if it was given, in MiB.
     pub dbcache: Option<String>,
     /// Which scripts were taken for valid, in words.
@@ -32,23 +27,15 @@ impl Settings {
 
     /// Takes what a line says of the settings.
     pub fn line(&mut self, message: &str) {
-        let argument = |name: &str| {
-            let value = message.strip_prefix(name)?;
+        let dbcache = ["Config file arg: ", "Command-line arg: "].iter().find_map(|start| {
+            let argument = message.strip_prefix(start)?;
             // A section of the file: `[main] dbcache="450"`.
-            let value =
-                value.strip_prefix('[').and_then(|value| value.split_once("] ")).map_or(value, |it| it.1);
-            value.split_once('=')
-        };
-        let typed = argument("Command-line arg: ");
-        if let Some((name, value)) = typed {
-            let value = value.trim_matches('"');
-            let word = if value.is_empty() { format!("-{name}") } else { format!("-{name}={value}") };
-            if self.arguments.len() < MOST_ARGUMENTS {
-                self.arguments.push(cut(&word));
-            }
-        }
-        if let Some(("dbcache", value)) = typed.or_else(|| argument("Config file arg: ")) {
-            self.dbcache.get_or_insert(cut(value.trim_matches('"')));
+            let argument = argument.split_once("] ").map_or(argument, |(_, argument)| argument);
+            argument.strip_prefix("dbcache=")
+        });
+        if let Some(dbcache) = dbcache {
+            // The command line comes last, and takes precedence.
+            self.dbcache = Some(cut(dbcache.trim_matches('"')));
         } else if let Some(hash) = message.strip_prefix("Assuming ancestors of block ") {
             let hash = hash.split(' ').next().unwrap_or_default();
             self.assumevalid = Some(format!("scripts up to block {} assumed valid", cut(hash)));
@@ -200,21 +187,17 @@ mod tests {
         assert_eq!(program("receive version message: version v1"), None);
         let mut settings = Settings::default();
         for line in [
+            "Config file arg: dbcache=\"200\"",
             "Config file arg: [regtest] dbcache=\"300\"",
-            "Command-line arg: datadir=\"a/b\"",
-            "Command-line arg: regtest=\"\"",
-            "Command-line arg: rpcpassword=****",
+            "Command-line arg: datadir=\"dbcache=9\"",
             "Assuming ancestors of block 00ff have valid signatures.",
         ] {
             settings.line(line);
         }
-        assert_eq!(settings.arguments, ["-datadir=a/b", "-regtest", "-rpcpassword=****"]);
         assert_eq!(settings.dbcache.as_deref(), Some("300"));
         assert_eq!(settings.assumevalid.as_deref(), Some("scripts up to block 00ff assumed valid"));
-        for _ in 0..1000 {
-            settings.line(&format!("Command-line arg: a=\"{}\"", "b".repeat(500)));
-        }
-        assert!(settings.arguments.len() == MOST_ARGUMENTS && settings.arguments[9].chars().count() == 100);
+        settings.line(&format!("Command-line arg: dbcache=\"{}\"", "4".repeat(500)));
+        assert_eq!(settings.dbcache.unwrap().chars().count(), 100);
     }
 
     #[test]

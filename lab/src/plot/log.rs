@@ -2,11 +2,8 @@
 //! counted and skipped, and the number of points that are kept does not depend on the length of the log.
 
 use super::core_log::{Activity, Settings, message, tip_point, unix_time};
-use crate::text::{cut, memory, without_paths};
-use cli::{
-    run_log::{Line, Run},
-    shell::command_line,
-};
+use crate::text::{cut, memory};
+use cli::run_log::{Line, Run};
 use engine::{Stage, open_regular};
 use std::{
     io::{self, BufRead, BufReader, Read},
@@ -61,8 +58,6 @@ pub struct Series {
     pub activity: Activity,
     /// Name and version of the program.
     pub program: String,
-    /// The command as one would type it, without paths.
-    pub command: String,
     pub machine: String,
     /// Threads, memory, which scripts were run.
     pub settings: String,
@@ -265,11 +260,10 @@ impl Reading {
         let commit = run.and_then(|run| run.commit.as_ref());
         let commit = commit.map(|commit| format!(" ({})", commit.chars().take(10).collect::<String>()));
         self.found.program = cut(&format!("Peregrine {version}{}", commit.unwrap_or_default()), MOST_TEXT);
-        let Some(Run { arguments, machine, threads, memory_bytes, assumevalid, .. }) = run else { return };
+        let Some(Run { machine, threads, memory_bytes, assumevalid, .. }) = run else { return };
         let limit = memory(*memory_bytes as f64);
         let settings = format!("{threads} threads, {limit} memory limit, assumevalid {assumevalid}");
         self.found.settings = cut(&settings, MOST_TEXT);
-        self.found.command = shown(arguments.clone());
         self.found.machine = cut(&machine.to_string(), MOST_TEXT);
     }
 
@@ -329,12 +323,10 @@ impl Reading {
         if self.writer != Some(Writer::Core) {
             return;
         }
-        let Settings { program, mut arguments, dbcache, assumevalid } = std::mem::take(&mut self.settings);
+        let Settings { program, dbcache, assumevalid } = std::mem::take(&mut self.settings);
         let dbcache = dbcache.map(|mebibytes| format!("dbcache {mebibytes}"));
         self.found.is_core = true;
         self.found.program = program;
-        arguments.insert(0, "bitcoind".to_owned());
-        self.found.command = if arguments.len() > 1 { shown(arguments) } else { String::new() };
         self.found.settings = [dbcache, assumevalid].into_iter().flatten().collect::<Vec<_>>().join(", ");
     }
 
@@ -354,11 +346,6 @@ impl Reading {
             self.last = Some(point);
         }
     }
-}
-
-/// Returns a command as it is shown to others.
-fn shown(words: Vec<String>) -> String {
-    cut(&command_line(without_paths(words).into_iter()), MOST_TEXT)
 }
 
 #[cfg(test)]

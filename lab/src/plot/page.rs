@@ -169,7 +169,6 @@ fn facts(series: &Series) -> Markup {
     let reached = format!("height {} after {time}{tip}; ended after {end}", number(f64::from(last.height)));
     let known = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     let all = [
-        ("command", known(&series.command)),
         ("machine", known(&series.machine)),
         ("version", known(&series.program)),
         ("settings", known(&series.settings)),

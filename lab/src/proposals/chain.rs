@@ -41,9 +41,6 @@ const EMPTY_TAIL: u32 = 2_100;
 /// The key of the copy, if the chain has none.
 const KEY: [u8; 8] = [0x5c, 0x3a, 0x91, 0xe7, 0x0d, 0xb2, 0x46, 0x8f];
 
-/// The hints of engines that the command line has added.
-pub const ENGINE_HINTS: &str = "engine-hints";
-
 /// The chain on disk.
 pub struct Chain {
     pub network: Network,
@@ -143,11 +140,6 @@ impl Chain {
         command
     }
 
-    /// Returns the folder of the blocks in the datadir.
-    pub fn blocks(&self) -> PathBuf {
-        blocks_folder(self.network)
-    }
-
     /// Makes what commands need: `hints`, a `snapshot`, a `chainstate`.
     pub fn make(&self, what: &str, program: &Path, args: &ProgramArgs) -> Result<(), Error> {
         print_message(&format!("making the {what}"));
@@ -159,12 +151,6 @@ impl Chain {
             _ => &[what, "make", "--output", &file],
         };
         self.run(program, words, args)
-    }
-
-    /// Makes the hints of engines in a format.
-    pub fn convert_hints(&self, format: &str, program: &Path, args: &ProgramArgs) -> Result<(), Error> {
-        let output = format!("{{{ENGINE_HINTS}}}");
-        self.run(program, &["hints", "convert", "{hints}", "--output", &output, "--format", format], args)
     }
 
     fn run(&self, program: &Path, words: &[&str], args: &ProgramArgs) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! The proposals, with what their documents said: `proposals.json`.
 
-use crate::{compare::Against, statistics::Ratio, text::number};
+use crate::{statistics::Ratio, text::number};
 use serde::{Deserialize, Serialize};
 use std::sync::LazyLock;
 
@@ -11,8 +11,7 @@ pub const CONTROLS: [(&str, [&str; 3]); 3] = [
     ("control-run", ["control-run", "first", "second"]),
     ("control-in-order", ["cumulative", "and obfuscation by words, #31144", "and batches of 64 MiB, #31645"]),
 ];
-/// The row to which the command line can add programs, and whose first variant is the rebuild of which steps
-/// are a part: in order, as Core does it.
+/// The row whose first variant is the rebuild of which steps are a part: in order, as Core does it.
 pub const ENGINES: &str = "engines";
 /// Sizes have no noise: those whose factors differ by more are not the same.
 const SAME_SIZE: f64 = 1.25;
@@ -119,9 +118,6 @@ pub struct Variant {
     pub run: Option<String>,
     /// An RPC and its arguments.
     pub core: Option<String>,
-    /// A shell command of the command line.
-    #[serde(skip)]
-    pub command: Option<String>,
     /// The field of the answer to a run or an RPC that all variants have in common.
     #[serde(default)]
     pub answer: String,
@@ -165,11 +161,6 @@ impl Statement {
 }
 
 impl Variant {
-    /// Returns a rebuild by another program.
-    pub fn engine(Against { name, command }: Against) -> Self {
-        Self { name, command, ..Self::default() }
-    }
-
     /// Returns the words of its command, if it is a run.
     pub fn words(&self) -> Option<Vec<&str>> {
         Some(self.run.as_ref()?.split(' ').collect())
@@ -191,6 +182,11 @@ impl Proposal {
             .filter(|_| self.measure != Measure::Size && !self.is_control())
     }
 
+    /// Returns the heading of its section, which neighbours share, and what distinguishes it there.
+    pub fn section(&self) -> (&str, Option<&str>) {
+        self.title.split_once(": ").map_or((&self.title, None), |(section, own)| (section, Some(own)))
+    }
+
     /// Returns whether it only measures the noise.
     pub fn is_control(&self) -> bool {
         CONTROLS.iter().any(|(name, _)| *name == self.name)
@@ -208,7 +204,7 @@ impl Proposal {
             Some(("MiB", _)) => format!("{:.0} {unit}", count / 1_048_576.0 / value),
             Some(("MB", _)) => format!("{:.0} {unit}", count / 1e6 / value),
             Some(_) => format!("{:.2} {unit}", count / 1e6 / value),
-            None => format!("{:.3} {unit}", value * 100.0 / count),
+            None => format!("{:.3} %", value * 100.0 / count),
         }
     }
 

@@ -9,9 +9,8 @@ mod rows;
 
 use crate::{
     circumstances::Circumstances,
-    compare::{Against, quoted, shell},
-    measure::{Measured, ProgramArgs, measure, utxo_hash},
-    place::{Copy, Scratch, copy_blocks, environment},
+    measure::{Measured, ProgramArgs, measure},
+    place::{Scratch, environment},
     runs::{OutputArgs, Rows},
 };
 use bench::{
@@ -27,7 +26,7 @@ use cli::{
     stop,
 };
 use engine::{Error, Network, Stage};
-use list::{ENGINES, Measure, Proposal, Variant};
+use list::{Measure, Proposal, Variant};
 use page::{About, BENCH_BITCOIN, CoreBench, Report};
 pub use page::{DocumentsArgs, run as print_documents};
 use parse_size::parse_size;
@@ -104,16 +103,6 @@ pub struct ProposalsArgs {
     #[arg(long, value_name = "FILE")]
     pub bitcoind: Option<PathBuf>,
 
-    /// Measure this shell command too, as a way to rebuild the whole chain, such as a bitcoind or the
-    /// prototype of SwiftSync; can be given repeatedly. {datadir} becomes a copy of the datadir, {height} the
-    /// height of its last block, and {hints} a file of hints, in the format of --engine-hints
-    #[arg(long, value_name = "[NAME=]COMMAND")]
-    pub engine: Vec<Against>,
-
-    /// The format of {hints} in the commands of --engine
-    #[arg(long, value_name = "FORMAT", default_value = "thestack")]
-    pub engine_hints: String,
-
     /// Record the run in this new folder: raw.csv, summary and, if given, bench_bitcoin.json
     #[arg(long, value_name = "DIR", conflicts_with = "csv")]
     pub record: Option<PathBuf>,
@@ -142,8 +131,7 @@ pub fn run(args: &ProposalsArgs) -> Done {
     };
     let chain = chain.limited(args.stop_at_height, args.hints_height);
     let extent = chain.extent()?;
-    let engines = args.engine.iter().cloned().map(Variant::engine).collect();
-    let lab = Laboratory { args, program: &program, scratch: &scratch.0, interrupt: &interrupt, engines };
+    let lab = Laboratory { args, program: &program, scratch: &scratch.0, interrupt: &interrupt };
     // Before the blocks are in memory: the kernel counts that of this process towards a run's peak.
     let skipped = lab.measure_runs(&proposals, &chain, &extent, &mut rows)?;
     lab.measure_steps(&proposals, &chain, &mut rows)?;
@@ -181,8 +169,6 @@ struct Laboratory<'a> {
     program: &'a Path,
     scratch: &'a Path,
     interrupt: &'a AtomicBool,
-    /// What the command line has added to the row of whole rebuilds.
-    engines: Vec<Variant>,
 }
 
 impl Laboratory<'_> {
@@ -224,9 +210,8 @@ impl Laboratory<'_> {
         for run in runs {
             for proposal in proposals.iter().filter(|proposal| proposal.measure != Measure::Size || run == 1)
             {
-                let added = self.engines.iter().filter(|_| proposal.name == ENGINES);
-                let all = proposal.variants.iter().chain(added);
-                let mut variants: Vec<_> = all.filter(|variant| is_wanted(variant)).collect();
+                let mut variants: Vec<_> =
+                    proposal.variants.iter().filter(|variant| is_wanted(variant)).collect();
                 if run % 2 == 0 {
                     variants.reverse();
                 }
@@ -274,19 +259,11 @@ impl Laboratory<'_> {
         if needs(&["--chainstate", "utxo"]) {
             chain.make("chainstate", self.program, &self.args.program)?;
         }
-        let engines = self.engines.iter().filter(|_| proposals.iter().any(|it| it.name == ENGINES));
-        let commands: Vec<&str> = engines.filter_map(|engine| engine.command.as_deref()).collect();
-        let has_hints = commands.iter().any(|line| line.contains("{hints}"));
         for (what, word) in [("hints", "{hints}"), ("snapshot", "{snapshot}")] {
-            if needs(&[word]) || what == "hints" && has_hints {
+            if needs(&[word]) {
                 chain.make(what, self.program, &self.args.program)?;
             }
         }
-        if has_hints {
-            chain.convert_hints(&self.args.engine_hints, self.program, &self.args.program)?;
-        }
-        let copy = || copy_blocks(&chain.folder, &chain.blocks(), &self.scratch.join("engine"));
-        let mut copy = (!commands.is_empty()).then(copy).transpose()?;
         if self.args.bitcoind.is_none() && variants().any(|variant| variant.core.is_some()) {
             skipped.push("commands of bitcoind: --bitcoind names none".to_owned());
         }
@@ -294,12 +271,11 @@ impl Laboratory<'_> {
             let fits = variant.threads().is_none_or(|threads| threads <= cores);
             let is_run = variant.run.is_some() && fits && (!variant.runs_scripts || can_run_scripts);
             let is_core = variant.core.is_some() && self.args.bitcoind.is_some();
-            is_run || is_core || variant.command.is_some()
+            is_run || is_core
         };
-        self.in_turns(proposals, is_wanted, rows, |variant| match (&signed, &mut copy) {
-            (_, Some(copy)) if variant.command.is_some() => self.run_engine(variant, chain, extent, copy),
+        self.in_turns(proposals, is_wanted, rows, |variant| match &signed {
             _ if variant.core.is_some() => self.ask_core(variant, chain, extent.bytes),
-            (Some((chain, extent)), _) if variant.runs_scripts => self.run(variant, chain, extent.bytes),
+            Some((chain, extent)) if variant.runs_scripts => self.run(variant, chain, extent.bytes),
             _ => self.run(variant, chain, extent.bytes),
         })?;
         Ok(skipped)
@@ -346,25 +322,6 @@ impl Laboratory<'_> {
     fn measured(&self, command: &mut Command) -> Result<Measured, Error> {
         measure(command, self.scratch, self.interrupt)
             .map_err(|error| failed(format!("cannot run a program: {error}")))
-    }
-
-    /// Measures a command of the command line on a copy of the blocks.
-    fn run_engine(
-        &self,
-        variant: &Variant,
-        chain: &Chain,
-        extent: &Extent,
-        copy: &mut Copy,
-    ) -> Result<(Measured, Outcome), Error> {
-        let folder = self.scratch.join("engine");
-        copy.restore().map_err(|error| environment("put right the copy in", &folder, error))?;
-        let line = variant.command.as_deref().unwrap_or_default();
-        let line = line.replace("{height}", &extent.height.to_string());
-        let line = line.replace("{hints}", &quoted(&chain.file(chain::ENGINE_HINTS)));
-        let measured = self.measured(&mut shell(&line.replace("{datadir}", &quoted(&folder))))?;
-        let hash = utxo_hash(self.program, chain.network, &folder);
-        let answer = hash.map_err(|error| environment("look at", &folder, error))?.unwrap_or_default();
-        Ok((measured, Outcome { answer, count: extent.bytes, size: None }))
     }
 
     /// Measures a call of a `bitcoind` that has started on the chain.

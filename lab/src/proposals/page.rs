@@ -30,32 +30,30 @@ const BENCH_BLOCK: f64 = 999_887.0;
 
 const OPENING: &str = "# The documents' numbers beside ours
 
-| proposal | document | here | | row |
-| --- | --- | --- | --- | --- |
+| proposal | document | here | |
+| --- | --- | --- | --- |
 ";
 
 const INTRODUCTION: &str = "
-Factors are how many times as fast, or as small. *Reproduced* means the same direction; *not resolved*,
-that two equal variants differ as much (the controls), or that the interval contains 1; *contradicts*,
-the other direction, or a size whose factor differs by more than a quarter; *other mechanism*, that
-Peregrine gains in another way.
+A factor is how many times as fast, or as small: the median of the ratios within each round, with its 95 %
+interval. *Reproduced* means the same direction; *not resolved*, that equal variants differ as much
+(*noise*; the controls) or that the interval contains 1; *contradicts*, the other direction, or a size whose
+factor differs by more than a quarter; *other mechanism*, that Peregrine gains in another way.
 
 - **Documents:** [#35215](https://github.com/bitcoin/bitcoin/pull/35215), SipHash-1-3 with jumbo blocks;
-  [#32043](https://github.com/bitcoin/bitcoin/pull/32043), which tracks proposals for initial block
-  download (2025); [#31144](https://github.com/bitcoin/bitcoin/pull/31144), obfuscation; the [thread on
-  SwiftSync](https://delvingbitcoin.org/t/swiftsync-speeding-up-ibd-with-pre-generated-hints-poc/1562)
-  (April 2025). Their i9 is an i9-9900K with 64 GB and NVMe RAID, dbcache 5000 unless stated.
-- **Here:** lines without a source. A factor is the median of the ratios within each round, not the ratio
-  of the medians, with its 95 % interval. A whole run of mainnet and a single step are not set side by
-  side. Scripts are not run, so that all steps are a larger part. Rows for which no document has a number
-  are in the run's summary.
-- **Bitcoin Core** beside them (master of 2026-08-18) has #31551, #31144, #31645, #30442, #32279, jumbo
-  blocks and prefetching; it does not have #31682 or, it seems, #31868. On regtest `bitcoind` looks up
-  each created output (BIP 30), which mainnet skips from block 227,931 on; without that, it was 1.14
-  times as fast ([run](../lab/runs/2026-11-27-2core-mixed/README.md)).
-- `peregrine-bench documents` prints this page ([benchmarks.md](benchmarks.md#what-each-proposal-gains))
-  from the runs that `lab/runs/documents` names. If you have a different kind of machine, one command
-  measures all of it ([mainnet.md](mainnet.md#measuring-without-a-node)).
+  [#32043](https://github.com/bitcoin/bitcoin/pull/32043), which tracks proposals for initial block download
+  (2025); [#31144](https://github.com/bitcoin/bitcoin/pull/31144), obfuscation; the thread on
+  [SwiftSync](https://delvingbitcoin.org/t/swiftsync-speeding-up-ibd-with-pre-generated-hints-poc/1562) (April
+  2025). Their i9 is an i9-9900K with 64 GB and NVMe RAID, dbcache 5000 unless stated.
+- **Here:** lines without a source. Scripts are not run, so that all steps are a larger part; a mainnet run
+  and a single step are not set side by side.
+- **Bitcoin Core** beside them (master of 2026-08-18) has #31551, #31144, #31645, #30442, #32279, jumbo blocks
+  and prefetching, but not #31682 or, it seems, #31868. On regtest, `bitcoind` looks up each created output
+  (BIP 30), which mainnet skips from block 227,931 on; without that, it was [1.14 times as
+  fast](../lab/runs/2026-11-27-2core-mixed/README.md).
+
+`peregrine-bench` [prints this page](benchmarks.md#what-each-proposal-gains); on another machine, [one command
+measures all of it](mainnet.md#measuring-without-a-node).
 ";
 
 #[derive(ClapArgs, Debug)]
@@ -135,11 +133,8 @@ impl Report {
     pub fn text(&self) -> String {
         let mut text = self.about.text();
         let recorded = Recorded { core: self.core.clone(), rows: self.rows.clone(), ..Recorded::default() };
-        for Proposal { name, .. } in all() {
-            if self.proposals.iter().any(|summary| summary.name == name) {
-                add_proposal(&mut text, name, std::slice::from_ref(&recorded));
-            }
-        }
+        let has = |proposal: &&Proposal| self.proposals.iter().any(|it| it.name == proposal.name);
+        add_sections(&mut text, has, std::slice::from_ref(&recorded));
         text += few_runs(self.about.runs);
         text.trim_end().to_owned()
     }
@@ -230,25 +225,25 @@ pub fn run(args: &DocumentsArgs) -> Done {
     all().iter().for_each(|proposal| add_line(&mut page, proposal, recorded.first()));
     page += INTRODUCTION;
     for run in &recorded {
-        let _ = writeln!(page, "\nThe numbers are those of [this run](../lab/runs/{}/summary).\n", run.name);
-        page += "| | |\n| --- | --- |\n";
+        let _ = writeln!(
+            page,
+            "\n[This run](../lab/runs/{}/summary) also has the rows without a document's number:\n",
+            run.name
+        );
         for fact in &run.facts {
             let (name, fact) = fact.split_once(' ').unwrap_or((fact, ""));
-            let _ = writeln!(page, "| {name} | {} |", fact.trim());
+            let _ = writeln!(page, "- {name}: {}", fact.trim());
         }
     }
     if recorded.is_empty() {
         page += "\n**No run is recorded yet**: all rows below are to be recorded.\n";
     }
     // Those that no document has a number for are in the summary of the run.
-    for proposal in all() {
-        if !proposal.statements.is_empty() || proposal.is_control() {
-            add_proposal(&mut page, &proposal.name, &recorded);
-        }
-    }
-    page += "\n## Numbers without a row\n\n| number | document | why |\n| --- | --- | --- |\n";
+    let has_number = |proposal: &&Proposal| !proposal.statements.is_empty() || proposal.is_control();
+    add_sections(&mut page, has_number, &recorded);
+    page += "\n## Numbers without a row\n\n";
     for number in unmeasured() {
-        let _ = writeln!(page, "| {} | {} | {} |", number.said, number.source, number.why);
+        let _ = writeln!(page, "- *{}* ({}): {}", number.said, number.source, number.why);
     }
     Ok((page.trim_end().to_owned(), Exit::Done))
 }
@@ -267,19 +262,10 @@ fn add_line(page: &mut String, proposal: &'static Proposal, run: Option<&Recorde
     let (here, verdict) = measured.map_or(("to be recorded".to_owned(), ""), |(ratio, is_noise)| {
         (factor(proposal.measure, ratio), proposal.verdict(document.ratio(), ratio, is_noise))
     });
-    let heading = heading(proposal).to_lowercase();
-    let anchor: String = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).collect();
-    let anchor = anchor.trim().replace(' ', "-");
-    let _ = writeln!(
-        page,
-        "| {what} | {} | {here} | *{verdict}* | [`{}`](#{anchor}) |",
-        document.gain(),
-        proposal.name
-    );
-}
-
-fn heading(proposal: &Proposal) -> String {
-    format!("## {}", proposal.title)
+    let anchor = proposal.section().0.to_lowercase();
+    let anchor: String = anchor.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c)).collect();
+    let anchor = anchor.replace(' ', "-");
+    let _ = writeln!(page, "| [{what}](#{anchor}) | {} | {here} | *{verdict}* |", document.gain());
 }
 
 fn factor(measure: Measure, ratio: crate::statistics::Ratio) -> String {
@@ -289,16 +275,39 @@ fn factor(measure: Measure, ratio: crate::statistics::Ratio) -> String {
     }
 }
 
+/// Appends the sections of these proposals: a heading, in what the numbers differ, and one table.
+fn add_sections(page: &mut String, is_wanted: impl Fn(&&Proposal) -> bool, recorded: &[Recorded]) {
+    let proposals: Vec<&'static Proposal> = all().iter().filter(is_wanted).collect();
+    for section in proposals.chunk_by(|before, after| before.section().0 == after.section().0) {
+        let _ = writeln!(page, "\n## {}", section[0].section().0);
+        let mut differs: Vec<&str> = section.iter().map(|proposal| proposal.differs.as_str()).collect();
+        differs.dedup();
+        let _ = writeln!(page, "\n{}\n", differs.join(" "));
+        let mut last = None;
+        for (at, proposal) in section.iter().enumerate() {
+            let measure = match proposal.measure {
+                Measure::Processor => "processor time".to_owned(),
+                Measure::Wall => "clock time".to_owned(),
+                Measure::Size => format!("size in {}", proposal.unit),
+            };
+            let subject = proposal.section().1.map_or(String::new(), |subject| format!(": {subject}"));
+            // The first of the section says it, and each that differs.
+            let label = match last.replace(measure.clone()) {
+                Some(last) if last == measure => format!("`{}`{subject}", proposal.name),
+                _ => format!("`{}`, {measure}{subject}", proposal.name),
+            };
+            let _ = match at {
+                0 => writeln!(page, "| {label} | | factor |\n| --- | --- | --- |"),
+                _ => writeln!(page, "| **{label}** | | |"),
+            };
+            add_rows(page, proposal, recorded);
+        }
+        add_notes(page, section, recorded);
+    }
+}
+
 /// Appends what documents said of a proposal, and what was measured.
-fn add_proposal(page: &mut String, name: &str, recorded: &[Recorded]) {
-    let Some(proposal) = all().iter().find(|proposal| proposal.name == name) else { return };
-    let measure = match proposal.measure {
-        Measure::Processor => "processor time",
-        Measure::Wall => "time on the clock",
-        Measure::Size => "bytes",
-    };
-    let _ = writeln!(page, "\n{}\n\n`{name}`, {measure}. {}\n", heading(proposal), proposal.differs);
-    *page += "| | | factor |\n| --- | --- | --- |\n";
+fn add_rows(page: &mut String, proposal: &'static Proposal, recorded: &[Recorded]) {
     for statement in &proposal.statements {
         let Statement { what, machine, source, .. } = statement;
         let is_known = !["none", "not named"].contains(&machine.as_str());
@@ -319,20 +328,27 @@ fn add_proposal(page: &mut String, name: &str, recorded: &[Recorded]) {
             let (name, speed) = (&variant.name, &variant.speed);
             let _ = writeln!(page, "| {here}{name} | {speed} | {} |", factor.join("; "));
         }
-        if let Some(summary) = summary.filter(|_| proposal.shows_answer) {
+    }
+}
+
+/// Appends the answers that are statements, and which variants no run has recorded.
+fn add_notes(page: &mut String, section: &[&'static Proposal], recorded: &[Recorded]) {
+    for proposal in section {
+        let shown = recorded.iter().filter(|_| proposal.shows_answer);
+        for summary in shown.filter_map(|run| summary(proposal, &run.rows)) {
             let _ = writeln!(page, "\nThe chain has {}.", summary.answer);
         }
-    }
-    let names = proposal.variants.iter().map(|variant| variant.name.as_str());
-    let is_missing = |name: &&str| {
-        let is_it =
-            |row: &Run| row.text("proposal") == Some(&proposal.name) && row.text("variant") == Some(name);
-        let has = |run: &Recorded| run.rows.iter().any(is_it);
-        !recorded.iter().any(has)
-    };
-    let missing: Vec<_> = names.filter(is_missing).collect();
-    if !missing.is_empty() {
-        let _ = writeln!(page, "\nTo be recorded: {}.", missing.join("; "));
+        let is_missing = |variant: &&str| {
+            let rows = recorded.iter().flat_map(|run| &run.rows);
+            !rows
+                .filter(|row| row.text("proposal") == Some(&proposal.name))
+                .any(|row| row.text("variant") == Some(variant))
+        };
+        let names = proposal.variants.iter().map(|variant| variant.name.as_str());
+        let missing: Vec<_> = names.filter(is_missing).collect();
+        if !missing.is_empty() {
+            let _ = writeln!(page, "\nTo be recorded of `{}`: {}.", proposal.name, missing.join("; "));
+        }
     }
 }
 

@@ -90,7 +90,7 @@ impl VariantSummary {
         }
         if let Some(Ratio { ratio, low, high }) = self.step {
             let [less, low, high] = [ratio, low, high].map(|ratio| 100.0 * (1.0 - 1.0 / ratio));
-            remarks.push(format!("this step takes {less:.1} % off ({low:.1} to {high:.1})"));
+            remarks.push(format!("step: {less:.1} % off ({low:.1} to {high:.1})"));
         }
         if self.is_noise == Some(true) {
             remarks.push("noise".to_owned());
@@ -162,13 +162,7 @@ pub fn summary(proposal: &'static Proposal, rows: &[Run]) -> Option<ProposalSumm
     let Proposal { name, title, measure, statements, differs, variants, .. } = proposal;
     let measure = *measure;
     let own = rows_of(rows, name, None);
-    // The known variants in their order, and then programs that the command line has added.
-    let mut names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
-    for variant in own.iter().filter(|_| name == ENGINES).filter_map(|row| row.text("variant")) {
-        if !names.contains(&variant) {
-            names.push(variant);
-        }
-    }
+    let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
     let first = values(rows, name, names.first()?, measure);
     let whole = rows_of(rows, ENGINES, None).first().copied();
     let bytes = whole.and_then(|row| row.number("count")).unwrap_or(1.0);

@@ -13,13 +13,20 @@ pub struct LinkSpec {
     pub shape: Option<Shape>,
 }
 
-/// What a link does to packets, the same in both directions.
+/// What a link does to bytes, the same in both directions.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shape {
     /// Bytes per second.
     pub bytes_per_second: u64,
     /// Time from one end to the other and back.
     pub round_trip: Duration,
+}
+
+impl Shape {
+    /// Returns how long the link is busy with so many bytes.
+    pub fn time_for(&self, bytes: usize) -> Duration {
+        Duration::from_nanos(bytes as u64 * 1_000_000_000 / self.bytes_per_second.max(1))
+    }
 }
 
 impl FromStr for LinkSpec {
@@ -49,7 +56,7 @@ fn rate(text: &str) -> Result<u64, String> {
         _ => f64::NAN,
     };
     let bytes = digits.parse().unwrap_or(f64::NAN) * factor / 8.0;
-    // A packet of 1,500 bytes must pass in a time that can be awaited; beyond 100 Gbit/s, rates mean nothing.
+    // Each byte must pass in a time that can be awaited; beyond 100 Gbit/s, rates mean nothing.
     let permitted = (1e3..=12.5e9).contains(&bytes);
     if permitted { Ok(bytes as u64) } else { Err(format!("{text} is not from 8k to 100G bits per second")) }
 }

@@ -1,13 +1,11 @@
-//! `peregrine-bench sync`: downloads by Peregrine and by `bitcoind` from the same real nodes behind emulated
-//! links, in turns. `docs/benchmarks.md` explains the columns.
+//! `peregrine-bench sync`: downloads by Peregrine and by `bitcoind` from the same real nodes behind relays
+//! that are as slow as links, in turns. `docs/benchmarks.md` explains the columns.
 //!
-//! All that it makes on the machine (namespaces, devices, processes) ends with it.
+//! All processes that it starts end with it.
 
-mod delay_line;
 mod link;
-mod namespace;
+mod relay;
 mod served;
-mod tunnel;
 
 use crate::{
     circumstances::Circumstances,
@@ -22,27 +20,23 @@ use cli::{
 };
 use engine::{Error, ErrorKind, Network, Stage};
 use link::LinkSpec;
-use namespace::{Namespace, Received};
+use relay::Relay;
 use serde_json::{Value, json};
-use served::{PORT, Served, peer, wait_for_all};
+use served::{Served, peer, wait_for_all};
 use std::{
     cmp, fs, io,
+    net::{Ipv4Addr, SocketAddr},
     num::NonZeroU32,
     path::{Path, PathBuf},
     process::Command,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
+    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 use testkit::node::Node;
-use tunnel::{Link, Tunnels};
 
 /// The name of bitcoind's runs.
 const BITCOIND: &str = "bitcoind";
-/// Maximum number of links: each has a network of its own.
+/// Maximum number of links: each has an address of its own.
 const LINKS: usize = 200;
 /// The columns of the CSV.
 const COLUMNS: &[&str] = &[
@@ -58,7 +52,6 @@ const COLUMNS: &[&str] = &[
     "peak_rss_kib",
     "bytes",
     "received_bytes",
-    "received_packets",
     "twice_bytes",
     "link_share",
     "utxo_hash",
@@ -66,7 +59,7 @@ const COLUMNS: &[&str] = &[
     "written_bytes",
     "exit",
 ];
-/// Quantities of downloads. Beyond blocks is what came besides them, without the headers of packets.
+/// Quantities of downloads. Beyond blocks is what came besides them.
 const DOWNLOADS: [Column; 7] = [
     ("download_s", "to the last byte, s", |run| run.number("download_s")),
     ("after_s", "after it, s", |run| run.number("after_s")),
@@ -76,17 +69,10 @@ const DOWNLOADS: [Column; 7] = [
     ("link_share_percent", "part of the links, %", |run| Some(run.number("link_share")? * 100.0)),
     ("received_mb", "received, MB", |run| Some(run.number("received_bytes")? / 1e6)),
     ("beyond_percent", "beyond blocks, %", |run| {
-        let headers = run.number("received_packets")? * PACKET_HEADERS;
-        Some(((run.number("received_bytes")? - headers) / run.number("bytes")? - 1.0) * 100.0)
+        Some((run.number("received_bytes")? / run.number("bytes")? - 1.0) * 100.0)
     }),
     ("twice_mb", "blocks twice, MB", |run| Some(run.number("twice_bytes")? / 1e6)),
 ];
-/// Bytes of the headers of IPv4 and TCP (with time stamps) in each packet.
-const PACKET_HEADERS: f64 = 52.0;
-/// How often the counters of received bytes are read.
-const SAMPLE_EVERY: Duration = Duration::from_millis(10);
-/// More bytes between two samples than pings and the like are part of the download.
-const DOWNLOADING: u64 = 1000;
 
 #[derive(ClapArgs, Debug)]
 pub struct SyncArgs {
@@ -141,10 +127,6 @@ pub fn run(args: &SyncArgs) -> Done {
     if count > LINKS {
         return Err(Error::new(ErrorKind::Usage, format!("{count} links are more than {LINKS}")));
     }
-    if !rustix::process::geteuid().is_root() {
-        let detail = "network namespaces and TUN devices need root: run this command as root";
-        return Err(Error::new(ErrorKind::Usage, detail));
-    }
     let interrupt = interrupt(args.output.json)?;
     // An interrupt must end the measured program first.
     stop::at_stage(Stage::Read);
@@ -197,83 +179,8 @@ fn links_rate(args: &SyncArgs) -> Option<u64> {
     args.links.iter().map(rate).sum()
 }
 
-/// The network between the measured program and its peers.
-struct Links {
-    /// Where the measured program runs.
-    client: Namespace,
-    /// Addresses of the peers.
-    addresses: Vec<String>,
-    /// The interfaces by which the program hears of each peer. Peers on the loopback device share one.
-    interfaces: Vec<String>,
-    /// Where the peers are; `None`: in `client`.
-    peers: Vec<Option<Namespace>>,
-    _tunnels: Tunnels,
-}
-
-impl Links {
-    fn new(args: &SyncArgs) -> Result<Self, Error> {
-        let client = Namespace::new()?;
-        let (mut addresses, mut interfaces, mut peers, mut tunnels) = (vec![], vec![], vec![], vec![]);
-        let shapes = args.links.iter().flat_map(|link| std::iter::repeat_n(link.shape, link.count));
-        for (at, shape) in shapes.enumerate() {
-            let Some(shape) = shape else {
-                addresses.push(format!("127.0.1.{}", at + 1));
-                interfaces.push("lo".to_owned());
-                peers.push(None);
-                continue;
-            };
-            // Public addresses, each in another /16: programs treat private ones, and neighbours,
-            // differently.
-            let network = 11 + at + usize::from(11 + at >= 127);
-            let [near, far] = [1, 2].map(|host| format!("{network}.7.0.{host}"));
-            let (link, [client_device, peer_device]) = Link::new(at, shape)?;
-            let namespace = Namespace::new()?;
-            client.take(&client_device, &near, &far)?;
-            namespace.take(&peer_device, &far, &near)?;
-            addresses.push(far);
-            interfaces.push(client_device);
-            peers.push(Some(namespace));
-            tunnels.push(link);
-        }
-        let _tunnels = Tunnels::new(tunnels)?;
-        Ok(Self { client, addresses, interfaces, peers, _tunnels })
-    }
-
-    /// Returns what came by each of `interfaces`.
-    fn received(&self) -> io::Result<Vec<Received>> {
-        let counters = self.client.received()?;
-        let of = |name: &String| counters.iter().find(|(known, _)| known == name).map(|(_, count)| *count);
-        Ok(self.interfaces.iter().map(|name| of(name).unwrap_or_default()).collect())
-    }
-
-    /// Returns what came in all.
-    fn received_in_all(&self) -> io::Result<Received> {
-        let counters = self.client.received()?;
-        let add = |sum: Received, (_, count): &(String, Received)| Received {
-            bytes: sum.bytes + count.bytes,
-            packets: sum.packets + count.packets,
-        };
-        Ok(counters.iter().fold(Received::default(), add))
-    }
-
-    /// Records when bytes last came, until the run is over.
-    fn sample(&self, mut known: u64, is_over: &AtomicBool, last_byte: &Mutex<Duration>) {
-        let started = Instant::now();
-        while !is_over.load(Ordering::Acquire) {
-            let bytes = self.received_in_all().map_or(known, |all| all.bytes);
-            if bytes >= known + DOWNLOADING {
-                *last_byte.lock().unwrap_or_else(PoisonError::into_inner) = started.elapsed();
-            }
-            known = bytes;
-            thread::park_timeout(SAMPLE_EVERY);
-        }
-    }
-}
-
 /// What came over the links during a run.
 struct Download {
-    /// In all.
-    received: Received,
     /// Bytes by each link.
     by_link: Vec<u64>,
     /// Time from the start of the run to the last byte.
@@ -287,14 +194,14 @@ struct Bench<'a> {
     bitcoind: PathBuf,
     rows: Rows,
     height: u64,
-    // Dropped in this order: nodes, network, and the folder in which all of it is.
+    links: Vec<Relay>,
+    // Dropped before the folder in which they are.
     _peers: Vec<Node>,
-    links: Links,
     scratch: Scratch,
 }
 
 impl<'a> Bench<'a> {
-    /// Makes the network, and starts the peers.
+    /// Starts the peers, and a relay before each.
     fn new(args: &'a SyncArgs, rows: Rows, stop: &'a AtomicBool) -> Result<Self, Error> {
         let peregrine = args.program.find()?;
         let missing = |error: io::Error| {
@@ -302,15 +209,18 @@ impl<'a> Bench<'a> {
             Error::new(ErrorKind::Usage, detail)
         };
         let bitcoind = args.bitcoind.canonicalize().map_err(missing)?;
-        let links = Links::new(args)?;
         let scratch = Scratch::new(&args.output.work_dir)?;
         let served = Served::new(args, &bitcoind, &scratch.0.join("served"), stop)?;
-        print_message(&format!("starting {} peers", links.addresses.len()));
-        let mut peers = Vec::new();
-        for (at, (address, namespace)) in links.addresses.iter().zip(&links.peers).enumerate() {
+        let shapes: Vec<_> =
+            args.links.iter().flat_map(|link| std::iter::repeat_n(link.shape, link.count)).collect();
+        print_message(&format!("starting {} peers", shapes.len()));
+        let (mut peers, mut links) = (Vec::new(), Vec::new());
+        for (at, shape) in (1..).zip(shapes) {
             interrupted(stop)?;
-            let namespace = namespace.as_ref().unwrap_or(&links.client);
-            peers.push(peer(args, &served, namespace, address, &scratch.0.join(format!("peer{at}")))?);
+            let (node, address) = peer(args, &served, &scratch.0.join(format!("peer{at}")))?;
+            peers.push(node);
+            let relay = Relay::new(SocketAddr::from((Ipv4Addr::new(127, 0, 1, at), 0)), address, shape);
+            links.push(relay.map_err(|error| failed("listen for the measured program", error))?);
         }
         wait_for_all(&mut peers, stop)?;
         let height = served.height;
@@ -337,7 +247,7 @@ impl<'a> Bench<'a> {
         // The size of the chain, which an earlier run may have reported.
         let known = || self.rows.rows().iter().find_map(|row| row.number("bytes"));
         let bytes = answer["bytes_downloaded"].as_u64().or_else(|| known().map(|bytes| bytes as u64));
-        let (Received { bytes: received, packets }, last) = (download.received, download.last_byte);
+        let (received, last) = (download.by_link.iter().sum::<u64>(), download.last_byte);
         let share = |bytes: u64| {
             let seconds = last.as_secs_f64().max(1e-3);
             Some(bytes as f64 / seconds / links_rate(self.args)? as f64)
@@ -348,7 +258,6 @@ impl<'a> Bench<'a> {
             "after_s": measured.wall.saturating_sub(last).as_secs_f64(),
             "bytes": bytes,
             "received_bytes": received,
-            "received_packets": packets,
             "twice_bytes": answer["bytes_downloaded_twice"],
             "link_share": bytes.and_then(share),
             "link_bytes": download.by_link,
@@ -357,42 +266,29 @@ impl<'a> Bench<'a> {
         self.rows.add(row, self.args.runs, &measured)
     }
 
-    /// Runs a program in the namespace of the links, and counts what comes over them.
+    /// Runs a program, and counts what comes over the links.
     fn measure(&self, program: &str, datadir: &Path) -> Result<(Measured, Download), Error> {
         let mut command = match program {
             OURS => self.peregrine(datadir),
             _ => self.bitcoind(datadir),
         };
-        let count = |error| failed("read the counters of the network", error);
-        let (by_link, all) =
-            (self.links.received().map_err(count)?, self.links.received_in_all().map_err(count)?);
-        let (is_over, last_byte) = (AtomicBool::new(false), Mutex::new(Duration::ZERO));
-        let links = &self.links;
-        let measured = thread::scope(|scope| {
-            let sampler = scope.spawn(|| links.sample(all.bytes, &is_over, &last_byte));
-            let measured = measure(&mut command, &self.scratch.0, self.interrupt);
-            is_over.store(true, Ordering::Release);
-            sampler.thread().unpark();
-            measured
-        });
+        let before: Vec<_> = self.links.iter().map(Relay::received).collect();
+        let started = Instant::now();
+        let measured = measure(&mut command, &self.scratch.0, self.interrupt);
         let measured = measured.map_err(|error| failed("run a program", error))?;
-        let now = self.links.received_in_all().map_err(count)?;
-        let after = self.links.received().map_err(count)?;
-        let download = Download {
-            received: Received { bytes: now.bytes - all.bytes, packets: now.packets - all.packets },
-            by_link: after.iter().zip(by_link).map(|(now, before)| now.bytes - before.bytes).collect(),
-            last_byte: last_byte.into_inner().unwrap_or_else(PoisonError::into_inner),
-        };
+        let after: Vec<_> = self.links.iter().map(Relay::received).collect();
+        let last = after.iter().map(|received| received.last).max().unwrap_or(started);
+        let bytes = after.iter().zip(before).map(|(now, before)| now.bytes - before.bytes);
+        let download =
+            Download { by_link: bytes.collect(), last_byte: last.saturating_duration_since(started) };
         Ok((measured, download))
     }
 
     fn peregrine(&self, datadir: &Path) -> Command {
-        let mut command = self.links.client.command(&self.peregrine);
+        let mut command = tied(&self.peregrine);
         command.args(["sync", "--progress", "none", "--dnsseed", "0"]);
         add_datadir(&mut command, self.args.chain, datadir);
-        for address in &self.links.addresses {
-            command.arg("--connect").arg(format!("{address}:{PORT}"));
-        }
+        command.args(self.links.iter().map(|link| format!("--connect={}", link.address)));
         command.args(self.args.assumevalid.iter().flat_map(|hash| ["--assumevalid", hash]));
         if let Some(hints) = &self.args.hints {
             command.arg("--hints").arg(hints);
@@ -402,16 +298,23 @@ impl<'a> Bench<'a> {
     }
 
     fn bitcoind(&self, datadir: &Path) -> Command {
-        let mut command = self.links.client.command(&self.bitcoind);
+        let mut command = tied(&self.bitcoind);
         command.arg(format!("-chain={}", self.args.chain.name()));
         command.arg(format!("-datadir={}", datadir.display()));
         command.arg(format!("-stopatheight={}", self.height));
         command.args(["-listen=0", "-server=0", "-dnsseed=0", "-fixedseeds=0", "-printtoconsole=0"]);
-        command.args(self.links.addresses.iter().map(|address| format!("-connect={address}:{PORT}")));
+        command.args(self.links.iter().map(|link| format!("-connect={}", link.address)));
         command.args(self.args.assumevalid.iter().map(|hash| format!("-assumevalid={hash}")));
         command.args(self.args.against_args.split_whitespace());
         command
     }
+}
+
+/// Returns a command that the system ends when this process ends, even by `kill -9`.
+fn tied(program: &Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
 }
 
 /// Fails if the user wants to stop.

@@ -1,6 +1,6 @@
 //! The peers: real `bitcoind`s, each on a datadir of its own, and the datadir that all of them start from.
 
-use super::{SyncArgs, interrupted, namespace::Namespace};
+use super::{SyncArgs, interrupted, tied};
 use crate::place::{self, copy_blocks, environment};
 use cli::output::print_message;
 use engine::{Error, ErrorKind, Network};
@@ -8,16 +8,15 @@ use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     fs, io,
+    net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     process::Command,
     sync::atomic::AtomicBool,
     thread,
     time::{Duration, Instant},
 };
-use testkit::node::{Node, Res};
+use testkit::node::{Node, Res, free_port};
 
-/// Port on which peers listen.
-pub const PORT: u16 = 18_444;
 /// How often a peer is asked whether it is ready, and for how long.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -117,20 +116,16 @@ fn failed(said: &(impl ToString + ?Sized)) -> Error {
     Error::new(ErrorKind::Environment, format!("bitcoind does not serve; it said:\n{}", said.to_string()))
 }
 
-/// Starts a node that listens on an address. It is ended when it is dropped.
-pub fn peer(
-    args: &SyncArgs,
-    served: &Served,
-    namespace: &Namespace,
-    address: &str,
-    folder: &Path,
-) -> Result<Node, Error> {
+/// Starts a node that listens, and returns where. It is ended when it is dropped.
+pub fn peer(args: &SyncArgs, served: &Served, folder: &Path) -> Result<(Node, SocketAddr), Error> {
     served.copy_to(folder).map_err(|error| environment("make a peer's datadir in", folder, error))?;
-    let mut command = node(namespace.command(&served.bitcoind), args, folder);
+    let mut command = node(tied(&served.bitcoind), args, folder);
     command.args(["-listen=1", "-connect=0", "-discover=0", "-natpmp=0"]);
     command.args(["-dbcache=4", "-par=1", "-maxmempool=5", "-blocksonly=1", "-maxconnections=20"]);
-    command.arg(format!("-bind={address}:{PORT}"));
-    Node::run(command, PATIENCE).map_err(|error| failed(&*error))
+    let port = free_port().map_err(|error| failed(&*error))?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    command.arg(format!("-bind={address}"));
+    Node::run(command, PATIENCE).map(|node| (node, address)).map_err(|error| failed(&*error))
 }
 
 /// Waits until all peers serve.

@@ -148,7 +148,10 @@ fn a_recorded_run_becomes_a_page() {
         "bench_bitcoin: XOR of memory | 1,907.35 MiB/s |",
         speed,
     ];
-    for part in parts.iter().chain(&["To be recorded: all in the old way;", "2026-11-01-test/summary"]) {
+    for part in parts
+        .iter()
+        .chain(&["To be recorded of `cumulative`: all in the old way;", "2026-11-01-test/summary"])
+    {
         assert!(page.contains(part), "{part}: {page}");
     }
 }

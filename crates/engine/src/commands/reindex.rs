@@ -349,7 +349,7 @@ impl Rebuild<'_> {
         let budget = MemoryBudget::after_plan(&options.chain, plan.chain.block_count());
         let budget = awaited.as_ref().map_or(budget, |(_, blocks)| budget.without(blocks.memory_bytes));
         let lacking = plan.blocks_without_undo(method.needs_undo_from());
-        self.check_disk_need(planned, budget, lacking)?;
+        self.check_disk_need(planned, budget, method, lacking)?;
         let infos = plan.new_index.as_ref().map_or(&plan.index_files, |index| &index.files);
         let scans_in_place = options.chain.scan && options.output.is_none();
         let undo_files = UndoFiles::new(files, self.target.datadir(), infos, scans_in_place)?;
@@ -466,11 +466,20 @@ impl Rebuild<'_> {
 
     /// Checks that the new chainstate, the undo data of `lacking` blocks and the temporary files fit on the
     /// disk.
-    fn check_disk_need(&self, planned: &Planned, budget: MemoryBudget, lacking: u64) -> Result<(), Error> {
+    fn check_disk_need(
+        &self,
+        planned: &Planned,
+        budget: MemoryBudget,
+        method: &Method,
+        lacking: u64,
+    ) -> Result<(), Error> {
         let plan = &planned.plan;
         let disk = self.work.disk();
         let old = directory_bytes(disk, &self.target.chainstate_dir());
         let mut need = DiskNeed::estimate(plan.block_bytes, old, budget.join_bytes);
+        // Behind a download, the size of blocks to come is only known on mainnet.
+        let is_known = need.chainstate > 0;
+        need = need.with_hinted_coins(method.hinted_coins(), budget.join_bytes);
         if self.options.makes_undo() {
             let block_bytes = plan.block_bytes / plan.chain.block_count() as u64 * lacking;
             // With pruning, about three times as many bytes of blocks are stored at once.
@@ -483,8 +492,7 @@ impl Rebuild<'_> {
         }
         let blocks_dir = self.target.datadir().blocks_dir();
         need.check(disk, self.target.building(), self.work.path(), &blocks_dir)?;
-        // Behind a download, the size of blocks to come is only known on mainnet.
-        if need.chainstate > 0 {
+        if is_known {
             self.sink.event(Event::Note(Note::DiskNeed(need)));
         }
         Ok(())

@@ -72,6 +72,12 @@ impl Method {
         matches!(self.undo_use(Height(u32::MAX)), UndoUse::IfSound | UndoUse::Made)
     }
 
+    /// Returns how many outputs hints call unspent; 0 without hints.
+    pub fn hinted_coins(&self) -> u64 {
+        let Self::Hints(HintMatching { hints: Some(hints), .. }) = self else { return 0 };
+        hints.info().hints
+    }
+
     /// Returns the first block whose undo data is used or made.
     pub const fn needs_undo_from(&self) -> Height {
         match self {

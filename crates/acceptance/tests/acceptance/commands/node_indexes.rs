@@ -188,7 +188,7 @@ fn cell(row: &Row, column: &Column) -> &'static str {
             // The option changes nothing where nothing is wrong.
             let other = case_of(row, column);
             assert_eq!(column.run(&other, true).unwrap(), Vec::<PathBuf>::new(), "{what}");
-            return "stays right";
+            return "right";
         }
         Err(error) => error,
     };
@@ -203,14 +203,14 @@ fn cell(row: &Row, column: &Column) -> &'static str {
         // No block has come.
         assert_eq!(kept, Vec::<PathBuf>::new(), "{what}");
         assert_same_tree(&index, &row.dir(case.root()), &what);
-        return "refuses (2)";
+        return "**2**";
     }
     let aside = row.dir(case.root()).with_extension("old");
     assert_eq!(kept, slice::from_ref(&aside), "{what}");
     assert_eq!(fs::read_dir(row.dir(case.root())).unwrap().count(), 0, "{what}");
     assert_eq!(tree(&aside).len(), index.len(), "{what}");
     assert_eq!(NodeIndex::find(&RealDisk, &case.root().join("regtest")).unwrap().len(), 1, "{what}");
-    "refuses (2)"
+    "**2**"
 }
 
 #[test]

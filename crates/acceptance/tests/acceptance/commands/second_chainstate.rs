@@ -202,14 +202,14 @@ fn cell((what, prepare): &Row, command: &str) -> String {
                 };
                 of(&before) != of(&after)
             };
-            let changes = [("new chainstate", "chainstate"), ("index", "blocks/index")];
-            let changes = changes.into_iter().filter(|(_, part)| has_changed(part));
-            match changes.map(|(text, _)| text).collect::<Vec<_>>()[..] {
-                [] => "reads".to_owned(),
-                ["index"] => "new index".to_owned(),
-                _ if command == "update" => "connects blocks".to_owned(),
-                ref all => all.join(" and "),
-            }
+            let cell = match ["chainstate", "blocks/index"].map(has_changed) {
+                [false, false] => "reads",
+                [false, true] => "new index",
+                _ if command == "update" => "connects",
+                [true, false] => "rebuilds",
+                [true, true] => "rebuilds both",
+            };
+            cell.to_owned()
         }
         Err(error) => {
             assert_same_tree(&before, case.root(), &format!("{what}: {error}"));

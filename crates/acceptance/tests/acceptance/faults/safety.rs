@@ -183,9 +183,9 @@ fn cell(row: &Row, command: &str) -> String {
             let new_index = command.contains("--scan") || is_made;
             let what = match command {
                 "update" if is_same => "reads",
-                "update" => "connects blocks",
-                _ if new_index => "new chainstate and index",
-                _ => "new chainstate",
+                "update" => "connects",
+                _ if new_index => "rebuilds both",
+                _ => "rebuilds",
             };
             if is_made { format!("{what}, undo files") } else { what.to_owned() }
         }

@@ -5,7 +5,7 @@
 use acceptance::prelude::*;
 use acceptance::{
     faults::each_operation,
-    hinted::{Block, Hints, Truth, buried, bury, file_in, with_join_fallback},
+    hinted::{AGGREGATES, Block, Hints, Truth, buried, bury, file_in, with_hints, with_join_fallback},
     undo::UndoDamage,
     ways::{Source, Way},
 };
@@ -285,6 +285,35 @@ fn of_another_chain(rng: &mut Rng) -> Told {
     let spec = ChainSpec { seed, signed: false, bytes: 60_000, ..chain().spec.clone() };
     let other = Truth::of(&Chain::generate(&spec));
     given(&other, formats[rng.below(5) as usize], &other.hints(chain().tip().height))
+}
+
+/// A file that calls all outputs unspent must not fill the disk: their space is asked for before the run.
+#[test]
+fn the_space_of_all_coins_that_hints_name_is_needed() {
+    let case = buried();
+    let needs = [false, true].map(|all| {
+        let mut hints = TRUTH.hints(chain().tip().height);
+        for (height, index) in positions(&hints, false) {
+            if all {
+                flip(&mut hints, (height, index));
+            }
+        }
+        let dir = TempDir::new().unwrap();
+        let file = file_in(&dir, "hints");
+        TRUTH.write(&file, HintFormat::Peregrine, &hints);
+        let need = Mutex::new(None);
+        let sink = |event: Event| {
+            if let Event::Note(Note::DiskNeed(found)) = event {
+                *need.lock().unwrap() = Some(found.chainstate);
+            }
+        };
+        let options = with_hints(&case.options(), &file, AGGREGATES[0]);
+        let done = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false));
+        assert_eq!(done.err().map(|error| error.kind), all.then_some(ErrorKind::Hints));
+        (need.into_inner().unwrap().unwrap(), 60 * hints.iter().map(|block| block.len() as u64).sum::<u64>())
+    });
+    let [(truth, few), (lie, many)] = needs;
+    assert!(few <= truth && truth < lie && lie == many, "{needs:?}");
 }
 
 /// All spendable outputs, as height and index, that are hinted unspent or are not.

@@ -59,7 +59,7 @@ fn cell(situation: &str, command: &str) -> String {
         Err(error) => return refuses(&error, command),
     };
     if let Some(diagnosis) = done.diagnosis {
-        return format!("advises {:?}", diagnosis.advice);
+        return format!("{:?}", diagnosis.advice);
     }
     if let Some(report) = done.repair {
         // With so few blocks above the chainstate, bitcoind connects them.
@@ -67,7 +67,7 @@ fn cell(situation: &str, command: &str) -> String {
             Some(download) if download.blocks == 1 => "downloads the block",
             Some(_) => "downloads the blocks",
             None if report.undo.is_some() => "makes the undo data",
-            None => "leaves all as it is",
+            None => "nothing to do",
         }
         .to_owned();
     }
@@ -75,7 +75,7 @@ fn cell(situation: &str, command: &str) -> String {
     match stats(case.root(), Network::Regtest).unwrap().height.unwrap() {
         Height(TIP) => "rebuilds all".to_owned(),
         // `situations.txt` has the height.
-        _ => "rebuilds up to below the damage".to_owned(),
+        _ => "rebuilds below it".to_owned(),
     }
 }
 

@@ -266,8 +266,7 @@ fn doctor_says_whether_bitcoind_starts() {
         if found != advice {
             failed.push(format!("{name}: {object:#}"));
         }
-        let does =
-            if refusal.is_empty() { "starts".to_owned() } else { format!("does not start: \"{refusal}\"") };
+        let does = if refusal.is_empty() { "starts".to_owned() } else { format!("\"{refusal}\"") };
         let next = object["next"].as_str().unwrap().replace(at.root.to_str().unwrap(), "DIR");
         let (next, code) = (next.replace(at.store.to_str().unwrap(), "STORE"), &object["exit_code"]);
         table += &format!("| {name} | `{found}` | {code} | `{next}` | {does} |\n");
