@@ -84,8 +84,9 @@ macro_rules! fields {
 
         impl $name {
             /// Writes the value as JSON.
-            pub fn serialize<S: serde::Serializer>($value: &$of, to: S) -> Result<S::Ok, S::Error> {
-                serde::Serialize::serialize(&Self { $($field: $made,)* }, to)
+            pub fn serialize<S: serde::Serializer>(value: &$of, to: S) -> Result<S::Ok, S::Error> {
+                let made: fn(&$of) -> Self = |$value| Self { $($field: $made,)* };
+                serde::Serialize::serialize(&made(value), to)
             }
         }
     )*};
