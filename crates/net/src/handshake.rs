@@ -20,7 +20,7 @@ const MAX_EARLY_MESSAGES: u32 = 32;
 /// Our own description, and the services that a peer must offer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandshakeOptions {
-    /// Name and version of our program, such as `/peregrine:0.1.0/`.
+    /// Name and version of our program, such as `/peregrine:1.0.0-rc.1/`.
     pub user_agent: String,
     /// Our clock, in seconds since 1970.
     pub time: i64,
@@ -227,7 +227,7 @@ mod tests {
 
     fn start(now: Instant) -> Handshake {
         let options = HandshakeOptions {
-            user_agent: "/peregrine:0.1.0/".to_owned(),
+            user_agent: "/peregrine:1.0.0-rc.1/".to_owned(),
             time: 1_000,
             height: 7,
             own_nonces: vec![11, 12],

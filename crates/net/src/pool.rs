@@ -70,7 +70,7 @@ pub struct PoolOptions {
     pub network: Network,
     /// The bytes that start each frame: the network's, except on a custom signet.
     pub magic: [u8; 4],
-    /// Name and version of our program, such as `/peregrine:0.1.0/`.
+    /// Name and version of our program, such as `/peregrine:1.0.0-rc.1/`.
     pub user_agent: String,
     /// Height of our best block.
     pub height: i32,

@@ -100,7 +100,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, shape: Option<Shape>, mut cou
             let now = Instant::now();
             let turn = shape.map_or(Duration::ZERO, |shape| shape.time_for(length));
             free_at = free_at.max(now.checked_sub(CATCH_UP).unwrap_or(now)) + turn;
-            if sender.send((free_at + delay, chunk[..length].to_vec())).is_err() {
+            if sender.send((free_at.max(now) + delay, chunk[..length].to_vec())).is_err() {
                 break;
             }
             thread::sleep(free_at.saturating_duration_since(now));
