@@ -126,7 +126,10 @@ impl Job<'_> {
                 return Ok(Attempt::Unproven(Unproven::RepeatedCoinbase));
             }
             None => {
-                self.check_sum(&mut state.outcome.partial)?;
+                // What conflicts with blocks already seen says more: a check without undo data names the block.
+                if !join.has_mismatches() {
+                    self.check_sum(&mut state.outcome.partial)?;
+                }
                 let PartialState { counts, matching, .. } = &state.outcome.partial;
                 if let Some(unspent) = self.unspent(join, &spill)? {
                     let (used_hints, burned) = match matching {
