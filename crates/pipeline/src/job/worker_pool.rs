@@ -12,7 +12,7 @@ use crate::{
         spill::Spill,
     },
 };
-use api::{disk_need::MIN_EPOCH_BYTES, error::Error, event::Event, stage::Stage};
+use api::{counts::Counts, disk_need::MIN_EPOCH_BYTES, error::Error, event::Event, stage::Stage};
 use chain::{
     blocks::{awaited::AwaitedBlocks, claims::PeerClaims},
     threads::on_all,
@@ -175,6 +175,9 @@ impl WorkerPool<'_> {
         self.identity.write(self.job.work, partial, &runs, next)?;
         self.spill.checkpointed(runs.iter().map(|run| run.number).collect())?;
         (state.saved, state.save_took) = (Instant::now(), stopped.elapsed());
+        // The workers may never be busy for as long as the interval of progress events.
+        let Counts { blocks, block_bytes, .. } = state.outcome.partial.counts;
+        self.job.progress(blocks as u32, block_bytes);
         Ok(())
     }
 
