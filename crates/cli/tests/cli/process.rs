@@ -172,6 +172,7 @@ fn checkpoints_without_a_pause_leave_time_for_progress() {
     let count = |event: &str| lines.lines().filter(|line| line.contains(event)).count();
     // The last one is that of the whole.
     assert!(count(r#"{"event":"progress""#) > 1, "{lines}");
+    assert_eq!(count(r#"{"event":"memory""#), 1, "{lines}");
 }
 
 #[test]

@@ -67,7 +67,7 @@ impl Estimate<'_> {
             };
         }
         let [block_bytes, undo_bytes] = lengths.each().map(|lengths| lengths.values().sum::<u64>());
-        let budget = MemoryBudget::after_plan(options, index.blocks as usize);
+        let budget = MemoryBudget::of_blocks(options, index.blocks as usize, lacking > 0);
         let old = directory_bytes(disk, &chainstate);
         let mut need = DiskNeed::estimate(block_bytes, old, budget.join_bytes);
         if lacking > 0 {
