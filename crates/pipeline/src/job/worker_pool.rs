@@ -165,6 +165,7 @@ impl WorkerPool<'_> {
         let copies = self.spill.copy(self.join, self.job.threads())?;
         let (mut runs, next) = self.spill.list();
         runs.extend(copies);
+        self.spill.sync(&runs)?;
         let partial = &mut state.outcome.partial;
         let (counted, completed) = (partial.counts.blocks, partial.completed.count());
         debug_assert_eq!(counted, u64::from(completed), "a completed block is counted once");
