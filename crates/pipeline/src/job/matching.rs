@@ -123,7 +123,7 @@ impl Job<'_> {
                 return Ok(Attempt::Unproven(Unproven::RepeatedCoinbase));
             }
             None => {
-                // What conflicts with blocks already seen says more: a check without undo data names the block.
+                // A conflict of two blocks says more: a check without undo data names the invalid one.
                 if !join.has_mismatches() {
                     self.check_sum(&mut state.outcome.partial)?;
                 }

@@ -17,12 +17,14 @@ use wire::Height;
 /// Memory of each worker, in bytes: its current block with undo data, views, hashes and coins, and the
 /// effects that are not in the join yet.
 const WORKER_BYTES: u64 = 12 << 20;
-/// Most memory of the queue of scripts, in bytes, and the part of all memory that it may take: one in this many.
+/// Most memory of the queue of scripts, in bytes, and the part of all memory that it may take: one in this
+/// many.
 const SCRIPTS_BYTES: u64 = 12 << 20;
 const SCRIPTS_SHARE: u64 = 32;
 
-/// Memory per block, in bytes: the hash of its coinbase is kept until the end, and is once more in the bytes of
-/// a checkpoint that is being written. If undo data is made, so is its length; a checkpoint has a sorted copy.
+/// Memory per block, in bytes: the hash of its coinbase is kept until the end, and is once more in the bytes
+/// of a checkpoint that is being written. If undo data is made, its length is kept too, and sorted for a
+/// checkpoint.
 const BLOCK_BYTES: u64 = 2 * 8;
 const MADE_BYTES: u64 = 8 + 2 * 4;
 /// The part of the memory that the blocks of a part of the chain may take: one in this many. What was
@@ -64,8 +66,9 @@ pub struct MemoryBudget {
     pub table: MemoryTable,
 }
 
-/// How the memory for coins is divided if blocks are connected in order: five eighths for those that are kept,
-/// an eighth for a sorted list of their changes, one for two windows of blocks, and one for open tables.
+/// How the memory for coins is divided if blocks are connected in order: five eighths for those that are
+/// kept, an eighth for a sorted list of their changes, one for two windows of blocks, and one for open
+/// tables.
 #[derive(Clone, Copy)]
 pub struct CacheMemory {
     /// Bytes of coins after which their changes are written.

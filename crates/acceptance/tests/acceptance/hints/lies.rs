@@ -78,8 +78,8 @@ const CHAINS: [Lie; 6] = [
         with_undo: INFLATED,
         joined: INFLATED,
     },
-    // That coins are created before they are spent rests on the assumed-valid block without undo data. With it,
-    // a run that was interrupted and one that was not say the same.
+    // That coins are created before they are spent rests on the assumed-valid block without undo data. With
+    // it, a run that was interrupted and one that was not say the same.
     Lie {
         what: "a coin spent before its creation",
         tell: |rng| of_chain(rng, spent_too_early, 0),

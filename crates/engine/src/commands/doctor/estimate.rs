@@ -163,8 +163,8 @@ mod tests {
         assert_eq!(seconds(of((50_000_000, 100_000_000)).blocks), (7_000, 14_100), "the disk is slower");
     }
 
-    /// Bytes of blocks and of the chainstate, bytes of blocks whose scripts were run, and the seconds that two
-    /// threads took.
+    /// Bytes of blocks and of the chainstate, bytes of blocks whose scripts were run, and the seconds that
+    /// two threads took.
     #[test]
     fn recorded_runs_have_taken_as_long_as_is_estimated() {
         for (blocks, coins, run, took) in [
