@@ -32,6 +32,8 @@ pub enum Event {
         /// undo data); bitcoind connects them when it starts.
         unconnected: u32,
     },
+    /// How the memory limit of a job is divided.
+    Memory(MemoryTable),
     /// Progress; sent a few times a second.
     Progress(Progress),
     /// Progress of a stage that goes through the coins, such as [`Stage::Finish`]; sent a few times a
@@ -42,6 +44,9 @@ pub enum Event {
     /// Something that the operator must know; it is also in the report.
     Warning(Warning),
 }
+
+/// What the memory limit of a job is divided into: what each part is for, and its bytes.
+pub type MemoryTable = [(&'static str, u64); 8];
 
 /// How many blocks have been read and checked.
 #[derive(Clone, Copy, Debug)]

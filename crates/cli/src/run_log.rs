@@ -7,6 +7,7 @@ use engine::{
 };
 use serde::{Deserialize, Serialize};
 use std::{
+    collections::BTreeMap,
     env, fmt,
     fs::{self, File},
     io::{BufWriter, Write},
@@ -48,6 +49,14 @@ pub enum Line {
         hash: String,
         /// Upper bound of the bytes of blocks that will be read.
         block_bytes: u64,
+    },
+    /// The memory limit is divided.
+    Memory {
+        /// Time since the start.
+        seconds: f64,
+        /// What it is for, in bytes.
+        #[serde(flatten)]
+        parts: BTreeMap<String, u64>,
     },
     /// Blocks have been checked.
     Progress {
@@ -201,6 +210,10 @@ impl RunLog {
             Event::Started(stage) => Line::Stage { seconds, stage: stage.name().to_owned() },
             Event::Planned { height, hash, block_bytes, .. } => {
                 Line::Plan { seconds, height: height.0, hash: hash.to_string(), block_bytes: *block_bytes }
+            }
+            Event::Memory(table) => {
+                let parts = table.map(|(name, bytes)| (format!("{name}_bytes"), bytes));
+                Line::Memory { seconds, parts: parts.into() }
             }
             Event::Progress(progress) => Line::Progress {
                 seconds,

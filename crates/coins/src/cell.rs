@@ -165,9 +165,9 @@ impl Cell {
     }
 }
 
-/// Number of cells in a chunk of 45 KB: small compared with a shard, large enough that allocating it is
-/// cheap. Smaller chunks leave more holes between them.
-const CHUNK: usize = 512;
+/// Number of cells in a chunk of 11 KB: small compared with a shard also if the join is small, since each of
+/// its 256 shards has a chunk of its own.
+const CHUNK: usize = 128;
 
 pub(crate) type Cells = Slab<Cell, CHUNK>;
 

@@ -23,7 +23,7 @@ impl CoinbaseTxids {
         Self::from_parts(key, Vec::new())
     }
 
-    /// Restores a collection from its [`CoinbaseTxids::key`] and [`CoinbaseTxids::hashes`].
+    /// Restores a collection from its [`CoinbaseTxids::key`] and [`CoinbaseTxids::take_hashes`].
     pub const fn from_parts(key: SipKey, hashes: Vec<u64>) -> Self {
         Self { key, seen: hashes }
     }
@@ -48,9 +48,9 @@ impl CoinbaseTxids {
         self.key
     }
 
-    /// Returns the hashes in no particular order.
-    pub fn hashes(&self) -> &[u64] {
-        &self.seen
+    /// Returns the hashes in no particular order, and leaves none: a copy takes much memory.
+    pub fn take_hashes(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.seen)
     }
 
     /// Returns whether a txid occurs twice.
@@ -74,9 +74,10 @@ mod tests {
         let (mut a, mut b) = (of(&[1, 2, 3]), of(&[4, 5, 2]));
         assert!(!a.has_duplicate() && !b.has_duplicate());
         a.merge(b);
-        let mut again = CoinbaseTxids::from_parts(a.key(), a.hashes().to_vec());
-        assert_eq!(again.hashes().len(), 6);
         assert!(a.has_duplicate());
+        let mut again = CoinbaseTxids::from_parts(a.key(), a.take_hashes());
+        assert_eq!(again.seen.len(), 6);
+        assert!(again.has_duplicate() && !a.has_duplicate());
         again.merge(of(&[7]));
         assert!(again.has_duplicate());
     }

@@ -36,7 +36,7 @@
 //!
 //! # Memory
 //! A coin takes a cell of 88 bytes and 10 to 15 bytes in the index (8 per slot, 53 to 80 % full): 98 to 103
-//! bytes, plus the unused part of a 45 KB chunk and of an 8 KiB page per shard. A compressed output above 47
+//! bytes, plus the unused part of an 11 KB chunk and of an 8 KiB page per shard. A compressed output above 47
 //! bytes (mostly bare multisig) is stored outside its cell and costs its length and 16 bytes, and three
 //! quarters more, which the allocator wastes. `tests/memory.rs` measures it. Emptied chunks are kept for the
 //! next shard that grows: the join never takes more than the highest value of [`Join::memory_bytes`], except

@@ -81,7 +81,7 @@ impl IndexJob<'_> {
             disk: self.files.disk,
             dir: self.work.path(),
             block_bytes: self.plan.block_bytes / self.plan.chain.block_count() as u64,
-            memory: self.budget.join_bytes / 4,
+            memory: self.budget.index_rows(),
             threads: self.budget.threads,
         };
         self.collect_others(bases, files.create(bases)?, None, sink)

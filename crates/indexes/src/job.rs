@@ -78,7 +78,7 @@ pub fn run<T>(
         (Access::Change, None) => WorkDir::exclusive(disk, files.datadir.net_dir()),
         _ => WorkDir::for_result(disk, &options.chain, None),
     };
-    let budget = MemoryBudget::after_plan(&options.chain, plan.chain.block_count());
+    let budget = MemoryBudget::after_plan(&options.chain, plan);
     let done = work(&IndexJob { files, plan, work: work_dir, budget, options, watch }, &kinds);
     let removed = work_dir.remove();
     let result = done.map_err(|error| work_dir.explain(error))?;

@@ -181,11 +181,11 @@ fn write_delta<'w, 'd>(
 fn delta_of(
     plan: &RangePlan,
     options: &CheckRangeOptions,
-    partial: PartialState,
+    mut partial: PartialState,
     shards: Vec<DeltaShard>,
     clock: &Clock,
 ) -> Delta {
-    let mut coinbases = partial.coinbases.hashes().to_vec();
+    let mut coinbases = partial.coinbases.take_hashes();
     coinbases.sort_unstable();
     let range = CheckedRange {
         number: options.range,

@@ -191,7 +191,7 @@ pub struct ResumeArgs {
     #[arg(long)]
     pub restart: bool,
 
-    /// Minimum time between two checkpoints
+    /// Minimum time between two checkpoints, which never take more than a twentieth of the time
     #[arg(long, value_name = "SECONDS", default_value_t = 60, hide_short_help = true)]
     pub checkpoint_every: u32,
 }
@@ -284,7 +284,9 @@ impl CheckArgs {
 impl ResumeArgs {
     /// Returns the engine's options for resuming.
     pub fn options(&self) -> ResumeOptions {
-        let checkpoint_interval = Duration::from_secs(self.checkpoint_every.into());
+        // For the engine, zero is after each few blocks, whatever it costs.
+        let checkpoint_interval =
+            Duration::from_secs(self.checkpoint_every.into()).max(Duration::from_millis(1));
         ResumeOptions { restart: self.restart, checkpoint_interval, ..ResumeOptions::default() }
     }
 }

@@ -161,6 +161,20 @@ fn second_run_into_an_output_or_work_dir_exits_with_5() {
     assert!(!Path::new(&work).join("peregrine-work").exists());
 }
 
+/// Regression: a checkpoint was written after each 16 blocks, whatever it cost, and no progress was shown.
+#[test]
+fn checkpoints_without_a_pause_leave_time_for_progress() {
+    let (dir, [flag, hash]) = long_work();
+    let log = dir.path().join("log");
+    let words = [&flag, &hash, "--checkpoint-every", "0", "--log", log.to_str().unwrap()];
+    assert_eq!(reindex(dir.path(), &words).status.code(), Some(0));
+    let lines = fs::read_to_string(&log).unwrap();
+    let count = |event: &str| lines.lines().filter(|line| line.contains(event)).count();
+    // The last one is that of the whole.
+    assert!(count(r#"{"event":"progress""#) > 1, "{lines}");
+    assert_eq!(count(r#"{"event":"memory""#), 1, "{lines}");
+}
+
 #[test]
 fn restart_ignores_the_checkpoint_of_an_interrupted_run() {
     let (dir, [flag, hash]) = long_work();

@@ -112,14 +112,24 @@ impl SortedRunWriter {
     /// Writes the rest. When it returns, the content is on the medium; the file's name also needs
     /// [`Disk::sync_dir`].
     pub fn finish(mut self) -> Result<SortedRunMeta, DiskError> {
+        let meta = self.write_rest()?;
+        self.file.sync().during("sync", &self.path)?;
+        Ok(meta)
+    }
+
+    /// Like [`SortedRunWriter::finish`], but leaves it to the caller to sync the file before it must last.
+    pub fn finish_unsynced(mut self) -> Result<SortedRunMeta, DiskError> {
+        self.write_rest()
+    }
+
+    fn write_rest(&mut self) -> Result<SortedRunMeta, DiskError> {
         while self.index.len() <= SHARDS {
             self.close_block()?;
             self.begin_shard();
         }
         self.flush()?;
-        let (footer, meta) = SortedRunMeta::footer(&self.index, self.net, self.spends);
+        let (footer, meta) = SortedRunMeta::footer(&self.index, std::mem::take(&mut self.net), self.spends);
         self.file.write_all(&footer).during("write", &self.path)?;
-        self.file.sync().during("sync", &self.path)?;
         Ok(meta)
     }
 

@@ -198,7 +198,7 @@ fn match_spends<'a>(
     let replanned = needs_other_plan.then(|| hints::plan_with_undo(&job)).transpose()?;
     let plan = replanned.as_ref().unwrap_or(job.plan);
     let method = &if makes_undo { Method::of(job.options.undo) } else { Method::Join };
-    let budget = MemoryBudget::after_plan(job.options, plan.chain.block_count());
+    let budget = MemoryBudget::after_plan(job.options, plan);
     Ok((Job { method, plan, budget, ..job }.match_spends(clock)?, None))
 }
 
@@ -346,7 +346,7 @@ impl Rebuild<'_> {
             }
             None => Method::of(options.chain.undo),
         };
-        let budget = MemoryBudget::after_plan(&options.chain, plan.chain.block_count());
+        let budget = MemoryBudget::after_plan(&options.chain, plan);
         let budget = awaited.as_ref().map_or(budget, |(_, blocks)| budget.without(blocks.memory_bytes));
         let lacking = plan.blocks_without_undo(method.needs_undo_from());
         self.check_disk_need(planned, budget, method, lacking)?;

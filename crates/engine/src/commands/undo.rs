@@ -29,7 +29,7 @@ use pipeline::{
     job::{
         self, Job,
         clock::Clock,
-        memory::MemoryBudget,
+        memory::affordable_threads,
         missing_undo::FewBlocks,
         read_only_job::plan_for_reading,
         two_chainstates::check_start,
@@ -104,7 +104,7 @@ pub fn check(
     let files = &session.files()?;
     let plan = &plan_for_reading(files, options, Watch { sink, interrupt })?;
     clock.lap(Stage::Plan);
-    let threads = MemoryBudget::after_plan(options, plan.chain.block_count()).threads;
+    let threads = affordable_threads(options);
     let (reader, bytes_total) = (BlockReader::new(&plan.chain, files), plan.block_bytes);
     let walk = &BlockWalk { reader, threads, bytes_total, watch: Watch { sink, interrupt } };
     sink.event(Event::Started(Stage::Check));

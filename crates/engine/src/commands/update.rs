@@ -24,8 +24,8 @@ use pipeline::{
     job::{
         self, ChainRequest,
         clock::Clock,
-        in_order::{BlockSink, CacheMemory, InOrder},
-        memory::MemoryBudget,
+        in_order::{BlockSink, InOrder},
+        memory::{CacheMemory, MemoryBudget},
         tip::Tip,
         two_chainstates,
     },
@@ -239,9 +239,9 @@ impl<'a> Update<'a> {
     ) -> Result<Option<Range<u32>>, Error> {
         let files = self.files;
         // Nothing is kept for each block of the chain but the plan itself.
-        let budget = MemoryBudget::after_plan(self.options, 0);
+        let budget = MemoryBudget::of_blocks(self.options, 0, false);
         report.threads = budget.threads;
-        let memory = CacheMemory::of(budget);
+        let memory = budget.cache();
         coins.keep_open(memory.tables);
         let tip = Tip::open(files, coins, &plan.index_files)?;
         let mut uncommitted =
@@ -265,6 +265,7 @@ impl<'a> Update<'a> {
             params: files.params,
             verifier,
             skipped_to: plan.choice.scripts_skipped_to(),
+            queue_bytes: budget.queue_bytes,
         });
         let threads = budget.threads;
         let (chain, params, buffers) = (&plan.chain, files.params, memory.buffers());

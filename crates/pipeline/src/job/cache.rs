@@ -8,7 +8,8 @@ use crate::{
     job::{
         Job, MatchStats, check_pinned_hash,
         clock::Clock,
-        in_order::{BlockSink, CacheMemory, InOrder},
+        in_order::{BlockSink, InOrder},
+        memory::CacheMemory,
     },
     stages::{
         finish::read_back,
@@ -166,7 +167,7 @@ impl Job<'_> {
         (end, exactly): (u32, Range<u32>),
         (result, each): (BlockResult<'_>, &mut EachBlock<'_>),
     ) -> Result<Option<Range<u32>>, Error> {
-        let memory = CacheMemory::of(self.budget);
+        let memory = self.budget.cache();
         chainstate.keep_open(memory.tables);
         let best_block = chainstate.best_block();
         let coins = CoinsCache::new(StoredCoins(chainstate), best_block, random_key()?);

@@ -134,7 +134,9 @@ impl Identity<'_> {
             next_run,
             state: partial.save(self.chain.block_count()),
         };
-        Ok(checkpoint.write(work.disk(), work.path())?)
+        let written = checkpoint.write(work.disk(), work.path());
+        partial.take_back(checkpoint.state);
+        Ok(written?)
     }
 
     /// Files that have changed since `before`, or are not in it.

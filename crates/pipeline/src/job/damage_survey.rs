@@ -2,7 +2,7 @@
 //! that is possible without coins.
 
 use crate::{
-    job::{memory::MemoryBudget, now},
+    job::{memory::affordable_threads, now},
     stages::{
         read::BlockReader,
         undo_survey::{UndoState, UndoSurvey},
@@ -90,7 +90,7 @@ pub fn find_damage(
     sink.event(Event::Started(Stage::Plan));
     let scan = options.scan;
     let (chain, stale) = &all_stored(files, scan, now(), interrupt)?;
-    let threads = MemoryBudget::after_plan(options, chain.block_count()).threads;
+    let threads = affordable_threads(options);
     sink.event(Event::Started(Stage::Check));
     let (reader, bytes_total) = (BlockReader::new(chain, files), chain.file_bytes());
     let walk = &BlockWalk { reader, threads, bytes_total, watch: Watch { sink, interrupt } };

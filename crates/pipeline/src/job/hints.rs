@@ -216,7 +216,7 @@ pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongH
     let makes_undo = job.method.makes_undo();
     let request = ChainRequest { stop_at_height, makes_undo, ..ChainRequest::of(job.options) };
     let plan = &job::plan(job.files, job.options, &request, &|_| {}, job.interrupt)?;
-    let budget = MemoryBudget::after_plan(job.options, plan.chain.block_count());
+    let budget = MemoryBudget::after_plan(job.options, plan);
     let job = &Job { plan, budget, undo_sink: None, ..*job };
     Ok(compare(&mut reader, job, &mut Clock::start())?.first)
 }

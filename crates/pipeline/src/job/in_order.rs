@@ -2,10 +2,10 @@
 //! with the coins cache share.
 
 use crate::{
-    job::memory::MemoryBudget,
+    job::memory::CacheMemory,
     stages::{
         stored_coins::TipCoins,
-        window::{BufferPool, CheckedWindow, ConnectedBlock, ConnectedWindow, Window, cache_error},
+        window::{CheckedWindow, ConnectedBlock, ConnectedWindow, Window, cache_error},
     },
 };
 use api::{
@@ -20,33 +20,6 @@ use std::{
     time::Instant,
 };
 use wire::Height;
-
-/// How the memory for coins is divided: five eighths for those that are kept, an eighth for a sorted list of
-/// their changes, one for two windows of blocks, and one for open tables.
-#[derive(Clone, Copy)]
-pub struct CacheMemory {
-    /// Bytes of coins after which their changes are written.
-    pub coins: usize,
-    /// Bytes of coins that stay when changes are written.
-    pub staying: usize,
-    /// Bytes of open tables.
-    pub tables: u64,
-    /// Bytes of the blocks of a window.
-    window: usize,
-}
-
-impl CacheMemory {
-    /// The parts of a budget.
-    pub fn of(budget: MemoryBudget) -> Self {
-        let part = budget.join_bytes / 8;
-        Self { coins: 5 * part, staying: 2 * part, tables: part as u64, window: part / 2 }
-    }
-
-    /// The memory for blocks.
-    pub const fn buffers(&self) -> BufferPool {
-        BufferPool::new(self.window)
-    }
-}
 
 /// Coins to which blocks are connected in order, and what else changes with them.
 pub trait BlockSink<'d> {

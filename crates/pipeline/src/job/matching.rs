@@ -74,9 +74,6 @@ pub enum Attempt {
     Unproven(Unproven),
 }
 
-/// The part of the join's memory that deliveries get: one in this many.
-const DELIVERIES_SHARE: usize = 8;
-
 impl Job<'_> {
     /// Returns the coins after the last block: from parallel matching or, if that proves too little, from a
     /// check without undo data.
@@ -126,7 +123,10 @@ impl Job<'_> {
                 return Ok(Attempt::Unproven(Unproven::RepeatedCoinbase));
             }
             None => {
-                self.check_sum(&mut state.outcome.partial)?;
+                // A conflict of two blocks says more: a check without undo data names the invalid one.
+                if !join.has_mismatches() {
+                    self.check_sum(&mut state.outcome.partial)?;
+                }
                 let PartialState { counts, matching, .. } = &state.outcome.partial;
                 if let Some(unspent) = self.unspent(join, &spill)? {
                     let (used_hints, burned) = match matching {
@@ -181,7 +181,7 @@ impl Job<'_> {
 
     /// Where matches deliver coins, if undo data is made.
     fn deliveries(&self) -> Option<Deliveries<'_>> {
-        let memory = self.budget.join_bytes / DELIVERIES_SHARE;
+        let memory = self.budget.deliveries();
         let new = || Deliveries::new(self.work, &self.plan.chain, self.budget.part_block_bytes, memory);
         self.method.makes_undo().then(new)
     }
@@ -193,6 +193,7 @@ impl Job<'_> {
         deliveries: Option<&'d Deliveries<'d>>,
     ) -> Result<PassResult<'d>, Error> {
         let identity = self.identity()?;
+        self.sink.event(Event::Memory(self.budget.table));
         if self.threads() < self.options.threads.get() {
             let (threads, memory) = (self.threads(), self.options.memory_bytes);
             let wanted = self.options.threads.get();
@@ -217,7 +218,7 @@ impl Job<'_> {
         let join = Join::new(random_key()?);
         let (network, mut join_bytes) = (self.files.params.network, self.budget.join_bytes);
         if deliveries.is_some() {
-            join_bytes -= join_bytes / DELIVERIES_SHARE;
+            join_bytes -= self.budget.deliveries();
         }
         let spill = Spill::new(self.work, network, join_bytes, deliveries, runs, next_run);
         let queue = scripts.map(ScriptQueue::new);
@@ -273,7 +274,8 @@ impl Job<'_> {
     pub fn scripts(&self) -> Option<Scripts<'_>> {
         let params = self.files.params;
         let skipped_to = self.plan.choice.scripts_skipped_to();
-        self.options.scripts.verifier().map(|verifier| Scripts { params, verifier, skipped_to })
+        let queue_bytes = self.budget.queue_bytes;
+        self.options.scripts.verifier().map(|verifier| Scripts { params, verifier, skipped_to, queue_bytes })
     }
 
     fn identity(&self) -> Result<Identity<'_>, Error> {

@@ -5,7 +5,7 @@
 //! ([`crate::stages::make_undo`]).
 
 use crate::{
-    job::{Job, clock::Clock, memory::MemoryBudget},
+    job::{Job, clock::Clock},
     stages::{
         block_fault::LocatedFault,
         connect::for_each_created,
@@ -28,8 +28,6 @@ use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, scrip
 
 /// Bytes of memory that a wanted coin takes, at most.
 const WANTED_BYTES: usize = 96;
-/// The parts of the join's memory that deliveries and wanted coins get: one in this many each.
-const SHARE: usize = 8;
 
 /// What became of the attempt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,8 +102,8 @@ impl Job<'_> {
         let chain = &self.plan.chain;
         let mut known = self.flawed(survey);
         loop {
-            let MemoryBudget { part_block_bytes, join_bytes, .. } = self.budget;
-            let deliveries = Deliveries::new(self.work, chain, part_block_bytes, join_bytes / SHARE);
+            let (part, memory) = (self.budget.part_block_bytes, self.budget.deliveries());
+            let deliveries = Deliveries::new(self.work, chain, part, memory);
             let Some(mut spending) = self.spending_blocks(&walk.reader, &known)? else {
                 return Ok(FewBlocks::NotMade);
             };
@@ -163,7 +161,7 @@ impl Job<'_> {
             };
             let (checksum, legacy_sigops) = (record.crc32c(), sums.legacy_sigops);
             spending.blocks.push(RoutedBlock { height, checksum, legacy_sigops, is_claimed: false });
-            let memory = (self.budget.join_bytes / SHARE).max(WANTED_BYTES << 10);
+            let memory = self.budget.deliveries().max(WANTED_BYTES << 10);
             let is_complete = spending.add_inputs(&block, height, &hashes.txids);
             if !is_complete || spending.wanted.len() * WANTED_BYTES + spending.deliveries.len() > memory {
                 return Ok(None);

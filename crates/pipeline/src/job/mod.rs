@@ -288,7 +288,7 @@ impl<'a> Job<'a> {
         Self {
             files,
             plan,
-            budget: MemoryBudget::after_plan(options, plan.chain.block_count()),
+            budget: MemoryBudget::after_plan(options, plan),
             options,
             hints: None,
             method,

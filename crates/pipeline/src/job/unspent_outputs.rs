@@ -36,7 +36,7 @@ const COIN_LEN: usize = 4 + 16;
 fn parts<'a>(job: &Job<'a>) -> Parts<'a> {
     let chain = &job.plan.chain;
     let budget = MemoryBudget::after_matching(job.options, chain.block_count());
-    let memory = (budget.join_bytes / 2).max(MIN_MEMORY_BYTES);
+    let memory = budget.by_block().max(MIN_MEMORY_BYTES);
     Parts::new(job.work, chain, PART_BLOCK_BYTES.min(memory as u64), memory)
 }
 

@@ -12,7 +12,7 @@ use crate::{
         spill::Spill,
     },
 };
-use api::{disk_need::MIN_EPOCH_BYTES, error::Error, event::Event, stage::Stage};
+use api::{counts::Counts, disk_need::MIN_EPOCH_BYTES, error::Error, event::Event, stage::Stage};
 use chain::{
     blocks::{awaited::AwaitedBlocks, claims::PeerClaims},
     threads::on_all,
@@ -165,6 +165,7 @@ impl WorkerPool<'_> {
         let copies = self.spill.copy(self.join, self.job.threads())?;
         let (mut runs, next) = self.spill.list();
         runs.extend(copies);
+        self.spill.sync(&runs)?;
         let partial = &mut state.outcome.partial;
         let (counted, completed) = (partial.counts.blocks, partial.completed.count());
         debug_assert_eq!(counted, u64::from(completed), "a completed block is counted once");
@@ -175,6 +176,9 @@ impl WorkerPool<'_> {
         self.identity.write(self.job.work, partial, &runs, next)?;
         self.spill.checkpointed(runs.iter().map(|run| run.number).collect())?;
         (state.saved, state.save_took) = (Instant::now(), stopped.elapsed());
+        // The workers may never be busy for as long as the interval of progress events.
+        let Counts { blocks, block_bytes, .. } = state.outcome.partial.counts;
+        self.job.progress(blocks as u32, block_bytes);
         Ok(())
     }
 

@@ -24,9 +24,8 @@ use wire::{
     TxVerifier, TxView, Txid,
 };
 
-/// Capacity of the queue; a worker that finds the queue full runs its task itself. A task keeps its
-/// transaction alive, so this bounds memory.
-const QUEUE_CAPACITY: usize = 4096;
+/// Memory of a task in the queue, in bytes: it keeps its transaction alive.
+const TASK_BYTES: u64 = 3 << 10;
 
 /// Number of inputs in a task: a millisecond of work, small compared to a block and large compared to the
 /// cost of the queue.
@@ -44,6 +43,8 @@ pub struct Scripts<'a> {
     pub verifier: &'a dyn ScriptVerifier,
     /// Height up to which scripts are not run; `None` if all are run.
     pub skipped_to: Option<Height>,
+    /// Memory for those that wait, in bytes. A worker that finds the queue full runs its task itself.
+    pub queue_bytes: u64,
 }
 
 impl Scripts<'_> {
@@ -134,7 +135,7 @@ pub struct ScriptQueue<'a> {
 impl<'a> ScriptQueue<'a> {
     /// An empty queue.
     pub fn new(scripts: Scripts<'a>) -> Self {
-        let (send, receive) = bounded(QUEUE_CAPACITY);
+        let (send, receive) = bounded((scripts.queue_bytes / TASK_BYTES) as usize);
         let (busy, inputs) = Default::default();
         Self { scripts, send, receive, busy, inputs }
     }

@@ -79,6 +79,8 @@ struct Runs {
     /// Numbers of the runs that the checkpoint on disk, or the one being written, names: their files must
     /// stay until the next checkpoint.
     named: Vec<u64>,
+    /// Numbers of the runs that are synced. Most are merged before a checkpoint needs that.
+    synced: Vec<u64>,
 }
 
 /// Spills the join of a job to sorted runs, and merges these.
@@ -111,8 +113,8 @@ impl<'a> Spill<'a> {
         runs: Vec<SpillFile>,
         next: u64,
     ) -> Self {
-        let named = runs.iter().map(|run| run.number).collect();
-        let runs = Runs { list: runs, next, named, ..Runs::default() };
+        let named: Vec<u64> = runs.iter().map(|run| run.number).collect();
+        let runs = Runs { list: runs, next, synced: named.clone(), named, ..Runs::default() };
         Self {
             work,
             network,
@@ -244,6 +246,18 @@ impl<'a> Spill<'a> {
         (runs.list.clone(), runs.next)
     }
 
+    /// Syncs the files of runs that a checkpoint is to name.
+    pub fn sync(&self, runs: &[SpillFile]) -> Result<(), Error> {
+        let synced = std::mem::take(&mut self.runs().synced);
+        for SpillFile { number, .. } in runs.iter().filter(|run| !synced.contains(&run.number)) {
+            let path = sorted_run_path(self.work.path(), *number);
+            let mut file = self.work.disk().open_for_writing(&path).during("open for writing", &path)?;
+            file.sync().during("sync", &path)?;
+        }
+        self.runs().synced = runs.iter().map(|run| run.number).collect();
+        Ok(())
+    }
+
     /// Removes files that are neither in use nor named by the new checkpoint, which is on disk and names the
     /// runs in `named`.
     pub fn checkpointed(&self, named: Vec<u64>) -> Result<(), Error> {
@@ -285,7 +299,7 @@ impl<'a> Spill<'a> {
         let path = sorted_run_path(self.work.path(), number);
         let mut writer = SortedRunWriter::create(self.work.disk(), &path, self.network, RUN_BUFFER_BYTES)?;
         fill(&mut writer)?;
-        let run = SpillFile { number, level, meta: writer.finish()? };
+        let run = SpillFile { number, level, meta: writer.finish_unsynced()? };
         let volume = &mut self.runs().volume;
         volume.runs += 1;
         volume.bytes_written += run.meta.bytes;

@@ -19,7 +19,7 @@ use pipeline::{
     job::{
         self, ChainRequest,
         damage_survey::{BlockSurvey, first_damaged},
-        memory::MemoryBudget,
+        memory::affordable_threads,
     },
     stages::{
         finish,
@@ -118,7 +118,7 @@ fn read_blocks(
             }
             planned => (planned?, None),
         };
-        let threads = MemoryBudget::after_plan(&options.chain, plan.chain.block_count()).threads;
+        let threads = affordable_threads(&options.chain);
         let (reader, bytes_total) = (BlockReader::new(&plan.chain, files), plan.block_bytes);
         let walk = &BlockWalk { reader, threads, bytes_total, watch: Watch { sink, interrupt } };
         sink.event(Event::Started(Stage::Check));

@@ -49,8 +49,12 @@ impl TxVerifier for TestTx {
 #[test]
 fn scripts_are_checked_last_and_only_if_they_are_run() {
     let (coins, [a, b, c]) = three_coins();
-    let scripts =
-        Scripts { params: ChainParams::of(Network::Regtest), verifier: &TestVerifier, skipped_to: None };
+    let scripts = Scripts {
+        params: ChainParams::of(Network::Regtest),
+        verifier: &TestVerifier,
+        skipped_to: None,
+        queue_bytes: 0,
+    };
     let valid = tx(&[a], &[(BTC, ANYONE)]);
     let invalid = raw_tx(1, &[(b, &[], u32::MAX), (c, BAD_SIGNATURE, u32::MAX)], &[(BTC, ANYONE)]);
     let check = |reward: u64, scripts: Option<&Scripts<'_>>| {
