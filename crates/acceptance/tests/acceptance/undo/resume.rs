@@ -33,10 +33,14 @@ fn interrupt(options: &ReindexOptions, at: u64) -> Option<ReindexReport> {
     }
 }
 
-/// Interrupts a run when about two thirds are done, and some undo data is made.
+/// Interrupts a run when about two thirds are done, and some undo data is made: when that is depends on the
+/// order in which threads work.
 fn interrupt_late(case: &Case, options: &ReindexOptions) {
-    assert!(interrupt(options, 700).is_none(), "the run was complete before");
-    assert!(case.blocks("peregrine-undo").exists(), "no undo data is waiting");
+    let is_waiting = || case.blocks("peregrine-undo").exists();
+    for at in [700, 200, 200] {
+        assert!(is_waiting() || interrupt(options, at).is_none(), "the run was complete before");
+    }
+    assert!(is_waiting(), "no undo data is waiting");
     assert!(case.root().join("regtest/peregrine-work/manifest").exists(), "no checkpoint");
 }
 
