@@ -1,8 +1,8 @@
 //! Defines what is reported, as structs and as enums.
 
 /// Defines types that become JSON with the caller's feature `serde`. There, a field has the same name, or the
-/// one after `as`; it is written as `serde` does it, or as the type does that follows `with`, which `written!`
-/// or `fields!` has defined. What else `serde` is told follows in brackets. A kind of an enum is followed by
+/// one after `as`; it is written as `serde` does it, or as the type after `with` does, which `written!` or
+/// `fields!` has defined. What else `serde` is told follows in brackets. A kind of an enum is followed by
 /// its text; or the enum has a name for its code, which has the same kinds without what they contain.
 #[macro_export]
 macro_rules! reported {
