@@ -5,6 +5,7 @@ use api::{
     event::EventSink,
     machine::random,
     options::ChainOptions,
+    remedy::Remedy,
 };
 use chain::{
     blocks::files::obfuscation, commit::replace_index, given_blocks::write_genesis, session::lock_for_change,
@@ -84,10 +85,11 @@ fn refuse_other_chainstate(
         Some(best) => {
             let detail = format!(
                 "this is the chainstate of another chain: its best block {best} has too little proof of work \
-                 for a block of {}; choose that chain, or move the chainstate away; nothing was changed",
+                 for a block of {}; nothing was changed",
                 params.network
             );
-            Err(Error::new(ErrorKind::Usage, detail).in_file(dir, None))
+            let error = Error::new(ErrorKind::Usage, detail).in_file(dir, None);
+            Err(error.with_remedies([Remedy::MoveAway]))
         }
     }
 }
