@@ -265,7 +265,7 @@ impl<'a> Update<'a> {
             params: files.params,
             verifier,
             skipped_to: plan.choice.scripts_skipped_to(),
-            queue_bytes: budget.queue_bytes,
+            queue_bytes: budget.queued_scripts(),
         });
         let threads = budget.threads;
         let (chain, params, buffers) = (&plan.chain, files.params, memory.buffers());

@@ -274,7 +274,7 @@ impl Job<'_> {
     pub fn scripts(&self) -> Option<Scripts<'_>> {
         let params = self.files.params;
         let skipped_to = self.plan.choice.scripts_skipped_to();
-        let queue_bytes = self.budget.queue_bytes;
+        let queue_bytes = self.budget.queued_scripts();
         self.options.scripts.verifier().map(|verifier| Scripts { params, verifier, skipped_to, queue_bytes })
     }
 

@@ -1,4 +1,4 @@
-//! Divides the memory budget: nothing else may. `docs/adr/0005-bounded-memory.md` explains the arithmetic.
+//! Divides the memory budget of a job. `docs/adr/0005-bounded-memory.md` explains the arithmetic.
 
 use crate::stages::{
     parts::PART_BLOCK_BYTES,
@@ -60,8 +60,6 @@ pub struct MemoryBudget {
     pub join_bytes: usize,
     /// Bytes of blocks in a part of the chain for which coins are delivered.
     pub part_block_bytes: u64,
-    /// Bytes of scripts that wait to be run.
-    pub queue_bytes: u64,
     /// What all the memory is for.
     pub table: MemoryTable,
 }
@@ -114,6 +112,11 @@ impl MemoryBudget {
         self
     }
 
+    /// The memory for scripts that wait to be run.
+    pub const fn queued_scripts(&self) -> u64 {
+        self.table[SCRIPTS].1
+    }
+
     /// The memory for coins that are delivered to the blocks that spend them, and as much for those that are
     /// wanted.
     pub const fn deliveries(&self) -> usize {
@@ -142,8 +145,7 @@ impl MemoryBudget {
         let table = divide(options.memory_bytes, resident + indexes, consumers);
         let join_bytes = options.hooks.join_bytes.unwrap_or(table[COINS].1 as usize);
         let part_block_bytes = PART_BLOCK_BYTES.min(options.memory_bytes / PART_SHARE);
-        let queue_bytes = table[SCRIPTS].1;
-        Self { threads: consumers.threads, join_bytes, part_block_bytes, queue_bytes, table }
+        Self { threads: consumers.threads, join_bytes, part_block_bytes, table }
     }
 }
 
