@@ -7,7 +7,10 @@
 //! Source: Core `crypto/muhash.h`; `gettxoutsetinfo muhash` is this hash of all coins.
 
 #[cfg(target_arch = "x86_64")]
+mod adx;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
+mod chacha20;
 
 use sha256d::sha256;
 
@@ -133,7 +136,7 @@ impl Num3072 {
 
     /// Returns the number to which an element is mapped.
     fn of_element(element: &[u8]) -> Self {
-        let blocks = chacha20_blocks(&sha256(element));
+        let blocks = chacha20::blocks(&sha256(element));
         let mut limbs = [0; LIMBS];
         for (limbs, words) in limbs.as_chunks_mut::<8>().0.iter_mut().zip(&blocks) {
             for (limb, [low, high]) in limbs.iter_mut().zip(words.as_chunks::<2>().0) {
@@ -246,6 +249,11 @@ fn product(a: &[u64; LIMBS], b: &[u64; LIMBS]) -> [u64; 2 * LIMBS] {
         // SAFETY: the processor has the instructions.
         return unsafe { avx512::wide_product(a, b) };
     }
+    #[cfg(target_arch = "x86_64")]
+    if adx::is_available() {
+        // SAFETY: the processor has the instructions.
+        return unsafe { adx::wide_product(a, b) };
+    }
     wide_product(a, b)
 }
 
@@ -269,62 +277,36 @@ fn wide_product(a: &[u64; LIMBS], b: &[u64; LIMBS]) -> [u64; 2 * LIMBS] {
     product
 }
 
-/// Number of blocks of the key stream for an element.
-const BLOCKS: usize = LIMBS / 8;
-
-/// Returns the first blocks of the ChaCha20 key stream with nonce 0 (RFC 8439, 2.3), as little-endian words.
-fn chacha20_blocks(key: &[u8; 32]) -> [[u32; 16]; BLOCKS] {
-    let mut start = [0; 16];
-    start[..4].copy_from_slice(&[0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574]); // "expand 32-byte k"
-    for (word, bytes) in start[4..12].iter_mut().zip(key.as_chunks::<4>().0) {
-        *word = u32::from_le_bytes(*bytes);
-    }
-    let mut blocks = [[0; 16]; BLOCKS];
-    #[cfg(target_arch = "x86_64")]
-    if avx512::is_available() {
-        // SAFETY: the processor has the instructions.
-        let words = unsafe { avx512::chacha20_blocks(&start) };
-        for (number, block) in blocks.iter_mut().enumerate() {
-            block.iter_mut().zip(&words).for_each(|(word, words)| *word = words[number]);
-        }
-        return blocks;
-    }
-    for (counter, block) in (0..).zip(&mut blocks) {
-        start[12] = counter;
-        *block = chacha20_block(&start);
-    }
-    blocks
-}
-
-/// Returns the block of the ChaCha20 key stream that begins with this state.
-fn chacha20_block(start: &[u32; 16]) -> [u32; 16] {
-    let mut x = *start;
-    for _ in 0..10 {
-        for column in 0..4 {
-            quarter_round(&mut x, column, 4 + column, 8 + column, 12 + column);
-        }
-        for column in 0..4 {
-            quarter_round(&mut x, column, 4 + (column + 1) % 4, 8 + (column + 2) % 4, 12 + (column + 3) % 4);
-        }
-    }
-    std::array::from_fn(|i| x[i].wrapping_add(start[i]))
-}
-
-#[inline(always)]
-fn quarter_round(x: &mut [u32; 16], a: usize, b: usize, c: usize, d: usize) {
-    x[a] = x[a].wrapping_add(x[b]);
-    x[d] = (x[d] ^ x[a]).rotate_left(16);
-    x[c] = x[c].wrapping_add(x[d]);
-    x[b] = (x[b] ^ x[c]).rotate_left(12);
-    x[a] = x[a].wrapping_add(x[b]);
-    x[d] = (x[d] ^ x[a]).rotate_left(8);
-    x[c] = x[c].wrapping_add(x[d]);
-    x[b] = (x[b] ^ x[c]).rotate_left(7);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn products_of_vector_units_are_those_of_the_portable_code() {
+        let mut state = 7u64;
+        let mut random = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            state.rotate_left(17) ^ state >> 31
+        };
+        let mut numbers = vec![[0; LIMBS], [u64::MAX; LIMBS]];
+        numbers.extend((0..20).map(|_| std::array::from_fn(|_| random())));
+        numbers
+            .extend((0..LIMBS).map(|limb| std::array::from_fn(|at| if at == limb { u64::MAX } else { 0 })));
+        for (a, b) in numbers.iter().flat_map(|a| numbers.iter().map(move |b| (a, b))) {
+            let expected = wide_product(a, b);
+            #[cfg(target_arch = "x86_64")]
+            if avx512::is_available() {
+                // SAFETY: the processor has the instructions.
+                assert_eq!(unsafe { avx512::wide_product(a, b) }, expected);
+            }
+            #[cfg(target_arch = "x86_64")]
+            if adx::is_available() {
+                // SAFETY: the processor has the instructions.
+                assert_eq!(unsafe { adx::wide_product(a, b) }, expected);
+            }
+            assert_eq!(product(a, b), expected);
+        }
+    }
 
     fn limbs(lowest: u64, others: u64) -> Num3072 {
         let mut limbs = [others; LIMBS];
@@ -396,20 +378,5 @@ mod tests {
         assert!(sets.iter().all(|set| set.denominator == Num3072::ONE));
         assert_eq!(sets.into_iter().map(MuHash3072::finalize).collect::<Vec<_>>(), alone);
         MuHash3072::divide_all(&mut []);
-    }
-
-    /// RFC 8439, A.1, vectors 1 and 2: the zero key, blocks 0 and 1.
-    #[test]
-    fn chacha20_equals_the_rfc_8439_vectors() {
-        let blocks = chacha20_blocks(&[0; 32]);
-        assert_eq!(blocks[0][..4], [0xade0_b876, 0x903d_f1a0, 0xe56a_5d40, 0x28bd_8653]);
-        assert_eq!(blocks[1][..4], [0xbee7_079f, 0x7a38_5155, 0x7c97_ba98, 0x0d08_2d73]);
-        // Without vectors too.
-        for (counter, block) in (0..).zip(chacha20_blocks(&[7; 32])) {
-            let mut start = [0x0707_0707; 16];
-            start[..4].copy_from_slice(&[0x6170_7865, 0x3320_646e, 0x7962_2d32, 0x6b20_6574]);
-            start[12..].copy_from_slice(&[counter, 0, 0, 0]);
-            assert_eq!(block, chacha20_block(&start));
-        }
     }
 }

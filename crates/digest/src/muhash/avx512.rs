@@ -1,5 +1,4 @@
-//! Products of 3072-bit numbers, and key streams of ChaCha20, with AVX-512. The multiplier of IFMA has 52
-//! bits.
+//! Products of 3072-bit numbers with AVX-512. The multiplier of IFMA has 52 bits.
 //!
 //! Both factors are repacked to limbs of 52 bits. The limb `i` of the first is multiplied by eight limbs of
 //! the second at a time, low and high halves apart. Products whose `i` has the same remainder modulo 8 are
@@ -24,9 +23,7 @@ type Sums = [u64; BEFORE + PRODUCT_LIMBS];
 
 /// Whether this processor has the instructions.
 pub(super) fn is_available() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512vl")
-        && is_x86_feature_detected!("avx512ifma")
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512ifma")
 }
 
 /// Returns all words of a product.
@@ -113,71 +110,4 @@ fn unpack(limbs: &mut [u64; PRODUCT_LIMBS]) -> [u64; 2 * LIMBS] {
         *word = limbs[first] >> skipped | limbs[first + 1] << (BITS as u32 - skipped) | third;
     }
     words
-}
-
-/// Returns the first eight blocks of the ChaCha20 key stream with nonce 0: the words with the same place in
-/// each block together.
-#[target_feature(enable = "avx512f,avx512vl")]
-pub(super) fn chacha20_blocks(start: &[u32; 16]) -> [[u32; 8]; 16] {
-    let mut first = start.map(|word| _mm256_set1_epi32(word as i32));
-    first[12] = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    let mut x = first;
-    for _ in 0..10 {
-        quarter_round(&mut x, 0, 4, 8, 12);
-        quarter_round(&mut x, 1, 5, 9, 13);
-        quarter_round(&mut x, 2, 6, 10, 14);
-        quarter_round(&mut x, 3, 7, 11, 15);
-        quarter_round(&mut x, 0, 5, 10, 15);
-        quarter_round(&mut x, 1, 6, 11, 12);
-        quarter_round(&mut x, 2, 7, 8, 13);
-        quarter_round(&mut x, 3, 4, 9, 14);
-    }
-    let mut words = [[0; 8]; 16];
-    for ((words, x), first) in words.iter_mut().zip(x).zip(first) {
-        // SAFETY: these are eight numbers of 32 bits.
-        unsafe { _mm256_storeu_si256(words.as_mut_ptr().cast(), _mm256_add_epi32(x, first)) };
-    }
-    words
-}
-
-#[inline]
-#[target_feature(enable = "avx512f,avx512vl")]
-fn quarter_round(x: &mut [__m256i; 16], a: usize, b: usize, c: usize, d: usize) {
-    x[a] = _mm256_add_epi32(x[a], x[b]);
-    x[d] = _mm256_rol_epi32::<16>(_mm256_xor_si256(x[d], x[a]));
-    x[c] = _mm256_add_epi32(x[c], x[d]);
-    x[b] = _mm256_rol_epi32::<12>(_mm256_xor_si256(x[b], x[c]));
-    x[a] = _mm256_add_epi32(x[a], x[b]);
-    x[d] = _mm256_rol_epi32::<8>(_mm256_xor_si256(x[d], x[a]));
-    x[c] = _mm256_add_epi32(x[c], x[d]);
-    x[b] = _mm256_rol_epi32::<7>(_mm256_xor_si256(x[b], x[c]));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn products_are_those_of_the_portable_code() {
-        if !is_available() {
-            println!("not compared: this processor has no AVX-512 IFMA");
-            return;
-        }
-        let mut state = 7u64;
-        let mut random = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            state.rotate_left(17) ^ state >> 31
-        };
-        let mut numbers = vec![[0; LIMBS], [u64::MAX; LIMBS]];
-        numbers.extend((0..20).map(|_| std::array::from_fn(|_| random())));
-        numbers
-            .extend((0..LIMBS).map(|limb| std::array::from_fn(|at| if at == limb { u64::MAX } else { 0 })));
-        for a in &numbers {
-            for b in &numbers {
-                // SAFETY: the processor has the instructions.
-                let product = unsafe { wide_product(a, b) };
-                assert_eq!(product, super::super::wide_product(a, b));
-            }
-        }
-    }
 }
