@@ -55,6 +55,8 @@ const MANY_LOGS: usize = 12;
 const MERGED_SHARE: u64 = 2;
 /// Number of tables of level 0 from which on levels are merged: LevelDB itself begins with 4.
 const MANY_TABLES: usize = 12;
+/// Bytes of level 1 that are rewritten for each table of level 0, at most.
+const BYTES_PER_TABLE: u64 = 8 << 20;
 /// Number of rows that are merged between two checks for a stop.
 const STOP_CHECK_INTERVAL: u32 = 1 << 16;
 
@@ -201,13 +203,15 @@ impl<'d> Database<'d> {
     /// # Errors
     /// Those of [`Database::merge`].
     pub fn merge_if_many(&mut self) -> Result<(), LevelDbError> {
-        match self.manifest.levels.first().is_some_and(|level0| level0.len() >= MANY_TABLES) {
+        let is_many = self.manifest.levels.first().is_some_and(|level0| level0.len() >= MANY_TABLES);
+        match is_many && self.level_to_merge().is_some() {
             true => self.merge(|| false),
             false => Ok(()),
         }
     }
 
-    /// Returns the deepest level that is not much larger than all levels above it together.
+    /// Returns the deepest level that is not much larger than all levels above it together or, if level 0 has
+    /// many tables, level 1, unless it is large.
     fn level_to_merge(&self) -> Option<usize> {
         let (mut above, mut deepest) = (0u64, None);
         for (level, tables) in self.manifest.levels.iter().enumerate() {
@@ -217,7 +221,10 @@ impl<'d> Database<'d> {
             }
             above = above.saturating_add(bytes);
         }
-        deepest
+        let [level0, level1, ..] = &self.manifest.levels;
+        let rewritten = level1.iter().fold(0u64, |sum, table| sum.saturating_add(table.size));
+        let is_many = level0.len() >= MANY_TABLES && rewritten <= level0.len() as u64 * BYTES_PER_TABLE;
+        deepest.or(is_many.then_some(1))
     }
 }
 

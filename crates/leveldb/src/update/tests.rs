@@ -207,6 +207,28 @@ fn merging_after_many_changes_leaves_few_tables() {
     walk(77, 50, u64::MAX, Merging::IfMany);
 }
 
+/// With a large level below, level 0 once got a table with each change.
+#[test]
+fn many_small_changes_above_a_large_level_leave_few_tables() {
+    let (dir, mut model, mut state) = (scratch(), Model::new(), 9);
+    new_database(dir.path(), &mut model);
+    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    let row = |at: u64| ([&[7; 9][..], &at.to_be_bytes()].concat(), Some(vec![1; 999]));
+    let large: Changes = (0..2_000).map(row).collect();
+    set(&mut database, &large, &[]);
+    model.extend(large.into_iter().filter_map(|(key, value)| Some((key, value?))));
+    database.merge(|| false).unwrap();
+    for step in 0..80 {
+        change(&mut database, &mut model, &mut state, &in_tables());
+        database.merge_if_many().unwrap();
+        let tables = database.table_count_by_level();
+        assert!(tables[0] <= super::MANY_TABLES, "step {step}: {tables:?}");
+    }
+    assert_equal(&database, &model, "above a large level");
+    drop(database);
+    assert!(rows_by_other(dir.path()) == model, "another LevelDB has other rows");
+}
+
 /// Deletions hide the rows of levels that are not merged with them.
 #[test]
 fn rows_that_are_all_deleted_are_gone_after_a_merge() {
