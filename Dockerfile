@@ -12,5 +12,7 @@ RUN make release
 
 FROM debian:12-slim
 COPY --from=build /source/target/dist/package /usr
+# For `--hints` with an https URL.
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 USER 1000:1000
 ENTRYPOINT ["peregrine"]

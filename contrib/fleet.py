@@ -2,7 +2,7 @@
 """Checks a chain on the workers of a Dask cluster, and makes its chainstate here; or exports what its blocks contain.
 
 Each task is one process of peregrine; Dask gives out the tasks, and repeats those of workers that are lost.
-docs/many-machines.md says how to begin, what is trusted, and which lines change for Ray.
+docs/many-machines.md says how to begin, and what is trusted.
 """
 import argparse, functools, json, os, pathlib, shutil, socket, subprocess, sys, tempfile
 import fsspec
@@ -197,6 +197,8 @@ def main():
     args = parser.parse_args()
     if not (args.datadir or args.blocks):
         parser.error("pass --datadir or --blocks")
+    if args.recheck and not args.datadir:
+        parser.error("--recheck needs --datadir, with the blocks on this machine")
     plan = json.loads(pathlib.Path(args.plan).read_text())
     networks = {"main": [], "test": ["testnet3"]}
     args.network_dir = networks.get(plan["chain"], [plan["chain"]])

@@ -30,7 +30,7 @@ struct Args {
 enum Command {
     /// Measure rebuilds of a datadir's chainstate; the datadir is only read
     Reindex(compare::CompareArgs),
-    /// Measure downloads from real nodes behind emulated links; needs root on Linux
+    /// Measure downloads from real nodes, each behind a relay that is as slow as a link; needs Linux
     Sync(sync::SyncArgs),
     /// Measure what each proposal of Bitcoin Core's documents on the speed of initial block download gains
     Proposals(proposals::ProposalsArgs),

@@ -1,12 +1,10 @@
-//! Measures how evenly a hash distributes outpoints over buckets: a chi-square statistic, and a picture.
+//! Measures how evenly a hash distributes outpoints over buckets: a chi-square statistic.
 //!
 //! The join's index and the table of a block's own txids rely on SipHash-1-3-UJ, a weak relative of SipHash,
 //! with a random key. If it put outpoints that occur, or that an attacker can create, into few buckets,
-//! probing would become slow. `tests/buckets.rs` asserts that it does not; `benches/micro` draws the
-//! distribution.
+//! probing would become slow. `tests/buckets.rs` asserts that it does not.
 
 use digest::{sha256::sha256, siphash::SipHash13Uj};
-use std::fmt::Write as _;
 use wire::{OutPoint, Txid};
 
 /// Number of buckets.
@@ -108,57 +106,4 @@ pub fn deviation(loads: &[u32]) -> f64 {
     let chi_square: f64 = loads.iter().map(|&load| (f64::from(load) - mean).powi(2) / mean).sum();
     let freedom = loads.len() as f64 - 1.0;
     (chi_square - freedom) / (2.0 * freedom).sqrt()
-}
-
-/// Load of the last bar of the picture, which also counts all higher loads.
-const MAX_LOAD: usize = 40;
-const WIDTH: usize = 430;
-const HEIGHT: usize = 230;
-
-/// Draws, for both hashes and each set of outpoints, the number of buckets by load (bars), and the expected
-/// number (dots).
-#[must_use]
-pub fn picture() -> String {
-    let (width, height) = (2 * WIDTH, Outpoints::ALL.len() * HEIGHT);
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" \
-         font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
-    );
-    for (row, outpoints) in Outpoints::ALL.into_iter().enumerate() {
-        let uj = loads(outpoints, Place::Upper, uj(1, 2));
-        let naive = loads(outpoints, Place::Upper, naive);
-        for (column, (name, loads)) in [("SipHash-1-3-UJ", uj), ("naive", naive)].into_iter().enumerate() {
-            let caption = format!("{name}: {}", outpoints.name());
-            histogram(&mut svg, (column * WIDTH, row * HEIGHT), &caption, &loads);
-        }
-    }
-    svg + "</svg>\n"
-}
-
-fn histogram(svg: &mut String, (left, top): (usize, usize), caption: &str, loads: &[u32]) {
-    let mut buckets = [0usize; MAX_LOAD + 1];
-    loads.iter().for_each(|&load| buckets[(load as usize).min(MAX_LOAD)] += 1);
-    // Random loads have a Poisson distribution: mean^k * e^-mean / k!.
-    let mut chance = (-(MEAN as f64)).exp();
-    let scale = 150.0 / (0.13 * loads.len() as f64);
-    let floor = (top + HEIGHT - 30) as f64;
-    let caption = format!("{caption} ({:+.1} deviations)", deviation(loads));
-    let _ = writeln!(svg, "<text x=\"{}\" y=\"{}\">{caption}</text>", left + 10, top + 20);
-    for (load, count) in buckets.into_iter().enumerate() {
-        let x = left + 10 + load * 10;
-        // Bars above the chart are cut off at its top.
-        let bar = (count as f64 * scale).min(170.0);
-        let _ = writeln!(
-            svg,
-            "<rect x=\"{x}\" y=\"{:.1}\" width=\"8\" height=\"{bar:.1}\" fill=\"#69c\">\
-             <title>{count} buckets hold {load}</title></rect>",
-            floor - bar
-        );
-        let dot = floor - chance * loads.len() as f64 * scale;
-        let _ = writeln!(svg, "<circle cx=\"{}\" cy=\"{dot:.1}\" r=\"2\" fill=\"#c30\"/>", x + 4);
-        if load % 10 == 0 {
-            let _ = writeln!(svg, "<text x=\"{x}\" y=\"{}\">{load}</text>", floor + 15.0);
-        }
-        chance *= MEAN as f64 / (load + 1) as f64;
-    }
 }

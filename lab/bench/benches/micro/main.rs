@@ -2,8 +2,7 @@
 //!
 //! `cargo bench -p bench` takes about five minutes; `cargo bench -p bench -- --test` runs everything once on
 //! a small chain. Both end with a hash of all results, which is the same on every machine and before and
-//! after an optimisation. They also draw the distribution of outpoints over the buckets of the join's tables
-//! ([`bench::buckets`]): `outpoint-buckets.svg`, in `tmp` in Cargo's target directory.
+//! after an optimisation.
 
 mod coins;
 mod digest;
@@ -73,9 +72,6 @@ fn main() {
     ] {
         benches(&mut criterion, &subject, &mut answers);
     }
-    let picture = Path::new(env!("CARGO_TARGET_TMPDIR")).join("outpoint-buckets.svg");
-    std::fs::write(&picture, bench::buckets::picture()).expect("the target folder can be written");
-    println!("drawn: {}", picture.display());
     criterion.final_summary();
     println!("answers: {} ({} chain)", answers.hash(), if small { "small" } else { "large" });
 }
