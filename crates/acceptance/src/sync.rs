@@ -177,6 +177,12 @@ impl Seen {
         closed.iter().filter(|(closed, _)| *closed == name).map(|(_, reason)| reason.clone()).collect()
     }
 
+    /// How many blocks were read again because their files had changed.
+    pub fn read_again(&self) -> usize {
+        let notes = self.notes.lock().unwrap();
+        notes.iter().map(|note| if let Note::FilesChanged { blocks, .. } = note { *blocks } else { 0 }).sum()
+    }
+
     /// Whether a block was found to be invalid.
     pub fn has_invalid(&self, block: &GeneratedBlock) -> bool {
         self.invalid.lock().unwrap().contains(&block.hash)

@@ -9,11 +9,14 @@ use crate::{
 };
 use std::{fmt, path::Path};
 use vfs::{Disk, During as _};
+use wire::Network;
 
 /// Bytes of deliveries and of new sorted runs from which on undo data is made, unless more memory is allowed
 /// than this, or the coins take more than twice as much.
 pub const MIN_EPOCH_BYTES: u64 = 256 << 20;
-/// Block bytes per byte of the chainstate's rows, at least: on mainnet 70, on chains that spend less 15.
+/// Block bytes per byte of the chainstate's rows, at least: on mainnet they are 70.
+const BLOCK_BYTES_PER_ROW_BYTE_ON_MAINNET: u64 = 50;
+/// The same on other chains, which may spend less.
 const BLOCK_BYTES_PER_ROW_BYTE: u64 = 15;
 /// Bytes of a coin's row in the chainstate, at least on average: on mainnet 66.
 const BYTES_PER_COIN: u64 = 60;
@@ -43,10 +46,13 @@ impl DiskNeed {
         self.chainstate + self.temporary + self.undo
     }
 
-    /// The need for `block_bytes` of blocks; `old` is the size of the existing chainstate, `None` if there is
-    /// none.
-    pub fn estimate(block_bytes: u64, old: Option<u64>, join_bytes: usize) -> Self {
-        let rows = block_bytes / BLOCK_BYTES_PER_ROW_BYTE;
+    /// The need for `block_bytes` of blocks of a network; `old` is the size of the existing chainstate, `None`
+    /// if there is none.
+    pub fn estimate(network: Network, block_bytes: u64, old: Option<u64>, join_bytes: usize) -> Self {
+        let rows = match network {
+            Network::Main => block_bytes / BLOCK_BYTES_PER_ROW_BYTE_ON_MAINNET,
+            _ => block_bytes / BLOCK_BYTES_PER_ROW_BYTE,
+        };
         // The size of a chainstate that was never completed is no guide.
         let old = old.filter(|&old| old > rows / 8);
         let chainstate = old.map_or(rows, |old| old + old / 8).min(rows);
@@ -55,23 +61,33 @@ impl DiskNeed {
         Self { chainstate, temporary, undo: 0 }
     }
 
-    /// The same need, if hints call so many outputs unspent: more than there can be if the hints are false.
+    /// The same need, if hints call so many outputs unspent, more than there can be if the hints are false, and
+    /// there are `bytes_above` of blocks above theirs. Only these and the coins get to temporary files.
     #[must_use]
-    pub fn with_hinted_coins(self, coins: u64, join_bytes: usize) -> Self {
+    pub fn with_hinted_coins(self, coins: u64, bytes_above: u64, join_bytes: usize) -> Self {
         let rows = coins.saturating_mul(BYTES_PER_COIN);
-        let fits = rows <= self.chainstate || in_memory(rows) <= join_bytes as u64;
-        let temporary = if fits { self.temporary } else { self.temporary.max(rows) };
+        let coins = if in_memory(rows) <= join_bytes as u64 { 0 } else { 2 * rows };
+        let temporary = coins + self.temporary.min(bytes_above / BLOCK_BYTES_PER_RUN_BYTE);
         Self { chainstate: self.chainstate.max(rows), temporary, ..self }
     }
 
-    /// The same need and that of making undo data for `block_bytes` of blocks. Coins on the way to their
-    /// spenders are temporary too, about as many bytes as the undo data, but at most what `memory` and the
-    /// coins determine ([ADR 10](../../../../docs/adr/0010-coins-are-delivered-to-their-spenders.md)).
+    /// The same need and that of making undo data for `block_bytes` of blocks, which are all if `is_of_all`.
+    /// Coins on the way to their spenders are temporary too, about as many bytes as the undo data, but at most
+    /// what `memory` and the coins determine; if all blocks get undo data, so are sorted runs
+    /// ([ADR 10](../../../../docs/adr/0010-coins-are-delivered-to-their-spenders.md)).
     #[must_use]
-    pub fn with_undo(self, block_bytes: u64, memory: u64) -> Self {
+    pub fn with_undo(self, block_bytes: u64, is_of_all: bool, memory: u64) -> Self {
         let undo = block_bytes / BLOCK_BYTES_PER_UNDO_BYTE;
         let deliveries = undo.min(memory.max(MIN_EPOCH_BYTES).max(self.chainstate));
-        Self { undo, temporary: self.temporary + deliveries, ..self }
+        let runs = if is_of_all { self.temporary.min(3 * self.chainstate) } else { self.temporary };
+        Self { undo, temporary: runs + deliveries, ..self }
+    }
+
+    /// The same need, less what an interrupted run that goes on has written already.
+    #[must_use]
+    pub const fn without_written(self, temporary: u64, undo: u64) -> Self {
+        let temporary = self.temporary.saturating_sub(temporary);
+        Self { temporary, undo: self.undo.saturating_sub(undo), ..self }
     }
 
     /// The same need with the coins cache: without temporary files, but while tables of the chainstate are
@@ -82,6 +98,9 @@ impl DiskNeed {
     }
 
     /// Checks that enough disk space is free.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Environment`] if it is not; any I/O error.
     pub fn check(
         &self,
         disk: &dyn Disk,
@@ -89,28 +108,61 @@ impl DiskNeed {
         work_dir: &Path,
         blocks_dir: &Path,
     ) -> Result<(), Error> {
-        let needs = [(chainstate_dir, self.chainstate), (work_dir, self.temporary), (blocks_dir, self.undo)];
-        for (dir, _) in needs.into_iter().filter(|(_, need)| *need > 0) {
-            let dir = nearest_existing(disk, dir)?;
-            let mut need = 0;
-            for (other, bytes) in needs {
-                let other_dir = nearest_existing(disk, other)?;
-                if disk.same_file_system(dir, other_dir).during("look at", other_dir)? {
-                    need += bytes;
-                }
-            }
-            let free = disk.free_space(dir).during("find the free space of", dir)?;
-            if free < need {
-                let detail =
-                    format!("not enough disk space: the run {self}, and {} are free", HumanSize(free));
-                return Err(Error::new(ErrorKind::Environment, detail)
-                    .in_file(dir, None)
-                    .about(Subject::DiskSpace)
-                    .with_remedies([Remedy::MoreMemory, Remedy::OtherWorkDir, Remedy::OtherOutput]));
+        self.check_beside(disk, chainstate_dir, work_dir, (blocks_dir, 0))
+    }
+
+    /// The same, if so many bytes of blocks are downloaded meanwhile.
+    ///
+    /// # Errors
+    /// The same errors as [`DiskNeed::check`].
+    pub fn check_beside(
+        &self,
+        disk: &dyn Disk,
+        chainstate_dir: &Path,
+        work_dir: &Path,
+        (blocks_dir, to_come): (&Path, u64),
+    ) -> Result<(), Error> {
+        let in_blocks = (blocks_dir, self.undo + to_come);
+        let needs = [(chainstate_dir, self.chainstate), (work_dir, self.temporary), in_blocks];
+        let remedies = [Remedy::MoreMemory, Remedy::OtherWorkDir, Remedy::OtherOutput];
+        let blocks = match to_come {
+            0 => String::new(),
+            bytes => format!(", beside {} of blocks that are downloaded", HumanSize(bytes)),
+        };
+        check_space(disk, &needs, &format!("the run {self}{blocks}"), &remedies)
+    }
+}
+
+/// Checks that enough disk space is free for these numbers of bytes in these directories, some of which may
+/// be on the same disk. `needs` says in the error what is needed.
+///
+/// # Errors
+/// [`ErrorKind::Environment`] with these remedies if it is not; any I/O error.
+pub fn check_space(
+    disk: &dyn Disk,
+    bytes_in: &[(&Path, u64)],
+    needs: &str,
+    remedies: &[Remedy],
+) -> Result<(), Error> {
+    for (dir, _) in bytes_in.iter().filter(|(_, bytes)| *bytes > 0) {
+        let dir = nearest_existing(disk, dir)?;
+        let mut need = 0;
+        for (other, bytes) in bytes_in {
+            let other_dir = nearest_existing(disk, other)?;
+            if disk.same_file_system(dir, other_dir).during("look at", other_dir)? {
+                need += bytes;
             }
         }
-        Ok(())
+        let free = disk.free_space(dir).during("find the free space of", dir)?;
+        if free < need {
+            let detail = format!("not enough disk space: {needs}, and {} are free", HumanSize(free));
+            return Err(Error::new(ErrorKind::Environment, detail)
+                .in_file(dir, None)
+                .about(Subject::DiskSpace)
+                .with_remedies(remedies.iter().cloned()));
+        }
     }
+    Ok(())
 }
 
 impl fmt::Display for DiskNeed {
@@ -151,21 +203,29 @@ mod tests {
     #[test]
     fn the_estimate_depends_on_the_old_chainstate_and_the_memory() {
         const GB: u64 = 1_000_000_000;
-        let mainnet = DiskNeed::estimate(860 * GB, Some(12 * GB), 900 << 20);
+        let estimate = |bytes, old, join_bytes| DiskNeed::estimate(Network::Main, bytes, old, join_bytes);
+        let mainnet = estimate(860 * GB, Some(12 * GB), 900 << 20);
         assert_eq!(mainnet, DiskNeed { chainstate: 13_500_000_000, temporary: 860 * GB / 7, undo: 0 });
-        let undo = mainnet.with_undo(860 * GB, 1 << 30);
+        let undo = mainnet.with_undo(860 * GB, false, 1 << 30);
         assert_eq!((undo.undo, undo.temporary - mainnet.temporary), (172 * GB, 13_500_000_000));
+        let all_undo = mainnet.with_undo(860 * GB, true, 1 << 30);
+        assert_eq!(all_undo, DiskNeed { temporary: 4 * 13_500_000_000, ..undo });
+        let resumed = all_undo.without_written(50 * GB, 180 * GB);
+        assert_eq!(resumed, DiskNeed { temporary: 4 * GB, undo: 0, ..all_undo });
         let cache = undo.with_cache();
         assert_eq!((cache.chainstate, cache.temporary, cache.undo), (27_000_000_000, 0, undo.undo));
-        let large = DiskNeed::estimate(860 * GB, Some(12 * GB), 35 << 30);
+        let large = estimate(860 * GB, Some(12 * GB), 35 << 30);
         assert_eq!(large.temporary, 0);
         // The hints of mainnet's coins, and hints that call all outputs unspent.
-        assert_eq!(mainnet.with_hinted_coins(173_676_464, 900 << 20), mainnet);
-        let all = mainnet.with_hinted_coins(3_400_000_000, 900 << 20);
-        assert_eq!((all.chainstate, all.temporary), (204 * GB, 204 * GB));
-        assert_eq!(large.with_hinted_coins(300_000_000, 35 << 30), DiskNeed { chainstate: 18 * GB, ..large });
-        let broken = DiskNeed::estimate(15 * GB, None, 900 << 20);
-        assert_eq!(broken.chainstate, GB);
+        let hinted = mainnet.with_hinted_coins(173_676_464, 7 * GB, 900 << 20);
+        assert_eq!(hinted, DiskNeed { temporary: 2 * 60 * 173_676_464 + GB, ..mainnet });
+        let all = mainnet.with_hinted_coins(3_400_000_000, 0, 900 << 20);
+        assert_eq!((all.chainstate, all.temporary), (204 * GB, 408 * GB));
+        let few = large.with_hinted_coins(300_000_000, GB, 35 << 30);
+        assert_eq!(few, DiskNeed { chainstate: 18 * GB, ..large });
+        let empty = [Network::Main, Network::Regtest];
+        let empty = empty.map(|network| DiskNeed::estimate(network, 750 * GB, None, 900 << 20).chainstate);
+        assert_eq!(empty, [15 * GB, 50 * GB]);
     }
 
     #[test]

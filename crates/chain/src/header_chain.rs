@@ -242,7 +242,7 @@ impl HeaderChain {
         above.truncate((parent.0 - fork.0) as usize);
         above.extend(&headers[..new]);
         let (height, work) = (Height(parent.0 + new as u32), work_of(&above));
-        if work <= work_of(&self.headers[fork.0 as usize + 1..]) {
+        if self.has_as_much_work_above(fork, work) {
             self.branch = Some(Branch { fork, headers: above, tip });
             return Ok(AddedHeaders { new, height, shared: fork, fork: None, from_future });
         }
@@ -255,6 +255,16 @@ impl HeaderChain {
         (self.tip, self.work) = (tip, self.work.wrapping_add(work));
         self.note_heights(first);
         Ok(AddedHeaders { new, height, shared: height, fork: left, from_future })
+    }
+
+    /// Returns whether the chain's blocks above `fork` have at least this work. A branch from far below is
+    /// outweighed by the first of them.
+    fn has_as_much_work_above(&self, fork: Height, work: U256) -> bool {
+        let mut sum = U256::ZERO;
+        self.headers[fork.0 as usize + 1..].iter().any(|header| {
+            sum = sum.wrapping_add(rules::work(header.bits));
+            sum >= work
+        })
     }
 
     /// Adds headers that were found with their blocks, in any order, if they lead on from one of the last

@@ -255,10 +255,10 @@ pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Resu
     let recovery = replace::recover(disk, datadir.net_dir(), &replaceable())?;
     if let Some(recovery) = recovery {
         if recovery == Recovery::Finished {
-            // The undo data of that commit is in place, too.
-            clear_made_undo(disk, datadir)?;
-            // Its checkpoint would have been removed next; that of another run stays.
+            // The undo data of that commit is in place, and its checkpoint would have been removed next. Those of
+            // another run stay.
             if is_of_chainstate {
+                clear_made_undo(disk, datadir)?;
                 let chainstate = datadir.chainstate_dir();
                 let beside = disk.resolve(&chainstate).unwrap_or(chainstate);
                 Checkpoint::remove(disk, &dir_of(&beside).join(WORK_DIR))?;

@@ -59,6 +59,10 @@ pub struct StoredBlocks {
     positions: Vec<Position>,
     /// Lengths of the files that have fewer bytes than are in use, in bytes.
     short_files: HashMap<FileNo, u64>,
+    /// Those of them that exist, so that bitcoind may start.
+    cut_files: Vec<FileNo>,
+    /// Height of the chainstate's best block.
+    connected_to: Height,
     /// The files in which the block index places blocks, of whatever branch.
     placed: BTreeSet<FileNo>,
     /// Whether entries of blocks of the chain that are lost stay as they are until the blocks are stored
@@ -177,6 +181,10 @@ impl StoredBlocks {
             let len = files.len(FileKind::Blk, number)?;
             if len < used {
                 self.short_files.insert(number, len);
+                let path = files.datadir.blk_path(number);
+                if files.disk.exists(&path).during("look for", &path)? {
+                    self.cut_files.push(number);
+                }
             }
         }
         for position in self.positions.iter_mut().filter(|position| position.pos > 0) {
@@ -198,6 +206,18 @@ impl StoredBlocks {
         Ok((has_lost || !self.short_files.is_empty(), is_last_short))
     }
 
+    /// Whether the entry of a lost block of the chain stays as it is. A bitcoind starts on a chainstate above
+    /// it only if it counts as connected, and looks only whether its file exists.
+    fn keeps(&self, entry: &IndexEntry) -> bool {
+        let is_cut = entry.file.is_some_and(|file| self.cut_files.contains(&file));
+        self.keeps_lost || is_cut && entry.height <= self.connected_to
+    }
+
+    /// Keeps the entries of lost blocks that a chainstate is above, until they are stored again.
+    pub const fn keep_below(&mut self, best: Height) {
+        self.connected_to = best;
+    }
+
     /// Whether a block of another branch is damaged, or its file ends before the block.
     fn is_lost(&self, entry: &IndexEntry) -> bool {
         if self.damaged.binary_search(&entry.hash).is_ok() {
@@ -217,7 +237,7 @@ impl StoredBlocks {
                 let status = if entry.tx_count > 0 { entry.status } else { stored }.without_data();
                 let (file, data_pos, undo_pos) = (None, None, None);
                 *entry = IndexEntry { status, tx_count: pruned, file, data_pos, undo_pos, ..*entry };
-            } else if entry.status.has_data() && !self.keeps_lost {
+            } else if entry.status.has_data() && !self.keeps(entry) {
                 *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
             }
             return;
@@ -325,9 +345,9 @@ impl StoredBlocks {
                 Some(height) => records.push((height, *record)),
             })?;
             for (height, BlockRecord { data_pos, size, header, hash, tx_count, .. }) in records {
-                if self.has(height) {
-                    continue;
-                }
+                // A block index has 32-bit positions.
+                let end = u32::try_from(data_pos.0 + u64::from(size)).ok().filter(|_| !self.has(height));
+                let Some(end) = end else { continue };
                 let mut bytes = vec![0; size as usize];
                 files.read(FileKind::Blk, number, data_pos.0, &mut bytes)?;
                 if check_arrived(&chain.expected(height, hash), &bytes, &mut arena, &mut hashes).is_err() {
@@ -339,7 +359,7 @@ impl StoredBlocks {
                     let len = files.len(FileKind::Rev, number)?;
                     info.undo_size = info.undo_size.max(u32::try_from(len).unwrap_or(u32::MAX));
                 }
-                info.size = info.size.max((data_pos.0 + u64::from(size)) as u32);
+                info.size = info.size.max(end);
                 info.add_block(height, header.time.0.into());
                 self.set(height, number, data_pos, tx_count);
                 found += 1;
@@ -472,6 +492,7 @@ pub fn write_index(
         extend_block_index(files.disk, &old, target.building(), added, pruned, change, change_files)?;
         // Of the files that stay, only `blk` files have grown, so undo data that waits for a rebuild to go on
         // stays right.
-        keep_made_undo(files.disk, files.datadir, deleted, || target.commit(sink).map(drop))
+        let commit = || target.commit(sink).map(drop);
+        keep_made_undo(files.disk, files.datadir, target.building(), deleted, commit)
     })
 }

@@ -90,7 +90,7 @@ pub fn run(args: &AgesArgs) -> Done {
             let detail = format!("--output {} is named twice", output.display());
             return Err(Error::new(ErrorKind::Usage, detail));
         }
-        paths::check_output(None, &located, output)?;
+        paths::check(&located, None, &[("--output", Some(output))])?;
         paths::refuse_existing(output)?;
     }
     let pictures: Vec<_> = args.output.iter().filter(|path| is_picture(path)).collect();

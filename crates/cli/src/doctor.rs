@@ -224,8 +224,7 @@ fn space_text(state: &DatadirState) -> String {
         return rebuild.free.map_or("unknown".to_owned(), |free| format!("{} free", HumanSize(free)));
     }
     let free = rebuild.free.map_or("unknown".to_owned(), |free| HumanSize(free).to_string());
-    let need = rebuild.need.total();
-    let lacks = if rebuild.free.is_some_and(|free| free < need) { ", which is too little" } else { "" };
+    let lacks = if rebuild.lacks_space { ", for which a disk has too little" } else { "" };
     format!("{free} free; a rebuild {}{lacks}", rebuild.need)
 }
 

@@ -122,7 +122,7 @@ pub fn make(args: &MakeHintsArgs) -> Done {
     let source = snapshot.or_else(|| chainstate.then_some(CoinSource::Chainstate));
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
-    paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
+    paths::check(&located, args.check.run.work_dir.as_deref(), &[("--output", Some(&args.output))])?;
     let made = args.check.datadir.run(Some(&options), stages::MAKE, |sink, interrupt| match &source {
         None => engine::hints::make(&RealDisk, &options, &args.output, *format, sink, interrupt),
         Some(from) => {

@@ -103,7 +103,8 @@ impl<'a> IndexesAfter<'a> {
     /// Continues or makes them when the command has changed the chainstate, and returns what it prints.
     pub fn reply<T: Serialize>(self, report: T, exit: Exit, rows: impl FnOnce(&T) -> Rows) -> Done {
         let Self { located, options, observer, style } = self;
-        let indexes = (!options.kinds.is_empty() && exit == Exit::Done).then(|| {
+        // Also if blocks are lacking above the chainstate: those below it may be deleted by now.
+        let indexes = (!options.kinds.is_empty()).then(|| {
             run::run(Some(&options.chain), style, stages::MAKE_INDEXES, |sink, interrupt| {
                 indexes::bring_indexes(&RealDisk, &options, observer.as_deref(), sink, interrupt)
             })
@@ -119,7 +120,7 @@ impl<'a> IndexesAfter<'a> {
 pub fn make(args: &MakeIndexArgs) -> Done {
     let MakeIndexArgs { run, txindex_rows, keep_old } = args;
     let located = run.datadir.core.locate()?;
-    paths::check_work_dir(&located, run.work_dir.as_deref())?;
+    paths::check(&located, run.work_dir.as_deref(), &[])?;
     let mut options = run.options(&located);
     options.chain.keep_old = *keep_old;
     options.also = located.settings.indexes.iter().map(|setting| setting.kind).collect();
@@ -132,7 +133,7 @@ pub fn make(args: &MakeIndexArgs) -> Done {
 
 pub fn update(args: &IndexRunArgs) -> Done {
     let located = args.datadir.core.locate()?;
-    paths::check_work_dir(&located, args.work_dir.as_deref())?;
+    paths::check(&located, args.work_dir.as_deref(), &[])?;
     let options = args.options(&located);
     let made = args.datadir.run(Some(&options.chain), stages::UPDATE_INDEXES, |sink, interrupt| {
         indexes::update_indexes(&RealDisk, &options, sink, interrupt)

@@ -1,7 +1,7 @@
 //! Limits that the system imposes on the process. A limit that is too low is reported before the work begins.
 
 use engine::{ChainOptions, Error, ErrorKind, HumanMemory, machine::MIN_MEMORY};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::{
     num::NonZeroUsize,
     sync::{Arc, atomic::AtomicBool},
@@ -26,6 +26,15 @@ pub fn ignore_file_size_signal() {
     let received = Arc::new(AtomicBool::new(false));
     // If this fails, the signal has its default effect.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, received);
+}
+
+/// Raises the limit of open files as far as the process may (Core `RaiseFileDescriptorLimit`): many systems
+/// begin with 1,024.
+pub fn raise_open_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // If this fails, what needs more files says so.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Returns the default memory limit for `threads` threads: `wanted`, or less if the address space is limited.

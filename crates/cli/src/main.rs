@@ -63,6 +63,7 @@ fn main() -> ExitCode {
     let matches = root.clone().get_matches_from(&words);
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut root).exit());
     limits::ignore_file_size_signal();
+    limits::raise_open_files();
     let (name, json) = chosen(&matches);
     let options = options_of(&root, &name).unwrap_or_default();
     running::begin(name, options, json);

@@ -27,20 +27,13 @@ pub fn check_reindex(
     files().try_for_each(|(flag, file)| folders.check(flag, file))
 }
 
-/// Like [`check_reindex`], for a command that reads a datadir and writes one output.
-pub fn check_output(work_dir: Option<&Path>, located: &Located, output: &Path) -> Result<(), Error> {
-    Folders::of(located, work_dir)?.check("--output", output)
-}
-
-/// Like [`check_reindex`], for a command that writes only temporary files and perhaps a report.
-pub fn check_verify(located: &Located, work_dir: Option<&Path>, report: Option<&Path>) -> Result<(), Error> {
-    let folders = Folders::of(located, work_dir)?;
-    report.map_or(Ok(()), |report| folders.check("--report", report))
-}
-
-/// Like [`check_reindex`], for a command that writes only temporary files.
-pub fn check_work_dir(located: &Located, work_dir: Option<&Path>) -> Result<(), Error> {
-    Folders::of(located, work_dir).map(drop)
+/// The same, for a command that writes only temporary files and these.
+pub fn check(
+    located: &Located,
+    work_dir: Option<&Path>,
+    files: &[(&str, Option<&Path>)],
+) -> Result<(), Error> {
+    check_reindex(located, work_dir, files, None)
 }
 
 /// Refuses an output that exists, before the work begins. What else is wrong with it shows when it is

@@ -175,7 +175,7 @@ fn percent(text: &str) -> Result<f64, String> {
 
 pub fn plan(args: &PlanArgs) -> Done {
     let located = args.datadir.core.locate()?;
-    paths::check_output(None, &located, &args.output)?;
+    paths::check(&located, None, &[("--output", Some(&args.output))])?;
     let chain = args.datadir.checking_options(&located, None, args.assumevalid);
     let options = PlanRangesOptions {
         chain: ChainOptions { scan: args.scan, stop_at_height: args.to.map(Height), ..chain },
@@ -199,7 +199,7 @@ pub fn files(args: &FilesArgs) -> Done {
 pub fn check(args: &CheckArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
     let located = args.datadir.core.locate_on(plan.network())?;
-    paths::check_output(None, &located, &args.output)?;
+    paths::check(&located, None, &[("--output", Some(&args.output))])?;
     let chain = args.datadir.checking_options(&located, args.memory, None);
     let options = CheckRangeOptions {
         chain: ChainOptions { resume: args.resume.options(), ..chain },
@@ -233,7 +233,7 @@ pub fn finish(args: &FinishArgs) -> Done {
     let chain = match args.recheck {
         Some(_) => {
             let located = args.datadir.core.locate_on(plan.network())?;
-            paths::check_output(None, &located, &args.output)?;
+            paths::check(&located, None, &[("--output", Some(&args.output))])?;
             args.datadir.checking_options(&located, args.memory, None)
         }
         None => {

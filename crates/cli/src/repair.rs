@@ -55,7 +55,7 @@ pub fn run(args: &RepairArgs) -> Done {
     let mut options = args.options(&located)?;
     let after = IndexesAfter::new(&located, &args.indexes.named, &options.chain, args.datadir.progress)
         .observing(&mut options.chain);
-    paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
+    paths::check(&located, args.run.work_dir.as_deref(), &[])?;
     let stages = if args.from.is_empty() { stages::REPAIR } else { stages::REPAIR_FROM };
     let report = args.datadir.run(Some(&options.chain), stages, |recorder, interrupt| {
         sync::repair(&RealDisk, &options, recorder, interrupt)

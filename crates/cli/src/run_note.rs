@@ -19,7 +19,7 @@ const NAME: &str = "peregrine-command";
 /// Name of the directory that a run makes in the work directory, and of the checkpoint there.
 const CHECKPOINT: &str = "peregrine-work/manifest";
 /// The commands that save checkpoints for a result in the datadir.
-const RESUMABLE: [&str; 4] = ["reindex", "repair", "sync", "undo make"];
+const RESUMABLE: [&str; 3] = ["reindex", "repair", "sync"];
 
 /// A command that was interrupted after it had saved a checkpoint.
 #[derive(Serialize, Deserialize)]
@@ -65,8 +65,7 @@ impl RunNote {
 
     /// The name of the command, such as `reindex`, if it is one that resumes.
     pub fn command(&self) -> Option<&'static str> {
-        let begins = |name: &&str| name.split(' ').zip(&self.words).filter(|(it, word)| it == word).count();
-        RESUMABLE.into_iter().find(|name| begins(name) == name.split(' ').count())
+        RESUMABLE.into_iter().find(|name| self.words.first().is_some_and(|word| word == name))
     }
 
     /// The command as a line for a shell.
@@ -100,7 +99,8 @@ impl NoteKeeper {
         self.datadir.net_dir().join(NAME)
     }
 
-    /// Writes the note, when the chain is planned: the datadir is locked then, and nothing is saved yet.
+    /// Writes the note, when the work begins: the datadir is locked then, a checkpoint that is there is that of
+    /// this run, and nothing else is saved yet.
     pub fn begin(&self) {
         let Self { note, datadir, is_written } = self;
         let is_free = RunNote::read(datadir).is_none_or(|old| old.work_dir == note.work_dir);

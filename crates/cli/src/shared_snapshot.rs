@@ -117,7 +117,7 @@ pub fn share(args: &ShareSnapshotArgs) -> Done {
 /// Cuts the sets after some blocks.
 fn after_blocks(args: &ShareSnapshotArgs) -> Result<Vec<SharedSnapshotReport>, Error> {
     let located = args.datadir.core.locate()?;
-    paths::check_output(args.run.work_dir.as_deref(), &located, &args.output)?;
+    paths::check(&located, args.run.work_dir.as_deref(), &[("--output", Some(&args.output))])?;
     let options = args.datadir.chain_options(&located, &args.run);
     let beside = args.output.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let work_dir = options.work_dir.or_else(|| Some(beside.to_owned()));

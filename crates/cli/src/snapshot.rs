@@ -93,7 +93,7 @@ pub struct SnapshotJson {
 pub fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
-    paths::check_output(args.check.run.work_dir.as_deref(), &located, &args.output)?;
+    paths::check(&located, args.check.run.work_dir.as_deref(), &[("--output", Some(&args.output))])?;
     let made = args.check.datadir.run(Some(&options), stages::MAKE, |sink, interrupt| {
         if *chainstate {
             return engine::snapshot::make_of_chainstate(&RealDisk, &options, &args.output, interrupt);

@@ -162,7 +162,7 @@ pub fn run(args: &SyncArgs) -> Done {
     let mut options = args.options(&located)?;
     let after = IndexesAfter::new(&located, &args.indexes.named, &options.chain, args.datadir.progress)
         .observing(&mut options.chain);
-    paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
+    paths::check(&located, args.run.work_dir.as_deref(), &[])?;
     let stages = match (args.blocks_only, args.follow) {
         (true, _) => stages::BLOCKS_ONLY,
         (false, true) => stages::FOLLOW,

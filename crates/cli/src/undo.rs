@@ -99,7 +99,7 @@ pub fn make(args: &MakeUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let chain = args.datadir.chain_options(&located, &args.run);
     let options = ChainOptions { keep_old: args.keep_old, ..chain };
-    paths::check_work_dir(&located, args.run.work_dir.as_deref())?;
+    paths::check(&located, args.run.work_dir.as_deref(), &[])?;
     let made = args.datadir.run(Some(&options), stages::MAKE_UNDO, |sink, interrupt| {
         engine::undo::make(&RealDisk, &options, sink, interrupt)
     })?;
@@ -120,7 +120,7 @@ fn made_rows(made: &MadeUndoReport) -> Rows {
 
 pub fn export(args: &ExportUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
-    paths::check_output(None, &located, &args.output)?;
+    paths::check(&located, None, &[("--output", Some(&args.output))])?;
     let chain = args.datadir.default_options(&located, args.memory);
     let threads = reading_threads(chain.memory_bytes, chain.threads);
     let options = ChainOptions { threads, scan: args.scan, stop_at_height: args.to.map(Height), ..chain };

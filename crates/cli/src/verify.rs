@@ -31,7 +31,8 @@ pub fn verify(args: &VerifyArgs) -> Done {
     let datadir = &args.check.datadir;
     let located = datadir.core.locate()?;
     let options = ChainOptions { stop_at_height: args.to.map(Height), ..args.check.options(&located) };
-    paths::check_verify(&located, args.check.run.work_dir.as_deref(), args.report.as_deref())?;
+    let files = [("--report", args.report.as_deref())];
+    paths::check(&located, args.check.run.work_dir.as_deref(), &files)?;
     let exit = |report: &VerifyReport| if report.differs() { Exit::Damaged } else { Exit::Done };
     let (report, shared) = datadir.run(Some(&options), stages::VERIFY, |recorder, interrupt| {
         let shared = args.report.as_ref().map(|file| {

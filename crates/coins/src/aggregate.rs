@@ -77,23 +77,6 @@ impl AggregateKind {
     }
 }
 
-/// The error for bytes that are not a sum.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum AggregateError {
-    /// A stored sum has the wrong length.
-    #[error("a stored {kind} sum has {len} bytes, expected {}", kind.sum_len())]
-    Length {
-        /// The expected kind.
-        kind: AggregateKind,
-        /// The length in bytes.
-        len: usize,
-    },
-    /// A stored sum does not represent any set.
-    #[error("a stored {0} sum does not represent any set")]
-    NoSet(AggregateKind),
-}
-
 /// The secret: 32 bytes from the system's random source, drawn after hints and chain are fixed.
 ///
 /// An attacker who knows it can make hints that hide a double spend. It is never printed, is overwritten when
@@ -183,32 +166,25 @@ impl Aggregate {
         Sum { shared: Arc::clone(&self.0), state }
     }
 
-    /// Restores a sum from [`Sum::to_bytes`] of an aggregate with the same kind and key.
-    ///
-    /// # Errors
-    /// [`AggregateError`] if the bytes cannot be a sum of this kind. Bytes of another key or job cannot be
-    /// detected: the caller must authenticate what it stores.
-    pub fn sum_from_bytes(&self, bytes: &[u8]) -> Result<Sum, AggregateError> {
-        let length = || AggregateError::Length { kind: self.0.kind, len: bytes.len() };
+    /// Restores a sum from [`Sum::to_bytes`] of an aggregate with the same kind and key. Returns `None` if the
+    /// bytes cannot be a sum of this kind. Bytes of another key or job cannot be detected: the caller must
+    /// authenticate what it stores.
+    pub fn sum_from_bytes(&self, bytes: &[u8]) -> Option<Sum> {
         let mut sum = self.sum();
         match &mut sum.state {
             State::Sha256(staged) => {
                 let (limbs, rest) = bytes.as_chunks::<8>();
-                let limbs: &[[u8; 8]; 4] = limbs.try_into().map_err(|_| length())?;
-                if !rest.is_empty() {
-                    return Err(length());
-                }
+                let limbs: &[[u8; 8]; 4] = limbs.try_into().ok().filter(|_| rest.is_empty())?;
                 staged.total = limbs.map(u64::from_le_bytes);
             }
             State::SipHash128(staged) => {
-                staged.total = limbs_of(u128::from_le_bytes(bytes.try_into().map_err(|_| length())?));
+                staged.total = limbs_of(u128::from_le_bytes(bytes.try_into().ok()?));
             }
             State::MuHash3072(set) => {
-                let products = bytes.try_into().map_err(|_| length())?;
-                **set = MuHash3072::from_bytes(products).ok_or(AggregateError::NoSet(self.0.kind))?;
+                **set = MuHash3072::from_bytes(bytes.try_into().ok()?)?;
             }
         }
-        Ok(sum)
+        Some(sum)
     }
 }
 

@@ -72,9 +72,6 @@ pub struct Delivery<'a> {
 }
 
 impl<'a> Delivery<'a> {
-    /// Bytes before the coin: the spender, the tag, and the length of the coin.
-    const HEAD_LEN: usize = 8 + 8 + 2;
-
     /// A delivery that no input accepts.
     pub const NONE: Delivery<'static> = Delivery { spender: Spender(u64::MAX), tag: 0, undo: &[] };
 
@@ -107,11 +104,6 @@ impl<'a> Delivery<'a> {
         coin.write_undo(bytes);
         let len = (bytes.len() - len_at - 2) as u16;
         bytes[len_at..len_at + 2].copy_from_slice(&len.to_le_bytes());
-    }
-
-    /// Number of bytes that [`Delivery::split_first`] splits off.
-    pub const fn encoded_len(&self) -> usize {
-        Self::HEAD_LEN + self.undo.len()
     }
 }
 
@@ -203,7 +195,7 @@ mod tests {
             effects.flush();
             let bytes = std::mem::take(effects.matcher().deliveries());
             let (delivery, rest) = Delivery::split_first(&bytes).unwrap();
-            assert!(rest.is_empty() && delivery.encoded_len() == bytes.len());
+            assert!(rest.is_empty());
             assert_eq!(delivery.spender, spender(7, 2));
             assert_eq!(delivery.tag, Delivery::tag_of(&outpoint(1)));
             assert_eq!(delivery.undo, [9, 0, 9, 6], "code, version, output");

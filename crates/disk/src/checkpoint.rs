@@ -117,7 +117,8 @@ pub struct Checkpoint {
     pub chain: [u8; 32],
     /// Digest of the options that must be the same when the rebuild resumes.
     pub settings: [u8; 32],
-    /// The block files, as they were before the completed blocks were read.
+    /// The block files, as they were before the completed blocks were read, or after those of a download were
+    /// written.
     pub files: Vec<FileStamp>,
     /// The sorted runs with the unmatched entries.
     pub runs: Vec<SortedRunRef>,

@@ -21,7 +21,6 @@
 mod flat;
 mod rewrite;
 mod rows;
-mod times;
 
 pub use flat::refuse_flat;
 pub use rewrite::{PrunedFlag, extend_block_index, rewrite_block_index, write_block_index};
@@ -189,8 +188,10 @@ impl IndexEntry {
         }
         let status = BlockStatus(number("status")?);
         let tx_count = number("transaction count")?;
-        let on_disk = status.has_data() || status.has_undo();
-        let file = if on_disk { Some(FileNo(number("file number")?)) } else { None };
+        if status.has_undo() && !status.has_data() {
+            return Err("undo data without a block".to_owned());
+        }
+        let file = if status.has_data() { Some(FileNo(number("file number")?)) } else { None };
         let mut position = |present: bool, what| match present.then(|| number(what)).transpose()? {
             Some(pos) if (pos as usize) < RECORD_HEADER_LEN => {
                 Err(format!("{what} {pos} is before the end of the first record header"))
@@ -242,8 +243,12 @@ impl IndexEntry {
         for number in [ENTRY_VERSION, self.height.0.into(), self.status.0.into(), self.tx_count.into()] {
             write_var_int(value, number);
         }
-        let on_disk = self.status.has_data() || self.status.has_undo();
-        assert_eq!(self.file.is_some(), on_disk, "block {}: file and status disagree", self.hash);
+        assert_eq!(
+            self.file.is_some(),
+            self.status.has_data(),
+            "block {}: file and status disagree",
+            self.hash
+        );
         if let Some(file) = self.file {
             write_var_int(value, file.0.into());
         }

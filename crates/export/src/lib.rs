@@ -57,44 +57,14 @@ wire::named!("format", Format {
     Sqlite = "sqlite",
 });
 
-/// The identity of the coins: Parquet and Arrow files contain it, so that they prove themselves.
-#[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Metadata {
-    /// Name of the network.
-    pub network: &'static str,
-    /// Height of the block after which these coins are unspent, if it is known.
-    pub height: Option<u32>,
-    /// Hash of that block, as Bitcoin Core prints it.
-    pub block_hash: String,
-    /// `hash_serialized_3` of the coins, as Bitcoin Core prints it.
-    pub hash_serialized_3: String,
-    /// MuHash of the coins, as Bitcoin Core prints it.
-    pub muhash: String,
-    /// Sum of all values, in satoshis.
-    pub total_value: i64,
-    /// Name and version of the program that wrote the file.
-    pub program: String,
-}
+/// Names and values that tell whose coins these are: Parquet and Arrow files contain them, so that they prove
+/// themselves (`docs/export.md`).
+pub type Metadata = Vec<(&'static str, String)>;
 
-impl Metadata {
-    /// The metadata of a part of a set with so many coins, by its number and that of all parts.
-    fn of_part(&self, (part, parts): (u32, u32), coins: u64) -> Vec<(&'static str, String)> {
-        let height = self.height.map(|height| ("height", height.to_string()));
-        [
-            ("network", self.network.to_owned()),
-            ("block_hash", self.block_hash.clone()),
-            ("hash_serialized_3", self.hash_serialized_3.clone()),
-            ("muhash", self.muhash.clone()),
-            ("coins", coins.to_string()),
-            ("total_value", self.total_value.to_string()),
-            ("part", part.to_string()),
-            ("parts", parts.to_string()),
-            ("program", self.program.clone()),
-        ]
-        .into_iter()
-        .chain(height)
-        .collect()
-    }
+/// The metadata of a part of a set with so many coins, by its number and that of all parts.
+fn of_part(metadata: &Metadata, (part, parts): (u32, u32), coins: u64) -> Metadata {
+    let numbers = [("coins", coins.to_string()), ("part", part.to_string()), ("parts", parts.to_string())];
+    metadata.iter().cloned().chain(numbers).collect()
 }
 
 /// The result of writing.
@@ -169,7 +139,7 @@ impl<'d> Writer<'d> {
             Kind::Parquet(writer) => writer.finish(metadata),
             Kind::File(file) => {
                 let rows = file.rows();
-                Ok(Written { files: 1, rows, bytes: file.finish(&metadata.of_part((0, 1), rows))? })
+                Ok(Written { files: 1, rows, bytes: file.finish(&of_part(metadata, (0, 1), rows))? })
             }
             Kind::Sqlite(writer) => writer.finish(),
         }

@@ -7,7 +7,7 @@
 use crate::columns::Columns;
 use crate::rows::{FileFormat, RowFile};
 use crate::table::{CoinRow, CoinTable};
-use crate::{Metadata, Written};
+use crate::{Metadata, Written, of_part};
 use std::path::Path;
 use vfs::{AtomicDir, Disk, UnfinishedError};
 
@@ -56,7 +56,7 @@ impl<'d> ParquetWriter<'d> {
         let files = self.parts.len() as u32;
         let mut bytes = 0;
         for (number, part) in (0..files).zip(self.parts.drain(..)) {
-            bytes += part.finish(&metadata.of_part((number, files), self.rows))?;
+            bytes += part.finish(&of_part(metadata, (number, files), self.rows))?;
         }
         self.dir.commit()?;
         Ok(Written { files, rows: self.rows, bytes })
@@ -93,8 +93,7 @@ mod tests {
             let (txid, script_type, script) = ([tx; 32], "other", &[tx; 5][..]);
             writer.add(CoinRow { txid, vout, value: 2, script_type, script, ..CoinRow::default() }).unwrap();
         }
-        let metadata = Metadata { network: "regtest", total_value: 40, ..Metadata::default() };
-        let written = writer.finish(&metadata).unwrap();
+        let written = writer.finish(&vec![("network", "regtest".to_owned())]).unwrap();
         let mut found = Vec::new();
         let mut files: Vec<PathBuf> =
             fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -104,7 +103,8 @@ mod tests {
             let pairs = reader.metadata().file_metadata().key_value_metadata().unwrap();
             let value = |key| pairs.iter().find(|pair| pair.key == key)?.value.clone();
             assert_eq!((value("part"), value("parts")), (Some(number.to_string()), Some("4".to_owned())));
-            assert_eq!((value("coins"), value("height")), (Some("20".to_owned()), None));
+            let names = ["coins", "network", "height"].map(value);
+            assert_eq!(names, [Some("20".to_owned()), Some("regtest".to_owned()), None]);
             let rows = reader.get_row_iter(None).unwrap().map(|row| {
                 let row = row.unwrap();
                 let (tx, vout) = (row.get_bytes(0).unwrap().data()[0], row.get_int(1).unwrap() as u32);

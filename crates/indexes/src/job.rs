@@ -2,15 +2,18 @@
 //! choice of indexes, and checks that they can be made.
 
 use crate::{
-    options::{IndexOptions, IndexesReport},
+    options::{IndexOptions, IndexesReport, TxForm},
     rows::{RowSink, TxRows},
+    stored::StoredIndex,
 };
 use api::{
+    disk_need,
     error::{Error, ErrorKind},
     event::{Event, EventSink as _, Warnings, Watch},
     note::Warning,
     options::ReindexOptions,
     remedy::Remedy,
+    size::HumanSize,
     stage::Stage,
     subject::Subject,
 };
@@ -21,7 +24,7 @@ use pipeline::{
     stages::work_dir::WorkDir,
 };
 use std::{path::Path, time::Instant};
-use vfs::{Disk, During as _};
+use vfs::Disk;
 use wire::{BlockHash, Height};
 
 /// What a command works with.
@@ -159,38 +162,37 @@ pub fn require_stored(plan: &Plan, is_read: impl Fn(u32) -> bool) -> Result<(), 
     Err(Error::new(ErrorKind::Usage, detail))
 }
 
-/// Checks that new indexes and temporary files fit on the disk, for `blocks` blocks that have `block_bytes`
-/// bytes. In the pass of a rebuild, the outputs of blocks are kept until its end.
+/// Checks that new indexes in the directory `home` and temporary files in `work_dir` fit on the disk, for
+/// `blocks` blocks that have `block_bytes` bytes. In the pass of a rebuild, the outputs of blocks are kept
+/// until its end.
 ///
 /// # Errors
 /// [`ErrorKind::Environment`] if they do not; any I/O error.
 pub fn check_space(
     disk: &dyn Disk,
-    dir: &Path,
+    [home, work_dir]: [&Path; 2],
     kinds: &[IndexKind],
-    blocks: u64,
-    block_bytes: u64,
+    tx_form: TxForm,
+    (blocks, block_bytes): (u64, u64),
     in_pass: bool,
 ) -> Result<(), Error> {
     let kept_until_end = |bytes: u64| if in_pass { bytes } else { 0 };
     // The bytes of an index and of its temporary files, with some to spare, for each thousand bytes of blocks
     // or for each block.
     let of_kind = |kind: &IndexKind| match kind {
-        IndexKind::Tx => block_bytes / 1000 * (110 + 90),
-        IndexKind::TxoSpender => block_bytes / 1000 * (130 + 90),
-        IndexKind::CoinStats => blocks * (400 + kept_until_end(1_000)),
-        _ => block_bytes / 1000 * (30 + kept_until_end(30)),
+        IndexKind::Tx if tx_form == TxForm::ByBlock => [45, 30].map(|bytes| block_bytes / 1000 * bytes),
+        IndexKind::Tx => [110, 90].map(|bytes| block_bytes / 1000 * bytes),
+        IndexKind::TxoSpender => [130, 90].map(|bytes| block_bytes / 1000 * bytes),
+        IndexKind::CoinStats => [400, kept_until_end(1_000)].map(|bytes| blocks * bytes),
+        _ => [30, kept_until_end(30)].map(|bytes| block_bytes / 1000 * bytes),
     };
-    let need = kinds.iter().map(of_kind).sum::<u64>();
-    let free = disk.free_space(dir).during("find the free space of", dir)?;
-    if free >= need {
-        return Ok(());
-    }
-    let [need, free] = [need, free].map(api::size::HumanSize);
-    let detail = format!(
-        "not enough disk space: the indexes and temporary files take about {need}, and {free} are free"
+    let [kept, temporary] = [0, 1].map(|which| kinds.iter().map(|kind| of_kind(kind)[which]).sum::<u64>());
+    let needs = format!(
+        "the indexes take about {}, and temporary files about {}",
+        HumanSize(kept),
+        HumanSize(temporary)
     );
-    Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None).about(Subject::DiskSpace))
+    disk_need::check_space(disk, &[(home, kept), (work_dir, temporary)], &needs, &[Remedy::OtherWorkDir])
 }
 
 /// Returns the indexes that a command is about: those that are named, or else those in the datadir.
@@ -233,6 +235,14 @@ impl IndexJob<'_> {
     /// Memory for the rows that a worker sorts, in bytes.
     pub const fn sort_bytes(&self) -> usize {
         self.budget.join_bytes / 4 / self.budget.threads
+    }
+
+    /// The form of the rows of a new `txindex`: that of the old one, unless the caller chose it.
+    pub fn tx_form(&self) -> TxForm {
+        self.options.tx_form.unwrap_or_else(|| {
+            let old = StoredIndex::open(self.files.disk, self.files.datadir.net_dir(), IndexKind::Tx);
+            old.ok().flatten().map_or(TxForm::ByTxid, |index| index.tx_form())
+        })
     }
 
     /// Gives all rows of one form to a sink.

@@ -7,9 +7,8 @@ use crate::{
     filter_reader::FilterReader,
     job::{self, Access, IndexJob},
     observer::Observed,
-    options::{IndexOptions, MadeIndex, MadeIndexes, MadeIndexesReport, TxForm},
+    options::{IndexOptions, MadeIndex, MadeIndexes, MadeIndexesReport},
     rows::{Row, TxRows},
-    stored::StoredIndex,
     write::{FilterFiles, InOrderWriter, NewRows},
 };
 use api::{
@@ -70,8 +69,8 @@ pub fn make_with(
         let home = job.files.datadir.net_dir();
         if observed.is_none() {
             let Plan { chain, block_bytes, .. } = job.plan;
-            let blocks = chain.block_count() as u64;
-            job::check_space(job.files.disk, home, kinds, blocks, *block_bytes, false)?;
+            let (dirs, blocks) = ([home, job.work.path()], (chain.block_count() as u64, *block_bytes));
+            job::check_space(job.files.disk, dirs, kinds, job.tx_form(), blocks, false)?;
         }
         let names: Vec<PathBuf> = kinds.iter().map(|kind| kind.replaced_dir()).collect();
         let names: Vec<&Path> = names.iter().map(PathBuf::as_path).collect();
@@ -131,15 +130,6 @@ impl Making<'_> {
         if kind == IndexKind::BlockFilter { dir.join(FILTER_DATABASE) } else { dir.to_owned() }
     }
 
-    /// The form of the rows of a new `txindex`: that of the old one, unless the caller chose it.
-    fn tx_form(&self) -> TxForm {
-        let files = self.job.files;
-        self.job.options.tx_form.unwrap_or_else(|| {
-            let old = StoredIndex::open(files.disk, files.datadir.net_dir(), IndexKind::Tx);
-            old.ok().flatten().map_or(TxForm::ByTxid, |index| index.tx_form())
-        })
-    }
-
     /// Begins rows whose tables have the numbers `first`, `first + step` and so on.
     fn rows<'u>(&self, update: &'u DatabaseUpdate<'_, '_>, first: usize, step: usize) -> NewRows<'u>
     where
@@ -154,7 +144,7 @@ impl Making<'_> {
         let (bases, observed) = match observed {
             Some(Observed { bases, rows, blocks, .. }) => (bases, Some((rows, blocks))),
             None => {
-                let (tx_form, tip) = (self.tx_form(), plan.chain.tip_height());
+                let (tx_form, tip) = (self.job.tx_form(), plan.chain.tip_height());
                 let bases = self.kinds.iter().map(|kind| Base::of_new(*kind, options, tx_form, tip));
                 (bases.collect::<Result<_, _>>()?, None)
             }

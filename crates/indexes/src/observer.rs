@@ -104,9 +104,10 @@ impl IndexObserver {
         if kinds.is_empty() {
             return Ok(None);
         }
-        check_space(*disk, datadir.net_dir(), &kinds, chain.blocks as u64, chain.block_bytes, true)?;
-        let height = Height(chain.blocks as u32 - 1);
         let tx_form = options.tx_form.unwrap_or(TxForm::ByTxid);
+        let (dirs, blocks) = ([datadir.net_dir(), chain.work_dir], (chain.blocks as u64, chain.block_bytes));
+        check_space(*disk, dirs, &kinds, tx_form, blocks, true)?;
+        let height = Height(chain.blocks as u32 - 1);
         let bases = kinds.iter().map(|kind| Base::of_new(*kind, options, tx_form, height));
         let bases = bases.collect::<Result<Vec<_>, _>>()?;
         let files = RowFiles {

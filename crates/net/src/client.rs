@@ -234,7 +234,7 @@ impl Client {
     /// [`HeaderSync::accept`].
     pub fn accept_headers(&mut self, batch: &HeaderBatch, height: u32, new: usize, locator: Vec<BlockHash>) {
         self.download.raise_height(batch.peer, height);
-        self.headers.accept(batch.peer, new, locator);
+        self.headers.accept(batch.peer, height, new, locator);
     }
 
     /// Notes up to which block the chain of a peer is the one that is downloaded; `None`: as far as it goes.
@@ -263,7 +263,6 @@ impl Client {
 
     /// Closes the peer of a batch of headers that breaks a rule.
     pub fn reject_headers(&mut self, batch: &HeaderBatch) {
-        self.headers.reject(batch.peer);
         self.close(batch.peer, CloseReason::Headers(HeaderFault::Rejected));
     }
 

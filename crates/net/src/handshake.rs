@@ -50,14 +50,10 @@ pub struct PeerInfo {
     pub version: i32,
     /// The services of the peer.
     pub services: Services,
-    /// The peer's clock less ours, in seconds.
-    pub time_offset: i64,
     /// Name and version of the peer's program, sanitised.
     pub user_agent: String,
     /// Height that the peer claims; negative if it gave none.
     pub height: i32,
-    /// Whether the peer wants addresses as `addrv2`.
-    pub wants_addrv2: bool,
     /// The form in which the peer sends the coins that blocks spend, if they are wanted and it offers them.
     pub spent_coins: Option<SpentCoinsForm>,
     /// Time between our `version` and its answer: the first measurement of the round trip.
@@ -160,10 +156,8 @@ impl Handshake {
             }
             (Message::Verack, None) => Err(HandshakeError::VerackBeforeVersion),
             (Message::Verack, Some(info)) => Ok(Progress::Done(info.clone())),
-            (Message::SendAddrV2, Some(info)) => {
-                info.wants_addrv2 = true;
-                Ok(Progress::Continue(vec![]))
-            }
+            // No peer gets addresses from this program.
+            (Message::SendAddrV2, Some(_)) => Ok(Progress::Continue(vec![])),
             (Message::Feature { id, .. }, Some(info))
                 if info.version >= FEATURE_VERSION && id == SPENT_COINS_FEATURE =>
             {
@@ -210,10 +204,8 @@ impl Handshake {
         Ok(PeerInfo {
             version: version.version.min(options.version()),
             services: version.services,
-            time_offset: version.time.saturating_sub(options.time),
             user_agent: version.user_agent.clone(),
             height: version.height,
-            wants_addrv2: false,
             spent_coins: offers_by_service.then_some(SpentCoinsForm::Reference),
             round_trip: now.saturating_duration_since(self.started),
         })
@@ -270,8 +262,8 @@ mod tests {
             assert_eq!(handshake.receive(&message, later), Ok(Progress::Continue(vec![])));
         }
         let Ok(Progress::Done(info)) = handshake.receive(&Message::Verack, later) else { panic!("not done") };
-        assert_eq!((info.version, info.height, info.time_offset), (70016, 900_000, 60));
-        assert_eq!((info.wants_addrv2, info.round_trip), (true, Duration::from_millis(80)));
+        assert_eq!((info.version, info.height), (70016, 900_000));
+        assert_eq!(info.round_trip, Duration::from_millis(80));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! One peer, the leader, is asked for batch after batch. When it has no more, all others are asked from the
 //! best header that is known then: one round trip each finds forks. If one has many more, it leads from then
 //! on. This module checks what needs no rules: that an answer was asked for, begins at a hash of the locator
-//! that was sent, and is continuous. The caller checks work and rules, and says so ([`HeaderSync::accept`],
-//! [`HeaderSync::reject`]).
+//! that was sent, and is continuous. The caller checks work and rules, and says so ([`HeaderSync::accept`]),
+//! or closes the peer.
 //!
 //! A client that stays at the tip hears announcements too ([`HeaderSync::hear_announcements`]): headers that
 //! a peer sends unasked after it had no more are a batch as any other, and a peer that names a block which is
@@ -29,7 +29,7 @@ const LEADER_PATIENCE: Duration = Duration::from_secs(5);
 const SILENT_RETRY: Duration = Duration::from_secs(120);
 /// Time between two requests to a peer because it has named a block.
 const ANNOUNCED_INTERVAL: Duration = Duration::from_secs(1);
-/// Full batches without a new header after which a peer counts as having no more.
+/// Full batches that lead no further after which a peer counts as having no more.
 const MAX_STALE_BATCHES: u32 = 3;
 
 /// Returns the heights of a locator for a chain with this tip, highest first: the last ten, then ever larger
@@ -108,6 +108,8 @@ struct HeaderPeer {
     state: PeerState,
     /// The last header that it sent and that was accepted.
     last: Option<BlockHash>,
+    /// The greatest height of a header that it sent and that was accepted, since it was asked anew.
+    highest: u32,
     stale_batches: u32,
     /// Whether it has announced a block since it was asked, about which it is still to be asked.
     has_named: bool,
@@ -121,6 +123,12 @@ impl HeaderPeer {
     /// Whether it is time to ask it because it has named a block.
     fn may_be_asked(&self, now: Instant) -> bool {
         self.last_named.is_none_or(|last| now.saturating_duration_since(last) >= ANNOUNCED_INTERVAL)
+    }
+
+    /// It can be asked, as if it had not been asked before.
+    fn begin_anew(&mut self) {
+        self.state = PeerState::Idle;
+        (self.last, self.highest, self.stale_batches) = (None, 0, 0);
     }
 }
 
@@ -168,6 +176,7 @@ impl HeaderSync {
             round_trip,
             state: PeerState::Idle,
             last: None,
+            highest: 0,
             stale_batches: 0,
             has_named: false,
             has_announced: false,
@@ -198,8 +207,8 @@ impl HeaderSync {
                     peer.state = PeerState::Idle;
                 }
                 PeerState::Finished if peer.has_named && peer.may_be_asked(now) => {
-                    (peer.state, peer.last_named) = (PeerState::Idle, Some(now));
-                    (peer.last, peer.stale_batches) = (None, 0);
+                    peer.last_named = Some(now);
+                    peer.begin_anew();
                 }
                 _ => {}
             }
@@ -269,18 +278,21 @@ impl HeaderSync {
         Ok(Some(HeaderBatch { peer: id, parent, headers, hashes }))
     }
 
-    /// Notes that a batch breaks no rule. `new` is how many of its headers were not known before; `locator`
-    /// is that of the best chain now.
-    pub fn accept(&mut self, id: PeerId, new: usize, locator: Vec<BlockHash>) {
+    /// Notes that a batch breaks no rule. `height` is that of its last header, and `new` is how many of its
+    /// headers were not known before; `locator` is that of the best chain now.
+    pub fn accept(&mut self, id: PeerId, height: u32, new: usize, locator: Vec<BlockHash>) {
         self.locator = locator;
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let PeerState::Checking { is_full, last } = peer.state else { return };
-        peer.stale_batches = if new > 0 { 0 } else { peer.stale_batches + 1 };
+        // Whoever sends two branches in turns has new headers for ever, but none that leads further.
+        let is_news = new > 0 && height > peer.highest;
+        peer.highest = peer.highest.max(height);
+        peer.stale_batches = if is_news { 0 } else { peer.stale_batches + 1 };
         if is_full && peer.stale_batches < MAX_STALE_BATCHES {
             // What another peer sent before is skipped, unless this one is on a branch that is known too.
             peer.last = (peer.stale_batches != 1).then_some(last);
             peer.state = PeerState::Idle;
-            if new > 0 {
+            if is_news {
                 // It has more than the last leader: the others wait, so that not all send the same.
                 self.leader = Some(id);
                 self.all_are_asked = false;
@@ -316,17 +328,11 @@ impl HeaderSync {
         self.finish(id);
     }
 
-    /// Notes that a batch breaks a rule, and forgets the peer, which must be closed.
-    pub fn reject(&mut self, id: PeerId) {
-        self.remove_peer(id);
-    }
-
     /// Asks all peers again from a new locator, for example because a block was announced.
     pub fn restart(&mut self, locator: Vec<BlockHash>) {
         self.locator = locator;
         for peer in self.peers.values_mut().filter(|peer| peer.state == PeerState::Finished) {
-            peer.state = PeerState::Idle;
-            (peer.last, peer.stale_batches) = (None, 0);
+            peer.begin_anew();
         }
     }
 

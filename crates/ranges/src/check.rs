@@ -35,6 +35,9 @@ use std::{
 };
 use vfs::{Disk, During as _};
 
+/// Block bytes per byte of a delta, at least: it has spends too.
+const BLOCK_BYTES_PER_DELTA_BYTE: u64 = 15;
+
 /// How a range is checked. Which scripts are run is in the plan, and undo data is trusted until the merge.
 #[derive(Clone, Debug)]
 pub struct CheckRangeOptions {
@@ -147,8 +150,8 @@ fn write_delta<'w, 'd>(
     options: &CheckRangeOptions,
     clock: &mut Clock,
 ) -> Result<(NewDelta<'w, 'd>, Delta), Error> {
-    let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes);
-    job.check_work_need(need)?;
+    let delta = job.plan.block_bytes / BLOCK_BYTES_PER_DELTA_BYTE;
+    job.check_work_need(DiskNeed { chainstate: delta, ..job.disk_need() })?;
     let (partial, unspent) = job.match_range(clock)?;
     job.sink.event(Event::Started(Stage::Finish));
     let shards: Vec<u32> = (0..plan.shards()).collect();

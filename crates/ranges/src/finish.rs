@@ -131,7 +131,6 @@ pub fn finish_ranges(
     let deltas = plan.read_deltas(disk, inputs)?;
     let first = check_complete(plan, &deltas)?;
     let counts = Counts::of_words(first.delta.counts);
-    let rechecked = recheck(disk, plan, &first.delta.ranges, options, Watch { sink, interrupt })?;
 
     let session = Session::open_for_output(disk, params, output, sink)?;
     let request = ReindexOptions {
@@ -151,10 +150,13 @@ pub fn finish_ranges(
         threads,
         interrupt,
     };
-    let built = need
-        .check(disk, target.building(), target.building(), target.building())
-        .and_then(|()| build(plan, &deltas, &finish, sink));
-    let Built { total_amount, stats, is_pinned } = built.inspect_err(|_| target.discard())?;
+    let write = || {
+        need.check(disk, target.building(), target.building(), target.building())?;
+        let rechecked = recheck(disk, plan, &first.delta.ranges, options, Watch { sink, interrupt })?;
+        Ok::<_, Error>((build(plan, &deltas, &finish, sink)?, rechecked))
+    };
+    let (built, rechecked) = write().inspect_err(|_| target.discard())?;
+    let Built { total_amount, stats, is_pinned } = built;
     let (height, hash) = plan.tip();
     Ok(RangesReport {
         network: plan.network(),

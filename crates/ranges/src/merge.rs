@@ -29,6 +29,9 @@ use std::{
 use vfs::{Disk, During as _};
 use wire::{Height, OutPoint};
 
+/// Number of shards that are open at one time, unless one thread needs more.
+const MAX_OPEN_SHARDS: usize = 3_000;
+
 /// What is merged, and how.
 #[derive(Clone, Debug)]
 pub struct MergeDeltasOptions {
@@ -101,7 +104,9 @@ pub fn merge_deltas(
     let work = new_delta::work_dir(disk, output);
     let new = NewDelta::begin(&work)?;
     let merge = |shard, writer: &mut SortedRunWriter| merging.merge_shard(shard, writer);
-    let written = new.write_shards(plan.network(), &shards, options.threads.get(), &merge);
+    // Each thread has a shard of every delta open, with a buffer of 128 KiB.
+    let threads = options.threads.get().min((MAX_OPEN_SHARDS / deltas.len().max(1)).max(1));
+    let written = new.write_shards(plan.network(), &shards, threads, &merge);
     let delta = written.map(|shards| Delta { plan: plan.digest, ranges, shards, counts, coinbases });
     let delta = delta.inspect_err(|_| {
         new.discard();

@@ -2,8 +2,8 @@
 //!
 //! This is the only crate of the product that depends on Core's code, and its interface is small:
 //! [`TxScripts`] takes a transaction and the coins that it spends, parses it once, computes the hashes that
-//! its signatures share once, and then verifies any of its inputs, from any thread. [`verify_tx`] does all of
-//! this in one call, and [`verify_signet_solution`] verifies the solution of a signed network's block.
+//! its signatures share once, and then verifies any of its inputs, from any thread. The solution of a signed
+//! network's block (BIP-0325, Core `CheckSignetBlockSolution`) is verified as the transaction that `rules` makes of it.
 //!
 //! The flags of a block are determined by `rules::script_flags`, not here. Results are not cached: each
 //! script is run once.
@@ -15,7 +15,7 @@
 //! are reported before it; on one thread it names the first failing input in block order, before those.
 //!
 //! ```
-//! use peregrine_script::verify_tx;
+//! use peregrine_script::TxScripts;
 //! use wire::{BlockArena, Sats, ScriptFlags};
 //!
 //! // A transaction without signatures: its only input spends a coin that pays to anyone (OP_TRUE).
@@ -26,7 +26,8 @@
 //! let mut arena = BlockArena::default();
 //! let tx = arena.parse_tx(&tx).expect("a transaction");
 //! let coins = [(Sats(0), [0x51])];
-//! assert!(verify_tx(&tx, coins.into_iter(), ScriptFlags::P2SH).is_ok());
+//! let scripts = TxScripts::new(&tx, coins.into_iter()).expect("a coin for each input");
+//! assert!(scripts.verify(0..scripts.input_count(), ScriptFlags::P2SH).is_ok());
 //! ```
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -177,34 +178,6 @@ fn fault(error: ScriptError) -> ScriptFault {
     }
 }
 
-/// Verifies all inputs of a transaction.
-///
-/// # Errors
-/// The same errors as [`TxScripts::new`] and [`TxScripts::verify`].
-pub fn verify_tx(
-    tx: &TxView<'_>,
-    coins: impl ExactSizeIterator<Item = (Sats, impl AsRef<[u8]>)>,
-    flags: ScriptFlags,
-) -> Result<(), ScriptError> {
-    let scripts = TxScripts::new(tx, coins)?;
-    scripts.verify(0..scripts.input_count(), flags)
-}
-
-/// Verifies the spend that proves a signed network's block (BIP-0325, Core `CheckSignetBlockSolution`).
-///
-/// `to_sign` and `flags` come from the rules (`signet_solution`, `SIGNET_FLAGS`), which construct the spend
-/// from the block. Core's reject string for a failure is `bad-signet-blksig`.
-///
-/// # Errors
-/// The same errors as [`verify_tx`].
-pub fn verify_signet_solution(
-    to_sign: &TxView<'_>,
-    challenge: &[u8],
-    flags: ScriptFlags,
-) -> Result<(), ScriptError> {
-    verify_tx(to_sign, [(Sats(0), challenge)].into_iter(), flags)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -302,7 +275,8 @@ mod tests {
             let bytes = tx(&[script_sig]);
             let mut arena = BlockArena::default();
             let view = arena.parse_tx(&bytes).unwrap();
-            let verify = |flags| verify_tx(&view, [(Sats(1), &pubkey[..])].into_iter(), flags);
+            let scripts = TxScripts::new(&view, [(Sats(1), &pubkey[..])].into_iter()).unwrap();
+            let verify = |flags| scripts.verify(0..1, flags);
             let failure = failed(verify(ScriptFlags::ALL));
             assert_eq!(failure.decisive, decisive, "{failure}");
             assert_eq!(failure.flags, ScriptFlags::ALL);

@@ -20,7 +20,7 @@ use chain::{
     plan::{
         best_block::fork_of,
         existing_state::ExistingState,
-        indexes::{DeletedBlocks, before_pruning, require_continuable},
+        indexes::{DeletedBlocks, SetAside, before_pruning, require_continuable},
         planner::AfterSuspect,
     },
     threads::{lock, spawn},
@@ -165,6 +165,8 @@ pub struct Chainstate<'a> {
     pub can_connect: bool,
     /// Whether it is rebuilt in any case: undo data of blocks below it is missing, or was deleted.
     pub must_rebuild: bool,
+    /// Whether this run has rebuilt it, and has shown its blocks to the observer.
+    pub is_rebuilt: bool,
     /// Blocks that this run has found invalid. If there are any, it may be that a rebuild ended below one.
     pub invalid: &'a [BlockHash],
 }
@@ -187,19 +189,19 @@ impl Chainstate<'_> {
             let is_near = !self.invalid.is_empty() && self.can_connect && above <= height.0 / 2;
             return Ok((is_near || is_sooner_connected(height, target)).then_some(height));
         }
-        if self.invalid.is_empty() || !self.can_connect {
+        if !self.can_connect {
             return Ok(None);
         }
-        let branch = branch_of(files, chain, best)?;
         let is_near = |&(height, fork): &(Height, Height)| {
-            height.0 - fork.0 + target.0.saturating_sub(fork.0) <= fork.0 / 2
+            let apart = height.0 - fork.0 + target.0.saturating_sub(fork.0);
+            apart <= most_left(fork) || !self.invalid.is_empty() && apart <= fork.0 / 2
         };
-        Ok(branch.filter(is_near).map(|(height, _)| height))
+        Ok(branch_of(files, chain, best)?.filter(is_near).map(|(height, _)| height))
     }
 }
 
 /// Returns the height of a block that is not in the chain, and that of its highest ancestor in the chain, if
-/// that is near enough for blocks to be disconnected.
+/// that is near and the blocks between can be disconnected.
 fn branch_of(
     files: &Files<'_>,
     chain: &HeaderChain,
@@ -210,7 +212,7 @@ fn branch_of(
     let is_near = |entry: &IndexEntry| {
         height = height.or(Some(entry.height));
         outside += 1;
-        outside < MAX_LEFT
+        outside < MAX_LEFT && entry.status.has_data() && entry.status.has_undo()
     };
     let fork = fork_of(&rows, tip, |height| chain.hash(height), is_near)?;
     Ok(height.zip(fork))
@@ -248,7 +250,12 @@ pub fn end_of_rebuild(options: &SyncOptions, target: Height) -> Height {
 
 /// Whether the blocks above a chainstate at height `best` are connected sooner than it would be rebuilt.
 fn is_sooner_connected(best: Height, tip: Height) -> bool {
-    tip.0.saturating_sub(best.0) <= MAX_LEFT.min(best.0 / 100)
+    tip.0.saturating_sub(best.0) <= most_left(best)
+}
+
+/// Maximum number of blocks above a chainstate at this height, if they are to be connected to it.
+fn most_left(best: Height) -> u32 {
+    MAX_LEFT.min(best.0 / 100)
 }
 
 /// Whether an error of the rebuild ends the download too. An invalid block does not: there may be a chain
@@ -273,28 +280,27 @@ struct Rebuilder<'a> {
 }
 
 impl Rebuilder<'_> {
-    /// Before blocks are deleted: refuses what could not be made of them afterwards, and sets aside what
-    /// could not be continued, if it may be. Returns the last block that indexes which stay allow to be
-    /// deleted.
+    /// Before blocks are deleted: refuses what could not be made of them afterwards. Returns what could not
+    /// be continued and may be set aside, and the last block that indexes which stay allow to be deleted.
     fn check_indexes(
         &self,
         chain: &HeaderChain,
         target: Height,
         is_done: bool,
-    ) -> Result<Option<Height>, Error> {
-        let Self { files, options, sink, .. } = *self;
+    ) -> Result<(SetAside, Option<Height>), Error> {
+        let Self { files, options, .. } = *self;
         let hash_at = &|height| chain.hash(height);
         let made = options.chain.observer.as_ref().map_or(&[][..], |observer| observer.indexes());
         if is_done {
-            // They are continued when the blocks are deleted.
-            require_continuable(files, made, hash_at)?;
-            return Ok(None);
+            // They are continued when the blocks are deleted, or made of what was observed.
+            if !self.chainstate.is_rebuilt {
+                require_continuable(files, made, hash_at)?;
+            }
+            return Ok((SetAside::default(), None));
         }
         let kept_from = Height(target.0.saturating_sub(options.chain.hooks.undo_blocks));
         let deleted = DeletedBlocks { hash_at, kept_from, made };
-        let (aside, last) = before_pruning(files, Some(&deleted), &options.set_aside_indexes)?;
-        aside.apply(files, sink)?;
-        Ok(last)
+        before_pruning(files, Some(&deleted), &options.set_aside_indexes)
     }
 }
 
@@ -314,7 +320,8 @@ impl Follower for Rebuilder<'_> {
         let Some(planned_in) = self.planned_in.take() else { return Ok(None) };
         let prunes = options.prune_bytes.is_some();
         let is_done = self.chainstate.is_sooner_connected(files, chain, target)?.is_some();
-        let indexed = if prunes { self.check_indexes(chain, target, is_done)? } else { None };
+        let (aside, indexed) =
+            if prunes { self.check_indexes(chain, target, is_done)? } else { Default::default() };
         let memory_bytes = fetch::memory_bytes(&options.chain);
         let claim_bytes = if options.spent_coins { PeerClaims::BYTES_PER_BLOCK } else { 0 };
         let need = u64::from(target.0) * (BLOCK_BYTES + claim_bytes) + memory_bytes + MIN_REBUILD_BYTES;
@@ -358,13 +365,17 @@ impl Follower for Rebuilder<'_> {
         if options.spent_coins && uses_claims {
             blocks.take_claims(PeerClaims::new(claims_dir(files, options), end.0 as usize + 1));
         }
+        // Not before all that refuses this run.
+        aside.apply(files, sink)?;
         // If the rebuild could not be started, the download is stopped.
         let _ = planned_in.send(planned);
         Ok(Some(Feed { blocks, end, indexed }))
     }
 
     fn stops_rebuild(&mut self, end: Height, fork: Height, target: Height) -> bool {
-        let is_useless = fork < end || !is_sooner_connected(end, target);
+        // With pruning, the blocks above the end are left to bitcoind, however many have come meanwhile.
+        let is_useless =
+            fork < end || self.options.prune_bytes.is_none() && !is_sooner_connected(end, target);
         self.stop_rebuild.fetch_or(is_useless, Ordering::Relaxed);
         is_useless
     }

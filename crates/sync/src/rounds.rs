@@ -126,13 +126,26 @@ fn sync_session<'d>(
         reconsider(files, which)?;
     }
     let (stop_at_height, mut suspect) = (options.chain.stop_at_height, None);
+    let rebuild = &mut rebuild.clone();
     let (mut report, known) = loop {
-        let round = Round { disk, options: &options, rebuild, invalid: &invalid, suspect, sink, interrupt };
+        let is_rebuilt = before.as_ref().is_some_and(|report: &SyncReport| report.rebuild.is_some());
+        let round = Round {
+            disk,
+            options: &options,
+            rebuild,
+            is_rebuilt,
+            invalid: &invalid,
+            suspect,
+            sink,
+            interrupt,
+        };
         let RoundDone { report, known, next } = round.run(session)?;
         let report = merged(before.take(), report);
         if matches!(next, Next::End) {
             break (report, known);
         }
+        // What an earlier round has saved belongs to this run.
+        rebuild.chain.resume.restart = false;
         session = Session::open_for_change(disk, rebuild, sink)?.0;
         (before, options.peers.known) = (Some(report), known);
         (suspect, options.chain.stop_at_height) = (None, stop_at_height);
@@ -181,6 +194,8 @@ struct Round<'a> {
     disk: &'a dyn Disk,
     options: &'a SyncOptions,
     rebuild: &'a ReindexOptions,
+    /// Whether an earlier round has rebuilt the chainstate.
+    is_rebuilt: bool,
     /// Blocks that earlier rounds have found invalid.
     invalid: &'a [BlockHash],
     /// A block above the last one, which is connected at the end, because it is probably invalid.
@@ -211,13 +226,13 @@ enum Next {
 
 impl Round<'_> {
     fn run(&self, session: Session<'_>) -> Result<RoundDone, Error> {
-        let Self { options, sink, interrupt, .. } = *self;
+        let Self { options, is_rebuilt, invalid, sink, interrupt, .. } = *self;
         let files = &session.files()?;
         check_one_chainstate(files)?;
         ensure_index(files, &options.chain, false, sink, interrupt)?;
         let can_connect = !options.blocks_only;
         let must_rebuild = options.unprune && is_pruned(files)?;
-        let chainstate = Chainstate { can_connect, must_rebuild, invalid: self.invalid };
+        let chainstate = Chainstate { can_connect, must_rebuild, is_rebuilt, invalid };
         let FetchedAndRebuilt { fetched: it, rebuilt, mut suspect } =
             fetch_and_rebuild(files, options, self.rebuild, chainstate, sink, interrupt)?;
         let Fetched { report: mut download, height, hash, peers, chain, known, left_out, shortfall, .. } = it;

@@ -345,7 +345,8 @@ impl fmt::Display for Limit {
                 "the limit of file size is reached: raise it (ulimit -f unlimited) and run again"
             }
             Self::OpenFiles => {
-                "the process has reached its limit of open files: raise it (ulimit -n 1024) and run again"
+                "the process has reached its limit of open files: raise it (ulimit -n 65536, or \
+                 LimitNOFILE=65536 in a systemd unit) and run again"
             }
             Self::SystemOpenFiles => {
                 "the system has reached its limit of open files: end other programs and run again"

@@ -198,8 +198,24 @@ pub fn require_continuable(
     Ok(())
 }
 
-/// Checks the indexes before a rebuild in place puts the chainstate at the end of the plan, and says what
-/// becomes of them. `damage`: what the new block index will not have.
+/// Says which indexes a rebuild in place leaves unchanged, when the others are set aside.
+pub fn tell_unchanged(files: &Files<'_>, sink: &dyn EventSink) -> Result<(), Error> {
+    let mut names = Vec::new();
+    for index in NodeIndex::find(files.disk, files.datadir.net_dir())? {
+        // In the place of one that was set aside is an empty directory.
+        if !files.disk.list(&index.path).during("list", &index.path)?.is_empty() {
+            names.push(index.name);
+        }
+    }
+    if !names.is_empty() {
+        let dir = files.datadir.net_dir().join(INDEXES_DIR);
+        sink.event(Event::Warning(Warning::IndexesUnchanged { dir, names }));
+    }
+    Ok(())
+}
+
+/// Checks the indexes before a rebuild in place puts the chainstate at the end of the plan. `damage`: what
+/// the new block index will not have.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if bitcoind could not go on with an index, unless it may be set aside; any I/O error.
@@ -208,7 +224,6 @@ pub fn before_rebuild(
     plan: &Plan,
     damage: Option<&KnownDamage>,
     may_set_aside: &SetAsideIndexes,
-    sink: &dyn EventSink,
 ) -> Result<SetAside, Error> {
     let chain = &plan.chain;
     let entries = Entries { files, plan, old: OnceCell::new() };
@@ -221,7 +236,7 @@ pub fn before_rebuild(
         let is_whole = entry.status.has_data() && entry.file.zip(entry.data_pos).is_some_and(is_stored);
         is_damaged || !is_whole || needs_undo && !entry.status.has_undo()
     };
-    let set_aside = check_each(files, may_set_aside, |kind, contents| {
+    check_each(files, may_set_aside, |kind, contents| {
         let needs_undo = kind == IndexKind::CoinStats;
         if contents.has_positions
             && let Some(height) = entries.first_moved()?
@@ -247,16 +262,7 @@ pub fn before_rebuild(
             }
         }
         Ok(None)
-    })?;
-    let aside: Vec<&str> = set_aside.indexes.iter().map(|index| index.name.as_str()).collect();
-    let found = NodeIndex::find(files.disk, files.datadir.net_dir())?.into_iter();
-    let names: Vec<String> =
-        found.map(|index| index.name).filter(|name| !aside.contains(&name.as_str())).collect();
-    if !names.is_empty() {
-        let dir = files.datadir.net_dir().join(INDEXES_DIR);
-        sink.event(Event::Warning(Warning::IndexesUnchanged { dir, names }));
-    }
-    Ok(set_aside)
+    })
 }
 
 /// The entries of the block index that bitcoind will have, by hash.

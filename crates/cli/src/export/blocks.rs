@@ -116,7 +116,7 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
     let started = Instant::now();
     let (located, chain) = args.reading.locate()?;
     let work_dir = spends.and_then(|spends| spends.work_dir.as_deref());
-    paths::check_output(work_dir, &located, &args.output)?;
+    paths::check(&located, work_dir, &[("--output", Some(&args.output))])?;
     let columns = super::columns::<T>(&args.columns, addresses, spends.is_some_and(|it| it.spent))?;
     check_spends::<T>(args, spends, &columns)?;
     let format = file_format(args)?;

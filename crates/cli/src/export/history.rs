@@ -101,7 +101,7 @@ pub struct ExportedHistoryJson {
 pub fn history(args: &ExportHistoryArgs) -> Done {
     let started = Instant::now();
     let (located, chain) = args.reading.locate()?;
-    paths::check_output(args.work_dir.as_deref(), &located, &args.output)?;
+    paths::check(&located, args.work_dir.as_deref(), &[("--output", Some(&args.output))])?;
     let dataset = DatasetOptions {
         output: args.output.clone(),
         format: args.format,

@@ -126,7 +126,7 @@ fn stored(args: &ExportUtxoArgs, columns: &Columns) -> Result<ExportedUtxo, Erro
 /// directory.
 fn after_blocks(args: &ExportUtxoArgs, columns: &Columns) -> Result<ExportedUtxo, Error> {
     let located = args.datadir.core.locate()?;
-    paths::check_output(args.run.work_dir.as_deref(), &located, &args.output)?;
+    paths::check(&located, args.run.work_dir.as_deref(), &[("--output", Some(&args.output))])?;
     let options = args.datadir.chain_options(&located, &args.run);
     let work_dir = Some(super::work_dir(options.work_dir.as_deref(), &args.output));
     let undo = args.undo.unwrap_or(UndoPolicy::Auto);
@@ -206,7 +206,7 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
     let DatadirArgs { core, .. } = &args.datadir;
     let Some(file) = args.snapshot.clone() else {
         let located = core.locate()?;
-        paths::check_output(None, &located, &args.output)?;
+        paths::check(&located, None, &[("--output", Some(&args.output))])?;
         let options = args.datadir.default_options(&located, args.run.memory);
         return Ok((StoredCoins::Chainstate(options.clone()), located.network(), options));
     };
@@ -218,7 +218,7 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
         return Ok((coins, network, ChainOptions { memory_bytes, ..options }));
     }
     let located = core.locate_on(network)?;
-    paths::check_output(None, &located, &args.output)?;
+    paths::check(&located, None, &[("--output", Some(&args.output))])?;
     let options = args.datadir.default_options(&located, args.run.memory);
     Ok((StoredCoins::Snapshot { file, datadir: Some(options.clone()) }, network, options))
 }
@@ -229,15 +229,16 @@ fn create(args: &ExportUtxoArgs, columns: &Columns, path: &Path) -> Result<Write
 }
 
 fn metadata(stats: &UtxoStatsReport, network: Network) -> Metadata {
-    Metadata {
-        network: network.name(),
-        height: stats.height.map(|height| height.0),
-        block_hash: stats.best_block.to_string(),
-        hash_serialized_3: hex_reversed(&stats.hash_serialized_3),
-        muhash: stats.muhash.as_ref().map(hex_reversed).unwrap_or_default(),
-        total_value: stats.total_amount.0,
-        program: PROGRAM.to_owned(),
-    }
+    let height = stats.height.map(|height| ("height", height.to_string()));
+    let all = [
+        ("network", network.name().to_owned()),
+        ("block_hash", stats.best_block.to_string()),
+        ("hash_serialized_3", hex_reversed(&stats.hash_serialized_3)),
+        ("muhash", stats.muhash.as_ref().map(hex_reversed).unwrap_or_default()),
+        ("total_value", stats.total_amount.0.to_string()),
+        ("program", PROGRAM.to_owned()),
+    ];
+    all.into_iter().chain(height).collect()
 }
 
 fn rows(exported: &ExportedJson) -> Rows {

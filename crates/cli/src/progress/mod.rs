@@ -254,10 +254,10 @@ impl EventSink for Recorder {
                 }
             }
             Event::Planned { height, hash, .. } => {
-                self.note_keeper.iter().for_each(NoteKeeper::begin);
                 let text = format!("best chain: height {}, block {hash}", count(height.0));
                 self.print(Level::Info, &text, None);
             }
+            Event::Memory(_) => self.note_keeper.iter().for_each(NoteKeeper::begin),
             Event::Note(note) => {
                 let text = remedy::note_text(&note);
                 if let (Note::NoPeers { .. }, Shown::None) = (&note, &self.shown) {

@@ -191,6 +191,9 @@ fn restart_ignores_the_checkpoint_of_an_interrupted_run() {
         let doctor = || json(&run_on_regtest(dir.path(), &["doctor", "--json"]));
         let found = doctor();
         assert!(found["resumes"].as_str().unwrap().contains(&words.join(" ")), "{found}");
+        let other = reindex(dir.path(), &["--assumevalid", "0", "--work-dir", work_dir]);
+        assert_eq!(other.status.code(), Some(2), "it cannot resume that run: {other:?}");
+        assert_eq!(doctor()["resumes"], found["resumes"]);
         // The second time, the chainstate is complete.
         assert_eq!(found["next"] == found["resumes"], !resumes, "{found}");
         // Words of somebody else are no command that resumes.
@@ -260,22 +263,23 @@ fn an_end_below_a_marked_block_has_an_exit_code_of_its_own() {
     let peer =
         |blocks: &[GeneratedBlock]| ScriptedPeer::start(&Arc::new(ServedChain::of(blocks)), Fault::None);
     let (below, ahead) = (peer(&main[..main.len() - 1]), peer(&main));
-    let sync = |peer: &ScriptedPeer| {
+    let sync = |peer: &ScriptedPeer, more: &[&str]| {
         let address = peer.address().to_string();
         let words = ["sync", "--chain", "regtest", "--connect", &address, "--json", "--progress", "none"];
-        command(&words, dir.path()).output().unwrap()
+        command(&[&words[..], more].concat(), dir.path()).output().unwrap()
     };
     let height = Value::from(tip.height - 1);
-    let first = sync(&below);
+    let first = sync(&below, &[]);
     assert_eq!((first.status.code(), &json(&first)["chainstate_height"]), (Some(0), &height), "{first:?}");
     let index = Datadir::at(dir.path(), Network::Regtest).index_dir();
     let mut entry = IndexEntry::of_header(tip.hash, tip.header, Height(tip.height));
     entry.status.0 |= BlockStatus::FAILED_VALID;
     IndexRows::open(&RealDisk, &index).unwrap().update(&[entry], &[]).unwrap();
-    let second = sync(&ahead);
+    let second = sync(&ahead, &["--index", "txindex"]);
     let report = json(&second);
     assert_eq!(second.status.code(), Some(3), "{second:?}");
     assert_eq!([&report["height"], &report["headers"], &report["chainstate_height"]], [&height; 3]);
+    assert_eq!(report["indexes"]["height"], height, "the index is made all the same: {report}");
     assert_eq!(
         (&report["notes"][0]["code"], &report["notes"][0]["height"]),
         (&"marked-invalid".into(), &tip.height.into())

@@ -3,7 +3,7 @@
 //! unseen, and its sums have carries, so that no power of two of equal elements sums to zero.
 
 use digest::{kernel::Kernel, muhash::MuHash3072};
-use peregrine_coins::aggregate::{Aggregate, AggregateError, AggregateKey, AggregateKind, Sum};
+use peregrine_coins::aggregate::{Aggregate, AggregateKey, AggregateKind, Sum};
 use proptest::{collection::vec, prelude::*};
 use siphasher::sip128::Hasher128;
 use std::{collections::BTreeMap, hash::Hasher};
@@ -159,12 +159,11 @@ fn rejects_stored_sums_of_the_wrong_kind() {
         assert!(aggregate.sum_from_bytes(&whole).unwrap().is_zero());
         for len in [0, 8, 15, 16, 17, 31, 32, 33, 40, 767, 769].into_iter().filter(|len| *len != whole.len())
         {
-            let rejected = aggregate.sum_from_bytes(&vec![1; len]).map(|_| ());
-            assert_eq!(rejected, Err(AggregateError::Length { kind, len }));
+            assert!(aggregate.sum_from_bytes(&vec![1; len]).is_none(), "{kind}: {len} bytes");
         }
     }
-    let zeros = of(AggregateKind::MuHash3072).sum_from_bytes(&[0; 768]).map(|_| ());
-    assert_eq!(zeros, Err(AggregateError::NoSet(AggregateKind::MuHash3072)), "0 / 0 would equal every sum");
+    let zeros = of(AggregateKind::MuHash3072).sum_from_bytes(&[0; 768]);
+    assert!(zeros.is_none(), "0 / 0 would equal every sum");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError},
 };
-use vfs::{AtomicFile, Disk, During as _, exists, remove_if_there, write_synced};
+use vfs::{Disk, During as _, exists, remove_if_there, write_synced};
 use wire::FileNo;
 
 /// Name of the directory in `blocks`.
@@ -25,7 +25,7 @@ static CHANGE: Mutex<()> = Mutex::new(());
 const MARK_MAGIC: [u8; 8] = *b"PGRN-UND";
 /// Length of that digest in bytes.
 const DIGEST_LEN: usize = 32;
-/// Name of a new mark until it replaces the mark.
+/// Name of a mark for the next block index, until that is in place.
 const NEW_MARK: &str = "peregrine.mark.new";
 /// Name of the file that exists once all records are complete and files are being put in place.
 const COMPLETE: &str = "peregrine.complete";
@@ -50,6 +50,20 @@ pub struct MadeUndoDir {
 /// [`clear_made_undo`].
 pub fn has_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskError> {
     MadeUndoDir::find(disk, datadir, datadir)?.is_own(disk)
+}
+
+/// Returns the number of bytes that these records take.
+pub fn made_undo_bytes(disk: &dyn Disk, datadir: &Datadir) -> Result<u64, DiskError> {
+    let dir = MadeUndoDir::find(disk, datadir, datadir)?;
+    if !dir.is_own(disk)? {
+        return Ok(0);
+    }
+    let mut bytes = 0;
+    for name in disk.list(&dir.path).during("list", &dir.path)? {
+        let path = dir.path.join(name);
+        bytes += disk.metadata(&path).during("look at", &path)?.map_or(0, |found| found.len);
+    }
+    Ok(bytes)
 }
 
 /// Returns the directory in which undo data of `datadir` is made, if no run has created what is there. Then
@@ -79,33 +93,27 @@ pub fn clear_stale_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<(), D
     Ok(())
 }
 
-/// Calls `replace_index`, which replaces the block index of `datadir` by one that records the same bytes of
-/// `rev` files as used, except that none are of the `deleted` files. Records that wait there stay usable. The
-/// datadir must be locked.
+/// Calls `replace_index`, which replaces the block index of `datadir` by `new_index`, which records the same
+/// bytes of `rev` files as used, except that none are of the `deleted` files. Records that wait there stay
+/// usable, wherever the power fails. The datadir must be locked.
 ///
 /// # Errors
 /// Those of `replace_index`. If the mark cannot be read or written, because another thread removes the
-/// records, or the power fails in between, the records are of no use.
+/// records, they are of no use.
 pub fn keep_made_undo<T, E: From<DiskError>>(
     disk: &dyn Disk,
     datadir: &Datadir,
+    new_index: &Path,
     deleted: &[FileNo],
     replace_index: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
-    let before = MadeUndoDir::find(disk, datadir, datadir)?;
-    let used = before.read_used(disk).ok();
+    let dir = MadeUndoDir::find(disk, datadir, datadir)?;
+    let used = dir.read_used(disk).ok();
+    // While the index is replaced, there are marks for both.
+    let is_marked = used.is_some_and(|used| dir.mark_next(disk, new_index, used, deleted).is_ok());
     let replaced = replace_index()?;
-    if let Some(mut used) = used {
-        for file in deleted {
-            used.get_mut(file.0 as usize).into_iter().for_each(|used| *used = 0);
-        }
-        let after = MadeUndoDir::find(disk, datadir, datadir)?;
-        let bytes = numbers_file(&after.mark_head, &used);
-        let (mark, new_mark) = (after.path.join(MARK), after.path.join(NEW_MARK));
-        let _guard = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
-        if exists(disk, &mark).map_err(DiskError::from)? {
-            let _ = AtomicFile::write(disk, new_mark, &mark, &bytes);
-        }
+    if is_marked {
+        let _ = dir.take_next_mark(disk);
     }
     Ok(replaced)
 }
@@ -162,9 +170,48 @@ impl MadeUndoDir {
         })
     }
 
-    /// Reads the bytes in use from the mark of a run that began with the block index as it is now.
+    /// Writes a second mark, for another block index, with which none of the bytes in `deleted` files are in
+    /// use.
+    fn mark_next(
+        &self,
+        disk: &dyn Disk,
+        index: &Path,
+        mut used: Vec<u32>,
+        deleted: &[FileNo],
+    ) -> Result<(), DiskError> {
+        for file in deleted {
+            used.get_mut(file.0 as usize).into_iter().for_each(|used| *used = 0);
+        }
+        let head = [&MARK_MAGIC[..], &fingerprint(disk, index)?].concat();
+        let _guard = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+        if exists(disk, &self.path.join(MARK))? {
+            remove_if_there(disk, &self.path.join(NEW_MARK))?;
+            self.write_numbers(disk, NEW_MARK, &head, &used)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the second mark in the place of the first.
+    fn take_next_mark(&self, disk: &dyn Disk) -> Result<(), DiskError> {
+        let (mark, next) = (self.path.join(MARK), self.path.join(NEW_MARK));
+        let _guard = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
+        if exists(disk, &mark)? && exists(disk, &next)? {
+            disk.rename(&next, &mark).during("rename to its final name", &next)?;
+            disk.sync_dir(&self.path).during("sync", &self.path)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the bytes in use from the mark of a run that began with the block index as it is now, or has put
+    /// it there.
     pub fn read_used(&self, disk: &dyn Disk) -> Result<Vec<u32>, DiskError> {
-        let used = if self.is_own(disk)? { self.read_numbers(disk, MARK, &self.mark_head)? } else { None };
+        let mut used = None;
+        if self.is_own(disk)? {
+            used = self.read_numbers(disk, MARK, &self.mark_head)?;
+            if used.is_none() {
+                used = self.read_numbers(disk, NEW_MARK, &self.mark_head)?;
+            }
+        }
         used.ok_or_else(|| {
             let flaw = "there is no undo data of an unfinished job, or the block index was used since";
             let flaw = flaw.to_owned();

@@ -7,7 +7,9 @@ use peregrine_disk::{
     block_files::{AppendOptions, BlockFiles},
     datadir::Datadir,
     index::FileInfo,
-    made_undo::{MadeUndo, MadeUndoFile, clear_made_undo, has_made_undo},
+    made_undo::{
+        MadeUndo, MadeUndoFile, clear_made_undo, clear_stale_made_undo, has_made_undo, keep_made_undo,
+    },
     undo::MAX_UNDO_LEN,
 };
 use std::{cell::Cell, fs, io, ops::Range, path::PathBuf, sync::LazyLock};
@@ -300,6 +302,40 @@ fn no_run_continues_after_another_program_has_used_the_block_index() {
     assert!(case.resume().err().unwrap().to_string().contains("the block index was used since"));
     assert!(clear_made_undo(&RealDisk, &case.datadir).unwrap());
     assert!(!clear_made_undo(&RealDisk, &case.datadir).unwrap());
+}
+
+/// The run started over, and downloaded all deleted blocks again.
+#[test]
+fn records_stay_usable_wherever_a_replacement_of_the_block_index_is_cut() {
+    struct Cut;
+    impl From<DiskError> for Cut {
+        fn from(error: DiskError) -> Self {
+            panic!("{error}")
+        }
+    }
+    for is_in_place in [false, true] {
+        let (case, new) = (Case::new(), tempfile::tempdir().unwrap());
+        let (index, next) = (case.datadir.index_dir(), new.path().join("index"));
+        fs::write(index.join("CURRENT"), "MANIFEST-000002\n").unwrap();
+        fs::create_dir(&next).unwrap();
+        fs::write(next.join("CURRENT"), "MANIFEST-000004\n").unwrap();
+        make_all(&case.begin().unwrap());
+        let cut = keep_made_undo(&RealDisk, &case.datadir, &next, &[], || {
+            if is_in_place {
+                fs::copy(next.join("CURRENT"), index.join("CURRENT")).unwrap();
+            }
+            Err::<(), _>(Cut)
+        });
+        assert!(cut.is_err());
+        clear_stale_made_undo(&RealDisk, &case.datadir).unwrap();
+        assert!(case.resume().is_ok(), "in place: {is_in_place}");
+        let kept = keep_made_undo(&RealDisk, &case.datadir, &next, &[FileNo(0)], || {
+            fs::copy(next.join("CURRENT"), index.join("CURRENT")).unwrap();
+            Ok::<_, Cut>(())
+        });
+        assert!(kept.is_ok() && case.resume().is_ok());
+        assert!(!case.waiting().join("peregrine.mark.new").exists());
+    }
 }
 
 #[test]

@@ -27,13 +27,16 @@ use chain::{
     blocks::{awaited::AwaitedBlocks, claims::PeerClaims, damage::KnownDamage, files::Files},
     commit::{Destination, directory_bytes},
     given_blocks,
-    plan::planner::{AfterSuspect, Plan},
+    plan::{
+        indexes::tell_unchanged,
+        planner::{AfterSuspect, Plan},
+    },
     session::Session,
 };
 use digest::sha256::batched_bytes;
 use disk::{
     index::{FileInfo, IndexEntry, PrunedFlag, extend_block_index, write_block_index},
-    made_undo::clear_made_undo,
+    made_undo::{clear_made_undo, made_undo_bytes},
     utxo_stats::{UtxoCounts, UtxoStats},
 };
 use pipeline::{
@@ -268,16 +271,6 @@ struct Proven<'a> {
     is_pinned: bool,
 }
 
-/// What a successful attempt reports.
-struct Rebuilt<'a> {
-    proven: Proven<'a>,
-    hashed_before: u64,
-    undo: Option<UndoReport>,
-    kept: Vec<PathBuf>,
-    lost_blocks: u32,
-    was_behind_download: bool,
-}
-
 impl Rebuild<'_> {
     /// Removes after an error what no other run can use.
     fn clean_up_after_error(&self, result: Result<ReindexReport, Error>) -> Result<ReindexReport, Error> {
@@ -379,15 +372,9 @@ impl Rebuild<'_> {
         let undo = undo_files.take();
         let kept = self.commit(planned, undo.as_ref(), clock)?;
         let undo_report = || undo.as_ref().map_or_else(UndoReport::default, NewUndo::report);
-        let rebuilt = Rebuilt {
-            proven,
-            hashed_before,
-            undo: method.makes_undo().then(undo_report),
-            kept,
-            lost_blocks,
-            was_behind_download: awaited.is_some(),
-        };
-        self.report(&job, rebuilt, clock)
+        let hashed = batched_bytes() - hashed_before;
+        let report = self.report(&job, proven, hashed, awaited.is_some(), clock)?;
+        Ok(ReindexReport { undo: method.makes_undo().then(undo_report), kept, lost_blocks, ..report })
     }
 
     /// Names the peer that has sent other coins than a block spends.
@@ -473,25 +460,38 @@ impl Rebuild<'_> {
         method: &Method,
         lacking: u64,
     ) -> Result<(), Error> {
-        let plan = &planned.plan;
-        let disk = self.work.disk();
-        let old = directory_bytes(disk, &self.target.chainstate_dir());
-        let mut need = DiskNeed::estimate(plan.block_bytes, old, budget.join_bytes);
+        let Self { options, target, files, work, .. } = *self;
+        let (plan, disk, join_bytes) = (&planned.plan, work.disk(), budget.join_bytes);
+        let blocks = plan.chain.block_count() as u64;
+        let bytes_of = |blocks_of_it: u64| plan.block_bytes / blocks * blocks_of_it;
+        // A second chainstate will be about as large as the one of the node.
+        let old = directory_bytes(disk, &files.datadir.chainstate_dir());
+        let mut need = DiskNeed::estimate(options.chain.params.network, plan.block_bytes, old, join_bytes);
         // Behind a download, the size of blocks to come is only known on mainnet.
         let is_known = need.chainstate > 0;
-        need = need.with_hinted_coins(method.hinted_coins(), budget.join_bytes);
-        if self.options.makes_undo() {
-            let block_bytes = plan.block_bytes / plan.chain.block_count() as u64 * lacking;
-            // With pruning, about three times as many bytes of blocks are stored at once.
-            let kept = planned.settle_bytes().map(|bytes| 3 * bytes);
-            let block_bytes = kept.map_or(block_bytes, |kept| block_bytes.min(kept));
-            need = need.with_undo(block_bytes, self.options.chain.memory_bytes);
+        if let Some((coins, height)) = method.hinted_coins() {
+            let above = bytes_of(u64::from(plan.chain.tip_height().0 - height.0));
+            let of_hints = need.with_hinted_coins(coins, above, join_bytes);
+            // Hints that are wrong may be followed by a rebuild without them.
+            let falls_back = options.hints.as_ref().is_some_and(|hints| hints.on_failure_join);
+            let without_hints = if falls_back { need.temporary } else { 0 };
+            need = DiskNeed { temporary: of_hints.temporary.max(without_hints), ..of_hints };
         }
-        if self.options.engine == Engine::Cache {
+        if options.makes_undo() {
+            // With pruning, about three times as many bytes of blocks are stored at once.
+            let kept = planned.settle_bytes().map_or(u64::MAX, |bytes| 3 * bytes);
+            let (bytes, is_of_all) = (bytes_of(lacking).min(kept), lacking + 1 >= blocks);
+            need = need.with_undo(bytes, is_of_all, options.chain.memory_bytes);
+        }
+        if options.engine == Engine::Cache {
             need = need.with_cache();
         }
-        let blocks_dir = self.target.datadir().blocks_dir();
-        need.check(disk, self.target.building(), self.work.path(), &blocks_dir)?;
+        let written = directory_bytes(disk, work.path()).unwrap_or(0);
+        let rest = need.without_written(written, made_undo_bytes(disk, target.datadir())?);
+        // Without pruning, the blocks that come stay.
+        let to_come = planned.awaited_bytes().filter(|_| !planned.prunes()).unwrap_or(0);
+        let blocks_dir = &target.datadir().blocks_dir();
+        rest.check_beside(disk, target.building(), work.path(), (blocks_dir, to_come))?;
         if is_known {
             self.sink.event(Event::Note(Note::DiskNeed(need)));
         }
@@ -521,6 +521,9 @@ impl Rebuild<'_> {
             undo.put_in_place()?;
         }
         planned.set_aside.apply(self.files, self.sink)?;
+        if self.options.output.is_none() {
+            tell_unchanged(self.files, self.sink)?;
+        }
         let kept = self.target.commit(self.sink)?;
         planned.plan.note_unmarked(self.sink);
         // Without new undo data, what an interrupted run may have made is of no use now. Not earlier: until
@@ -572,11 +575,19 @@ impl Rebuild<'_> {
         Ok(extend_block_index(files.disk, &old, dir, iter::empty(), pruned, change, change_files)?)
     }
 
-    fn report(&self, job: &Job<'_>, rebuilt: Rebuilt<'_>, clock: &mut Clock) -> Result<ReindexReport, Error> {
+    /// Reports what was proven; `hashed` bytes were hashed for that.
+    fn report(
+        &self,
+        job: &Job<'_>,
+        proven: Proven<'_>,
+        hashed: u64,
+        was_behind_download: bool,
+        clock: &mut Clock,
+    ) -> Result<ReindexReport, Error> {
         let Self { options, .. } = *self;
-        let Proven { stats, hints, total_amount, utxo_stats, is_pinned } = rebuilt.proven;
+        let Proven { stats, hints, total_amount, utxo_stats, is_pinned } = proven;
         let (plan, threads, elapsed) = (job.plan, job.threads(), clock.started.elapsed());
-        let sha256_limit = Sha256Limit::measured(batched_bytes() - rebuilt.hashed_before, threads, elapsed);
+        let sha256_limit = Sha256Limit::measured(hashed, threads, elapsed);
         Ok(ReindexReport {
             hints: hints.map(|hints| hints::hints_report(hints, job.method, options.chain.params.network)),
             network: options.chain.params.network,
@@ -596,7 +607,7 @@ impl Rebuild<'_> {
             threads,
             elapsed,
             bound_by: match clock.bound_by(threads) {
-                BoundBy::Read if rebuilt.was_behind_download => BoundBy::Download,
+                BoundBy::Read if was_behind_download => BoundBy::Download,
                 other => other,
             },
             stages: std::mem::take(&mut clock.stages),
@@ -604,9 +615,9 @@ impl Rebuild<'_> {
             sha256_limit,
             peak_memory_bytes: machine::peak_memory_bytes(),
             chainstate: self.target.chainstate_dir(),
-            kept: rebuilt.kept,
-            undo: rebuilt.undo,
-            lost_blocks: rebuilt.lost_blocks,
+            kept: Vec::new(),
+            undo: None,
+            lost_blocks: 0,
             damaged_blocks: self.damaged_blocks(),
             unconnected: plan.choice.unconnected,
             notes: self.sink.take(),

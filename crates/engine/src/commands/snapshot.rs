@@ -100,6 +100,7 @@ pub fn make(
 ) -> Result<SnapshotReport, Error> {
     require_absent(disk, path)?;
     with_read_only_job(disk, options, Some(path), Watch { sink, interrupt }, |job, clock| {
+        job.check_temporary_need()?;
         let matched = job.match_spends(clock)?;
         job.sink.event(Event::Started(Stage::Finish));
         let (report, _) = job.for_each_coin(matched, clock, |coins| write_coins(job, path, coins))?;
@@ -241,6 +242,7 @@ fn aggregate_from_blocks(
             clock,
             |job, clock| Job { method: &hinted_spent, ..*job }.sum(clock),
             |job, clock| {
+                job.check_temporary_need()?;
                 let matched = job.match_spends(clock)?;
                 let (sum, _) = job.for_each_coin(matched, clock, |coins| {
                     let mut sum = aggregate.sum();

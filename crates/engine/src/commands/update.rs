@@ -76,11 +76,15 @@ pub fn update_without(
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<UpdateReport, Error> {
     let sink = &Warnings::new(sink);
+    // What an attempt has committed stays.
+    let mut report = None;
     let done = job::retry_without_invalid(sink, |found| {
         let invalid = [invalid, found].concat();
-        update_in_place(disk, options, &invalid, exactly.clone(), sink, interrupt)
+        update_in_place(disk, options, &invalid, exactly.clone(), &mut report, Watch { sink, interrupt })
     });
-    done.map_err(Error::in_place_only)
+    done.map_err(Error::in_place_only)?;
+    let report = report.ok_or_else(Error::panicked)?;
+    Ok(UpdateReport { notes: sink.take(), ..report })
 }
 
 fn update_in_place(
@@ -88,16 +92,16 @@ fn update_in_place(
     options: &ChainOptions,
     invalid: &[BlockHash],
     mut exactly: Range<u32>,
-    sink: &Warnings<'_>,
-    interrupt: &AtomicBool,
-) -> Result<UpdateReport, Error> {
+    report: &mut Option<UpdateReport>,
+    Watch { sink, interrupt }: Watch<'_>,
+) -> Result<(), Error> {
     let mut clock = Clock::start();
     let options = &ChainOptions { scan: false, ..options.clone() };
     let in_place = ReindexOptions::of(options.clone());
     sink.event(Event::Started(Stage::Plan));
     let (session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
     let files = &session.files_at_tip()?;
-    let mut report = empty_report(options, &datadir);
+    let report = report.get_or_insert_with(|| empty_report(options, &datadir));
     // What is wrong with a block is found out by connecting the blocks of its window one by one, from the
     // last commit on.
     loop {
@@ -117,7 +121,7 @@ fn update_in_place(
         }
         sink.event(Event::Started(Stage::Connect));
         let job = Update { files, before, options, exactly: exactly.clone(), sink, interrupt };
-        let done = job.run(plan, coins, &mut report)?;
+        let done = job.run(plan, coins, report)?;
         clock.lap(Stage::Connect);
         match done {
             Some(suspect) => exactly = suspect,
@@ -131,8 +135,9 @@ fn update_in_place(
             }
         }
     }
-    (report.elapsed, report.stages, report.notes) = (clock.started.elapsed(), clock.stages, sink.take());
-    Ok(report)
+    report.elapsed += clock.started.elapsed();
+    report.stages.extend(clock.stages);
+    Ok(())
 }
 
 /// The report of an update that has not begun.

@@ -144,6 +144,7 @@ pub fn verify(
             let detail = format!("the chainstate's best block {best} is not in the most-work chain on disk");
             return Err(Error::damaged(detail).in_file(files.datadir.chainstate_dir(), None));
         }
+        job.check_temporary_need()?;
         let matched = job.match_spends(clock)?;
         sink.event(Event::Started(Stage::Match));
         let compare = |coins: Coins<'_>| compare(coins, chainstate.as_ref(), interrupt);

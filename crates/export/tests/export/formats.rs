@@ -59,15 +59,15 @@ fn coins(count: usize) -> Vec<Coin> {
 }
 
 fn metadata() -> Metadata {
-    Metadata {
-        network: "regtest",
-        height: Some(7),
-        block_hash: "aa".repeat(32),
-        hash_serialized_3: "bb".repeat(32),
-        muhash: "cc".repeat(32),
-        total_value: 9,
-        program: "peregrine 1".to_owned(),
-    }
+    vec![
+        ("network", "regtest".to_owned()),
+        ("block_hash", "aa".repeat(32)),
+        ("hash_serialized_3", "bb".repeat(32)),
+        ("muhash", "cc".repeat(32)),
+        ("total_value", "9".to_owned()),
+        ("program", "peregrine 1".to_owned()),
+        ("height", "7".to_owned()),
+    ]
 }
 
 fn write(

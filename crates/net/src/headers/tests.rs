@@ -49,7 +49,8 @@ fn sync_all(sync: &mut HeaderSync, chains: &[&[Header]], now: Instant) -> (Vec<P
                 best.truncate(at + 1);
                 best.extend(&batch.hashes);
             }
-            sync.accept(request.peer, best.len().saturating_sub(known), locator(&best));
+            let height = (at + batch.hashes.len()) as u32;
+            sync.accept(request.peer, height, best.len().saturating_sub(known), locator(&best));
         }
     }
     (batches, best)
@@ -134,7 +135,7 @@ fn wrong_headers_are_faults_of_the_peer() {
     let batch = sync.receive(PeerId(1), good[1..].to_vec()).unwrap().unwrap();
     assert_eq!((batch.parent, batch.headers.len()), (good[0].hash(), 9));
     assert_eq!(batch.hashes, hashes(&good)[1..]);
-    sync.reject(PeerId(1));
+    sync.remove_peer(PeerId(1));
     assert!(!sync.is_complete_after(REPLY_TIMEOUT, now) && sync.poll(now).is_empty());
 }
 
@@ -143,18 +144,22 @@ fn a_peer_that_repeats_itself_is_not_asked_for_ever() {
     let now = Instant::now();
     let headers = chain(MAX_HEADERS + 1, usize::MAX, 0);
     let genesis = headers[0].hash();
-    let mut sync = HeaderSync::new(vec![genesis]);
-    sync.add_peer(PeerId(1), Duration::ZERO);
-    for batches in 0.. {
-        if sync.poll(now).is_empty() {
-            assert_eq!(batches, 4, "one batch with news and three without");
-            break;
+    // Of two branches that it sends in turns, each replaces the other, and has new headers every time.
+    for new_again in [0, 1] {
+        let mut sync = HeaderSync::new(vec![genesis]);
+        sync.add_peer(PeerId(1), Duration::ZERO);
+        for batches in 0.. {
+            if sync.poll(now).is_empty() {
+                assert_eq!(batches, 4, "one batch with news and three without");
+                break;
+            }
+            // The locator always has the genesis block, so that the same batch connects again and again.
+            let batch = sync.receive(PeerId(1), headers[1..].to_vec()).unwrap().unwrap();
+            let new = if batches == 0 { batch.headers.len() } else { new_again };
+            sync.accept(PeerId(1), MAX_HEADERS as u32, new, vec![genesis]);
         }
-        // The locator always has the genesis block, so that the same batch connects again and again.
-        let batch = sync.receive(PeerId(1), headers[1..].to_vec()).unwrap().unwrap();
-        sync.accept(PeerId(1), if batches == 0 { batch.headers.len() } else { 0 }, vec![genesis]);
+        assert!(sync.is_complete_after(REPLY_TIMEOUT, now));
     }
-    assert!(sync.is_complete_after(REPLY_TIMEOUT, now));
 }
 
 /// A leader that hides its headers does not make all others send the same ones.
@@ -194,7 +199,7 @@ fn announcements_are_batches_or_cause_a_request() {
     let mut sync = finished(true);
     let batch = sync.receive(PeerId(1), headers[5..].to_vec()).unwrap().unwrap();
     assert_eq!((batch.parent, batch.hashes.as_slice()), (hashes[4], &hashes[5..]));
-    sync.accept(PeerId(1), 1, locator(&hashes));
+    sync.accept(PeerId(1), 5, 1, locator(&hashes));
     // What does not connect is for the caller to say, who has all blocks.
     let unknown = chain(9, 6, 1).split_off(8);
     let batch = sync.receive(PeerId(1), unknown).unwrap().unwrap();
@@ -205,7 +210,7 @@ fn announcements_are_batches_or_cause_a_request() {
     let later = now + ANNOUNCED_INTERVAL;
     assert!(sync.receive(PeerId(1), headers[5..].to_vec()).unwrap().is_some());
     assert_eq!(sync.receive(PeerId(1), chain(9, 6, 1).split_off(8)), Ok(None));
-    sync.accept(PeerId(1), 0, locator(&hashes));
+    sync.accept(PeerId(1), 5, 0, locator(&hashes));
     assert_eq!((sync.poll(now).len(), sync.poll(later).len()), (0, 1));
     assert_eq!(sync.receive(PeerId(1), vec![]), Ok(None));
     // Headers that do not follow each other are a fault.

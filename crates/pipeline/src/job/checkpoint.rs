@@ -20,6 +20,7 @@ use disk::{
     sorted_run::SortedRunReader,
 };
 use rules::ChainParams;
+use std::collections::BTreeSet;
 use vfs::During as _;
 use wire::{FileNo, Network};
 
@@ -129,7 +130,7 @@ impl Identity<'_> {
             network: self.files.params.network,
             chain: self.chain_digest(&partial.completed),
             settings: self.settings,
-            files: self.stamps.clone(),
+            files: [&self.stamps[..], &self.stamps_of_awaited(&partial.completed)?].concat(),
             runs: runs.iter().map(SpillFile::to_ref).collect(),
             next_run,
             state: partial.save(self.chain.block_count()),
@@ -137,6 +138,16 @@ impl Identity<'_> {
         let written = checkpoint.write(work.disk(), work.path());
         partial.take_back(checkpoint.state);
         Ok(written?)
+    }
+
+    /// Returns the current stamps of files that have got completed blocks since the first block was read.
+    fn stamps_of_awaited(&self, completed: &CompletedBlocks) -> Result<Vec<FileStamp>, Error> {
+        let came = completed.heights().filter(|height| !self.chain.was_stored(*height));
+        let mut files: BTreeSet<FileNo> =
+            came.map(|height| self.files.block(self.chain, height).file).collect();
+        self.stamps.iter().for_each(|before| _ = files.remove(&before.file));
+        let stamp = |file| Ok(FileStamp::now(self.files.disk, self.files.datadir, file)?);
+        files.into_iter().map(stamp).collect()
     }
 
     /// Files that have changed since `before`, or are not in it.

@@ -79,13 +79,9 @@ pub fn with_coins_after(
                 }
             }
         };
-        let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes);
         if is_one {
-            let lacking = job.plan.blocks_without_undo(job.method.needs_undo_from());
-            let block_bytes = job.plan.block_bytes / job.plan.chain.block_count() as u64 * lacking;
-            let need = need.with_undo(block_bytes, job.options.memory_bytes);
-            // It is only checked, and not kept.
-            job.check_work_need(DiskNeed { undo: 0, ..need })?;
+            // Undo data is only checked, and not kept.
+            job.check_work_need(DiskNeed { undo: 0, ..job.disk_need() })?;
             let matched = job.match_spends(clock)?;
             let transactions = matched.stats.counts.transactions;
             job.sink.event(Event::Started(Stage::Finish));
@@ -98,7 +94,7 @@ pub fn with_coins_after(
             })?;
             return give(job.plan.chain.tip_height(), transactions);
         }
-        job.check_work_need(need.with_cache())?;
+        job.check_work_need(DiskNeed { undo: 0, ..job.disk_need() }.with_cache())?;
         job.work.take()?;
         let each = &mut |_: &ConnectedBlock| Ok(());
         let stops = Stops { heights: stops, at: &mut give };

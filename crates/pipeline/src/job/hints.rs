@@ -166,6 +166,7 @@ pub fn check_belongs_to(info: &HintInfo, chain: &Chain, network: Network) -> Res
 /// Matches the spends of a job's chain, and returns its coins by block.
 pub fn coins_by_block<'a>(job: &Job<'a>, clock: &mut Clock) -> Result<CoinsByBlock<'a>, Error> {
     let matching = Job { method: &Method::of(job.options.undo), ..*job };
+    matching.check_temporary_need()?;
     let matched = matching.match_spends(clock)?;
     let mut coins = CoinsByBlock::new(job, job.plan.chain.tip_height())?;
     matching.for_each_coin(matched, clock, |all| coins.add_all(all))?;

@@ -6,12 +6,11 @@ use crate::{
         checkpoint::{self, Identity},
         clock::Clock,
         recheck,
-        settle::Routing,
         worker_pool::{State, WorkerPool},
     },
     stages::{
         block_fault::LocatedFault,
-        check::Outcome,
+        check::{Outcome, Routing},
         coin_sink::Coins,
         deliveries::Deliveries,
         make_undo::UndoSink,
@@ -118,10 +117,11 @@ impl Job<'_> {
                 return Err(error.at_block(height, self.plan.chain.block(height).hash));
             }
             Some((height, LocatedFault::Suspect)) => return Ok(Attempt::Unproven(Unproven::Suspect(height))),
-            None if spill.has_mismatch() => {}
+            // The coins of such a coinbase do not match either, which says nothing.
             None if state.outcome.partial.coinbases.has_duplicate() => {
                 return Ok(Attempt::Unproven(Unproven::RepeatedCoinbase));
             }
+            None if spill.has_mismatch() => {}
             None => {
                 // A conflict of two blocks says more: a check without undo data names the invalid one.
                 if !join.has_mismatches() {
@@ -193,13 +193,13 @@ impl Job<'_> {
         deliveries: Option<&'d Deliveries<'d>>,
     ) -> Result<PassResult<'d>, Error> {
         let identity = self.identity()?;
-        self.sink.event(Event::Memory(self.budget.table));
         if self.threads() < self.options.threads.get() {
             let (threads, memory) = (self.threads(), self.options.memory_bytes);
             let wanted = self.options.threads.get();
             self.sink.event(Event::Note(Note::FewerThreads { threads, wanted, memory }));
         }
         let (state, runs, next_run) = self.initial_state(&identity)?;
+        self.sink.event(Event::Memory(self.budget.table));
         if let Some(observer) = &self.options.observer {
             self.work.take()?;
             observer.begin(&ObservedChain {
@@ -223,19 +223,10 @@ impl Job<'_> {
         let spill = Spill::new(self.work, network, join_bytes, deliveries, runs, next_run);
         let queue = scripts.map(ScriptQueue::new);
         let routing = Routing { join: &join, spill: &spill, deliveries, scripts: queue.as_ref() };
-        let settle = |state: &mut State| self.settle(&routing, state);
         let (state, fault) = thread::scope(|scope| {
             let _merge_thread = spawn(scope, "merger", || spill.run_merge_thread(self.interrupt))?;
-            let pool = WorkerPool {
-                job: self,
-                identity: &identity,
-                join: &join,
-                spill: &spill,
-                deliveries,
-                queue: queue.as_ref(),
-            };
             let _closes_at_end = spill.close_at_end();
-            pool.check_all(state, &settle)
+            WorkerPool { job: self, identity: &identity, routing }.check_all(state)
         })?;
         clock.lap_parallel(&state.outcome);
         Ok(PassResult { state, join, spill, fault })

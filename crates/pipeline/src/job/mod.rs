@@ -55,6 +55,7 @@ use api::{
 };
 use chain::{
     blocks::{awaited::AwaitedBlocks, files::Files},
+    commit::directory_bytes,
     plan::{
         planner::{self, Plan},
         second_chainstate::{CHECKED_AT_START, SecondChainstate},
@@ -310,12 +311,33 @@ impl<'a> Job<'a> {
 }
 
 impl Job<'_> {
+    /// Estimates the disk space for the coins of this job, temporary files and undo data.
+    pub fn disk_need(&self) -> DiskNeed {
+        let Self { files, plan, options, budget, .. } = *self;
+        let old = directory_bytes(files.disk, &files.datadir.chainstate_dir());
+        let need = DiskNeed::estimate(options.params.network, plan.block_bytes, old, budget.join_bytes);
+        if !self.method.makes_undo() {
+            return need;
+        }
+        let (lacking, blocks) =
+            (plan.blocks_without_undo(self.method.needs_undo_from()), plan.chain.block_count() as u64);
+        need.with_undo(plan.block_bytes / blocks * lacking, lacking + 1 >= blocks, options.memory_bytes)
+    }
+
+    /// Checks that enough space is free for what matching writes to temporary files.
+    pub fn check_temporary_need(&self) -> Result<(), Error> {
+        self.check_work_need(DiskNeed { chainstate: 0, undo: 0, ..self.disk_need() })
+    }
+
     /// Checks that enough space is free for a chainstate and temporary files in the work directory, and tells
-    /// the user how much they take.
+    /// the user how much they take. What is there of an interrupted run need not be free.
     pub fn check_work_need(&self, need: DiskNeed) -> Result<(), Error> {
         let dir = self.work.path();
-        need.check(self.work.disk(), dir, dir, dir)?;
-        self.sink.event(Event::Note(Note::DiskNeed(need)));
+        let written = directory_bytes(self.work.disk(), dir).unwrap_or(0);
+        need.without_written(written, 0).check(self.work.disk(), dir, dir, dir)?;
+        if need.total() > 0 {
+            self.sink.event(Event::Note(Note::DiskNeed(need)));
+        }
         Ok(())
     }
 

@@ -5,9 +5,10 @@
 //! each open spend has its coin in the join or in a run.
 
 use crate::{
-    job::{Job, worker_pool::State},
+    job::Job,
     stages::{
         block_fault::{BlockFaults, LocatedFault},
+        check::{Outcome, Routing},
         deliveries::Deliveries,
         make_undo::{MadeUndoData, UndoMaker},
         partial_state::RoutedBlock,
@@ -26,29 +27,16 @@ use coins::{Join, SHARDS};
 use std::{convert::Infallible, time::Instant};
 use wire::Height;
 
-/// Where the coins of a job are matched and delivered.
-#[derive(Clone, Copy)]
-pub struct Routing<'a> {
-    /// Matches creations and spends.
-    pub join: &'a Join,
-    /// The sorted runs.
-    pub spill: &'a Spill<'a>,
-    /// What matches have delivered, if undo data is made.
-    pub deliveries: Option<&'a Deliveries<'a>>,
-    /// The queue of scripts, if scripts are run.
-    pub scripts: Option<&'a ScriptQueue<'a>>,
-}
-
 impl Job<'_> {
     /// Makes the undo data of all routed blocks, and returns the lowest block fault. If a spend has no coin,
     /// that is recorded as a mismatch of the spill.
     pub fn settle(
         &self,
         routing: &Routing<'_>,
-        state: &mut State,
+        outcome: &mut Outcome,
     ) -> Result<Option<(Height, LocatedFault)>, Error> {
         let Routing { join, spill, deliveries, scripts } = *routing;
-        let partial = &mut state.outcome.partial;
+        let partial = &mut outcome.partial;
         let Some(deliveries) = deliveries.filter(|_| !partial.routed.is_empty()) else { return Ok(None) };
         let started = Instant::now();
         self.sink.event(Event::Started(Stage::Undo));
@@ -71,9 +59,9 @@ impl Job<'_> {
         }
         partial.made.extend(new.lens);
         partial.counts.scripts += scripts.map_or(0, ScriptQueue::take_inputs);
-        state.outcome.scripting += new.scripting;
-        state.outcome.ages += new.ages;
-        state.outcome.making_undo += started.elapsed();
+        outcome.scripting += new.scripting;
+        outcome.ages += new.ages;
+        outcome.making_undo += started.elapsed();
         if partial.completed.count() < self.plan.chain.block_count() as u32 {
             self.sink.event(Event::Started(Stage::Check));
         }

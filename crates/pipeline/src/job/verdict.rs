@@ -261,6 +261,8 @@ impl Job<'_> {
     /// # Errors
     /// The first violation, damage, or [`ErrorKind::Interrupted`].
     pub fn validate_sequentially(&self, clock: &mut Clock) -> Result<MatchedCoins, Error> {
+        // A parallel pass may have made some of the undo data.
+        self.undo_sink.map_or(Ok(()), UndoSink::start_over)?;
         let mut coins = no_coins(BlockHash::default())?;
         let counts = self.connect_exactly(0..self.plan.chain.block_count() as u32, &mut coins, true)?;
         clock.lap(Stage::Sequential);

@@ -5,11 +5,10 @@ use crate::{
     stages::{
         block_fault::{BlockFaults, LocatedFault},
         block_source::{Stop, UndoReading},
-        check::{self, Outcome, Shared},
+        check::{self, Outcome, Routing, Shared},
         deliveries::Deliveries,
         make_undo::UndoSink,
         scripts::ScriptQueue,
-        spill::Spill,
     },
 };
 use api::{counts::Counts, disk_need::MIN_EPOCH_BYTES, error::Error, event::Event, stage::Stage};
@@ -17,7 +16,7 @@ use chain::{
     blocks::{awaited::AwaitedBlocks, claims::PeerClaims},
     threads::on_all,
 };
-use coins::{Join, Mismatch};
+use coins::Mismatch;
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
@@ -58,33 +57,22 @@ pub struct WorkerPool<'a> {
     pub job: &'a Job<'a>,
     /// What identifies the checkpoint as this job's.
     pub identity: &'a Identity<'a>,
-    /// Matches creations and spends.
-    pub join: &'a Join,
-    /// Writes the join to sorted runs when the memory budget is reached.
-    pub spill: &'a Spill<'a>,
-    /// Where matches deliver coins, if undo data is made.
-    pub deliveries: Option<&'a Deliveries<'a>>,
-    /// The queue of scripts, if scripts are run.
-    pub queue: Option<&'a ScriptQueue<'a>>,
+    /// Where the coins are matched and delivered.
+    pub routing: Routing<'a>,
 }
-
-/// Does what is left to do for the completed blocks, and returns the lowest block fault ([`Job::settle`]).
-pub type SettleFn<'a> = dyn Fn(&mut State) -> Result<Option<(Height, LocatedFault)>, Error> + 'a;
 
 /// An interval that no job takes. The clock overflows with much more.
 const NO_CHECKPOINT: Duration = Duration::from_secs(u32::MAX as u64);
 
 impl WorkerPool<'_> {
-    /// Checks and applies all blocks, and writes a checkpoint from time to time and when interrupted. Calls
-    /// `settle` before each checkpoint, and at the end. Returns the progress and the lowest block fault.
-    pub fn check_all(
-        &self,
-        mut state: State,
-        settle: &SettleFn<'_>,
-    ) -> Result<(State, Option<(Height, LocatedFault)>), Error> {
+    /// Checks and applies all blocks, and writes a checkpoint from time to time and when interrupted. Settles
+    /// ([`Job::settle`]) before each checkpoint, and at the end. Returns the progress and the lowest block
+    /// fault.
+    pub fn check_all(&self, mut state: State) -> Result<(State, Option<(Height, LocatedFault)>), Error> {
+        let Routing { join, spill, .. } = self.routing;
         self.job.sink.event(Event::Started(Stage::Check));
         let total = self.job.plan.chain.heights().len() as u32;
-        let mut table_bytes = self.spill.volume().bytes;
+        let mut table_bytes = spill.volume().bytes;
         loop {
             let pause = match self.job.resume.map(|resume| resume.checkpoint_interval) {
                 // A checkpoint after each few blocks, whatever it costs.
@@ -95,33 +83,34 @@ impl WorkerPool<'_> {
             let (outcome, fault) = self.check_until(pause, table_bytes, state.outcome)?;
             state.outcome = outcome;
             let interrupted = self.job.interrupt.load(Ordering::Relaxed);
-            if fault.is_some() || self.spill.has_mismatch() {
+            if fault.is_some() || spill.has_mismatch() {
                 return if interrupted { Err(Error::interrupted()) } else { Ok((state, fault)) };
             }
             // The join has removed both sides: a checkpoint would forget that they differ.
-            let has_mismatch = self.join.has_mismatches();
+            let has_mismatch = join.has_mismatches();
             if interrupted {
                 return Err(if has_mismatch { Error::interrupted() } else { self.save_last(&mut state) });
             }
             let (stopped, is_time) = (Instant::now(), Instant::now() >= pause);
-            let fault = settle(&mut state)?;
-            if fault.is_some() || self.spill.has_mismatch() {
+            let fault = self.job.settle(&self.routing, &mut state.outcome)?;
+            if fault.is_some() || spill.has_mismatch() {
                 return Ok((state, fault));
             }
-            table_bytes = self.spill.volume().bytes;
             let is_complete = state.outcome.partial.completed.count() == total;
             let download = self.job.pruned_download();
             if let Some(download) = download {
                 self.forget_deleted(&mut state, &download.take_deleted())?;
             }
             if has_mismatch && !is_complete {
-                self.spill.add_mismatches(self.join.mismatches().iter().filter_map(Mismatch::outpoint));
-                self.spill.set_mismatch();
+                spill.add_mismatches(join.mismatches().iter().filter_map(Mismatch::outpoint));
+                spill.set_mismatch();
                 return Ok((state, None));
             }
             if !has_mismatch && (is_time || download.is_some() && !is_complete) {
                 self.save(&mut state, stopped)?;
             }
+            // The checkpoint has removed what only the one before it named.
+            table_bytes = spill.volume().bytes;
             if let Some(download) = download {
                 // At the end, the download must not wait. If the rest fails, only what was settled since the
                 // last checkpoint is downloaded again.
@@ -146,7 +135,7 @@ impl WorkerPool<'_> {
 
     /// Writes a checkpoint for an interrupted job if that does not take long. Returns the error of the job.
     fn save_last(&self, state: &mut State) -> Error {
-        let is_fast = is_saved_fast(self.join.memory_bytes(), self.job.threads(), state.save_took);
+        let is_fast = is_saved_fast(self.routing.join.memory_bytes(), self.job.threads(), state.save_took);
         let has_progress = state.outcome.partial.completed.count() > state.resumed;
         if self.job.resume.is_some()
             && has_progress
@@ -162,10 +151,11 @@ impl WorkerPool<'_> {
 
     /// Writes a checkpoint; the workers have stopped for it at `stopped`.
     fn save(&self, state: &mut State, stopped: Instant) -> Result<(), Error> {
-        let copies = self.spill.copy(self.join, self.job.threads())?;
-        let (mut runs, next) = self.spill.list();
+        let Routing { join, spill, .. } = self.routing;
+        let copies = spill.copy(join, self.job.threads())?;
+        let (mut runs, next) = spill.list();
         runs.extend(copies);
-        self.spill.sync(&runs)?;
+        spill.sync(&runs)?;
         let partial = &mut state.outcome.partial;
         let (counted, completed) = (partial.counts.blocks, partial.completed.count());
         debug_assert_eq!(counted, u64::from(completed), "a completed block is counted once");
@@ -174,7 +164,7 @@ impl WorkerPool<'_> {
         // After a power cut, the blocks in the checkpoint must be where they were.
         self.job.files.sync_awaited()?;
         self.identity.write(self.job.work, partial, &runs, next)?;
-        self.spill.checkpointed(runs.iter().map(|run| run.number).collect())?;
+        spill.checkpointed(runs.iter().map(|run| run.number).collect())?;
         (state.saved, state.save_took) = (Instant::now(), stopped.elapsed());
         // The workers may never be busy for as long as the interval of progress events.
         let Counts { blocks, block_bytes, .. } = state.outcome.partial.counts;
@@ -186,21 +176,19 @@ impl WorkerPool<'_> {
     /// a pause, or to make undo data. `before` is the outcome so far, `table_bytes` the size of the runs when
     /// undo data was made last.
     fn check_until(&self, pause: Instant, table_bytes: u64, before: Outcome) -> Result<Checked, Error> {
+        let Routing { spill, deliveries, scripts, .. } = self.routing;
         let key = before.partial.coinbases.key();
         let (chain, faults) = (&self.job.plan.chain, BlockFaults::default());
         let completed = &before.partial.completed;
         let undo = UndoReading::of(self.job.method);
         let source = self.job.source(&faults, completed, undo);
         let shared = Shared {
-            scripts: self.queue,
             observer: self.job.options.observer.as_deref(),
             chain,
             files: self.job.files,
             source: &source,
             method: self.job.method,
-            join: self.join,
-            spill: self.spill,
-            deliveries: self.deliveries,
+            routing: self.routing,
             faults: &faults,
             failed: &AtomicBool::new(false),
             blocks_done: AtomicU32::new(before.partial.completed.count()),
@@ -220,16 +208,16 @@ impl WorkerPool<'_> {
             let claims = self.job.files.awaited.and_then(AwaitedBlocks::claims);
             let claimed = claims.map_or(0, PeerClaims::read_bytes);
             let temporary = |all: &Deliveries<'_>| {
-                claimed + all.parts.bytes() + self.spill.volume().bytes.saturating_sub(table_bytes)
+                claimed + all.parts.bytes() + spill.volume().bytes.saturating_sub(table_bytes)
             };
-            self.deliveries.is_some_and(|all| is_epoch_complete(temporary(all), table_bytes, memory))
+            deliveries.is_some_and(|all| is_epoch_complete(temporary(all), table_bytes, memory))
         };
         let stop = |read| {
-            if self.spill.has_mismatch() || self.job.interrupt.load(Ordering::Relaxed) {
+            if spill.has_mismatch() || self.job.interrupt.load(Ordering::Relaxed) {
                 Stop::Now
             } else if read >= MIN_BLOCKS_BETWEEN_CHECKPOINTS && Instant::now() >= pause || is_epoch_complete()
             {
-                if self.deliveries.is_some() { Stop::AfterBatch } else { Stop::Now }
+                if deliveries.is_some() { Stop::AfterBatch } else { Stop::Now }
             } else {
                 Stop::Not
             }
@@ -248,7 +236,7 @@ impl WorkerPool<'_> {
         }
         let checked = all.partial.counts.blocks - blocks_before;
         self.job.options.hooks.blocks_checked.fetch_add(checked, Ordering::Relaxed);
-        all.partial.counts.scripts += self.queue.map_or(0, ScriptQueue::take_inputs);
+        all.partial.counts.scripts += scripts.map_or(0, ScriptQueue::take_inputs);
         Ok((all, faults.into_lowest()))
     }
 }

@@ -11,7 +11,7 @@ use crate::stages::{
     block_source::{Block, BlockSource, Stop},
     deliveries::Deliveries,
     method::{Method, UndoUse},
-    partial_state::{PartialState, RoutedBlock, StateConflict},
+    partial_state::{PartialState, RoutedBlock},
     read::split_checksum,
     scripts::ScriptQueue,
     spill::Spill,
@@ -38,6 +38,19 @@ use std::{
 };
 use wire::{BlockArena, BlockView, Coin, Height, Txid};
 
+/// Where the coins of a job are matched and delivered.
+#[derive(Clone, Copy)]
+pub struct Routing<'a> {
+    /// Matches creations and spends.
+    pub join: &'a Join,
+    /// Writes the join to sorted runs when the memory budget is reached.
+    pub spill: &'a Spill<'a>,
+    /// What matches have delivered, if undo data is made.
+    pub deliveries: Option<&'a Deliveries<'a>>,
+    /// The queue of scripts, if scripts are run.
+    pub scripts: Option<&'a ScriptQueue<'a>>,
+}
+
 /// What all workers share.
 pub struct Shared<'a> {
     pub chain: &'a Chain,
@@ -48,13 +61,7 @@ pub struct Shared<'a> {
     /// How effects are applied.
     pub method: &'a Method,
     /// Where effects are matched.
-    pub join: &'a Join,
-    /// Where the join is spilled when the memory budget is reached.
-    pub spill: &'a Spill<'a>,
-    /// Where matches deliver coins, if undo data is made.
-    pub deliveries: Option<&'a Deliveries<'a>>,
-    /// The queue of scripts, if scripts are run.
-    pub scripts: Option<&'a ScriptQueue<'a>>,
+    pub routing: Routing<'a>,
     /// Who is given the blocks.
     pub observer: Option<&'a dyn BlockObserver>,
     /// The lowest block fault.
@@ -100,7 +107,7 @@ impl Outcome {
     }
 
     /// Returns the outcome of two workers.
-    pub fn merge(mut self, other: Self) -> Result<Self, StateConflict> {
+    pub fn merge(mut self, other: Self) -> Result<Self, Error> {
         self.ages += other.ages;
         Ok(Self {
             partial: self.partial.merge(other.partial)?,
@@ -122,12 +129,12 @@ pub fn work(shared: &Shared<'_>, stop: &impl Fn(u32) -> Stop, key: SipKey) -> Re
         arena: BlockArena::default(),
         undo_arena: UndoArena::default(),
         hashes: BlockHashes::default(),
-        applier: EffectApplier::new(shared.method, shared.join.effects()),
+        applier: EffectApplier::new(shared.method, shared.routing.join.effects()),
         outcome: Outcome::new(PartialState::empty(shared.chain.block_count(), key, shared.method)),
     };
     worker.work(stop).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))?;
     worker.outcome.checking = worker.outcome.checking.saturating_sub(worker.outcome.scripting);
-    if let Some(scripts) = shared.scripts {
+    if let Some(scripts) = shared.routing.scripts {
         let scripting = Instant::now();
         scripts.drain_to_end(shared.faults, shared.failed);
         worker.outcome.scripting += scripting.elapsed();
@@ -154,7 +161,7 @@ impl Worker<'_> {
             if !shared.source.read(&mut block, &stop)? {
                 return Ok(());
             }
-            let _busy = shared.scripts.map(ScriptQueue::enter);
+            let _busy = shared.routing.scripts.map(ScriptQueue::enter);
             let started = Instant::now();
             self.outcome.reading += started - reading;
             self.process_block(&mut block)?;
@@ -164,7 +171,7 @@ impl Worker<'_> {
 
     fn finish(mut self) -> Result<Outcome, Error> {
         let matching = Instant::now();
-        self.outcome.partial.matching = self.applier.finish(self.shared.deliveries)?;
+        self.outcome.partial.matching = self.applier.finish(self.shared.routing.deliveries)?;
         self.outcome.matching += matching.elapsed();
         Ok(self.outcome)
     }
@@ -179,7 +186,7 @@ impl Worker<'_> {
                 shared.faults.record(height, fault.at(LocatedBlock { chain, files, height }));
             }
         }
-        if let Some(scripts) = shared.scripts {
+        if let Some(scripts) = shared.routing.scripts {
             let scripting = Instant::now();
             scripts.drain(shared.faults, shared.failed);
             self.outcome.scripting += scripting.elapsed();
@@ -187,8 +194,8 @@ impl Worker<'_> {
         shared.blocks_done.fetch_add(1, Ordering::Relaxed);
         shared.bytes_done.fetch_add(block.block.bytes().len() as u64, Ordering::Relaxed);
         let matching = Instant::now();
-        self.applier.deliver(shared.deliveries)?;
-        shared.spill.spill_if_over_budget(shared.join)?;
+        self.applier.deliver(shared.routing.deliveries)?;
+        shared.routing.spill.spill_if_over_budget(shared.routing.join)?;
         self.outcome.matching += matching.elapsed();
         Ok(())
     }
@@ -210,7 +217,7 @@ impl Worker<'_> {
                 expected.check(&block, undo_data, &mut self.hashes)?.legacy_sigops
             }
         };
-        if let Some(queue) = self.shared.scripts {
+        if let Some(queue) = self.shared.routing.scripts {
             queue
                 .scripts()
                 .check_solution(&block, height, &self.hashes.txids)
@@ -240,7 +247,7 @@ impl Worker<'_> {
                 None => claims_of(&block, undo_data, checksum, arena, &hashes.undo_checksum),
             };
             let claims = claims.map_err(Damage::Undo)?;
-            spends.check(&claims, self.shared.scripts, self.shared.faults, scripting)?;
+            spends.check(&claims, self.shared.routing.scripts, self.shared.faults, scripting)?;
             ages.add(height, &claims);
             Ok(claims)
         };

@@ -72,10 +72,11 @@ impl Method {
         matches!(self.undo_use(Height(u32::MAX)), UndoUse::IfSound | UndoUse::Made)
     }
 
-    /// Returns how many outputs hints call unspent; 0 without hints.
-    pub fn hinted_coins(&self) -> u64 {
-        let Self::Hints(HintMatching { hints: Some(hints), .. }) = self else { return 0 };
-        hints.info().hints
+    /// Returns how many outputs hints call unspent, and the last block for which they are used; `None` without
+    /// hints.
+    pub fn hinted_coins(&self) -> Option<(u64, Height)> {
+        let Self::Hints(HintMatching { hints: Some(hints), height, .. }) = self else { return None };
+        Some((hints.info().hints, *height))
     }
 
     /// Returns the first block whose undo data is used or made.

@@ -16,7 +16,6 @@ use disk::{
     block_files::RecordBuffer,
     checkpoint::{SavedMatching, SavedState},
 };
-use std::fmt;
 use wire::Height;
 
 /// The state of some blocks of a job.
@@ -60,30 +59,6 @@ pub struct RoutedBlock {
     pub is_claimed: bool,
 }
 
-/// Why two partial states cannot be merged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StateConflict {
-    /// A block is completed in both.
-    Overlap,
-    /// The coinbase txids are hashed with different keys.
-    CoinbaseKeys,
-    /// The methods of matching differ.
-    Methods,
-    /// The sums have different keys or are of different kinds.
-    Aggregates,
-}
-
-impl fmt::Display for StateConflict {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Overlap => "a block is in both",
-            Self::CoinbaseKeys => "their coinbase txids are hashed with different keys",
-            Self::Methods => "their methods of matching differ",
-            Self::Aggregates => "their sums have different keys or are of different kinds",
-        })
-    }
-}
-
 impl RoutedBlock {
     /// A block whose spends have claims or not.
     pub fn new(height: Height, block: &RecordBuffer, legacy_sigops: u32, is_claimed: bool) -> Self {
@@ -93,12 +68,10 @@ impl RoutedBlock {
     }
 }
 
-impl From<StateConflict> for Error {
-    /// The error for parts of one job, which never conflict.
-    fn from(conflict: StateConflict) -> Self {
-        let detail = format!("two parts of the job cannot be merged: {conflict}; please report this bug");
-        Self::new(ErrorKind::Internal, detail)
-    }
+/// The error for parts of one job that cannot be merged, which there never are.
+fn conflict(why: &str) -> Error {
+    let detail = format!("two parts of the job cannot be merged: {why}; please report this bug");
+    Error::new(ErrorKind::Internal, detail)
 }
 
 impl PartialState {
@@ -117,12 +90,13 @@ impl PartialState {
     /// Returns the state of the blocks of both.
     ///
     /// # Errors
-    /// [`StateConflict`] if a block is in both, or they are not of the same job.
-    pub fn merge(mut self, other: Self) -> Result<Self, StateConflict> {
+    /// [`ErrorKind::Internal`] if a block is in both, or they are not of the same job.
+    pub fn merge(mut self, other: Self) -> Result<Self, Error> {
         if self.coinbases.key() != other.coinbases.key() {
-            return Err(StateConflict::CoinbaseKeys);
+            return Err(conflict("their coinbase txids are hashed with different keys"));
         }
-        let completed = self.completed.disjoint_union(&other.completed).ok_or(StateConflict::Overlap)?;
+        let completed = self.completed.disjoint_union(&other.completed);
+        let completed = completed.ok_or_else(|| conflict("a block is in both"))?;
         let matching = self.matching.merge(other.matching)?;
         self.counts += other.counts;
         self.coinbases.merge(other.coinbases);
@@ -175,17 +149,17 @@ impl MatchState {
         }
     }
 
-    fn merge(self, other: Self) -> Result<Self, StateConflict> {
+    fn merge(self, other: Self) -> Result<Self, Error> {
         match (self, other) {
             (Self::Join, Self::Join) => Ok(Self::Join),
             (Self::Hints { mut sum, burned }, Self::Hints { sum: other, burned: more }) => {
                 if !sum.can_merge(&other) {
-                    return Err(StateConflict::Aggregates);
+                    return Err(conflict("their sums have different keys or are of different kinds"));
                 }
                 sum.merge(other);
                 Ok(Self::Hints { sum, burned: burned.saturating_add(more) })
             }
-            _ => Err(StateConflict::Methods),
+            _ => Err(conflict("their methods of matching differ")),
         }
     }
 
@@ -205,7 +179,7 @@ impl MatchState {
             (Method::Hints(matching), SavedMatching::Hints { key, burned, sum })
                 if *key == *matching.aggregate.key().as_bytes() =>
             {
-                Some(Self::Hints { sum: matching.aggregate.sum_from_bytes(&sum).ok()?, burned })
+                Some(Self::Hints { sum: matching.aggregate.sum_from_bytes(&sum)?, burned })
             }
             _ => None,
         }
@@ -337,20 +311,20 @@ mod tests {
         let methods = methods();
         for (number, method) in methods.iter().enumerate() {
             let part = |wanted| state(method, &blocks, move |part| part == wanted);
-            let conflict = |other| part(0).merge(other).map(drop).unwrap_err();
-            assert_eq!(conflict(part(0)), StateConflict::Overlap);
+            let conflict = |other| part(0).merge(other).map(drop).unwrap_err().detail.clone();
+            assert!(conflict(part(0)).contains("a block is in both"));
             let other_key = PartialState::empty(BLOCKS, SipKey(1, 3), method);
-            assert_eq!(conflict(other_key), StateConflict::CoinbaseKeys);
+            assert!(conflict(other_key).contains("coinbase txids"));
             for (other_number, other) in methods.iter().enumerate().filter(|(other, _)| *other != number) {
                 let are_hints = number >= 1 && other_number >= 1;
-                let expected = if are_hints { StateConflict::Aggregates } else { StateConflict::Methods };
-                assert_eq!(conflict(empty(other)), expected);
+                let expected = if are_hints { "their sums" } else { "their methods" };
+                assert!(conflict(empty(other)).contains(expected));
                 assert!(PartialState::restore(part(0).save(BLOCKS), BLOCKS, other).is_none());
             }
         }
         let sha256 = |key| hints(AggregateKind::Sha256, key);
         let conflict = empty(&sha256(7)).merge(empty(&sha256(8))).map(drop).unwrap_err();
-        assert_eq!(conflict, StateConflict::Aggregates);
+        assert!(conflict.detail.contains("their sums"));
         assert!(PartialState::restore(empty(&sha256(7)).save(0), 0, &sha256(8)).is_none());
         // Two machines that were given the same key.
         assert!(empty(&sha256(7)).merge(empty(&sha256(7))).is_ok());

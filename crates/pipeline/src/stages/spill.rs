@@ -33,6 +33,10 @@ pub const RUN_BUFFER_BYTES: usize = 128 << 10;
 /// Number of sorted runs that are merged at once. Their buffers take 4 MiB.
 pub const FAN_IN: usize = 32;
 
+/// Level of the runs of [`Spill::match_all`], each of which has other shards: only the next call, or the last
+/// merge, reads them again.
+const ALL_MERGED: u8 = u8::MAX;
+
 /// Fraction of the join that is spilled at once. A smaller one would keep more young coins, but walk the
 /// shards more often.
 const SPILL_FRACTION: f64 = 0.5;
@@ -114,7 +118,9 @@ impl<'a> Spill<'a> {
         next: u64,
     ) -> Self {
         let named: Vec<u64> = runs.iter().map(|run| run.number).collect();
-        let runs = Runs { list: runs, next, synced: named.clone(), named, ..Runs::default() };
+        let bytes = runs.iter().map(|run| run.meta.bytes).sum();
+        let volume = SpillVolume { bytes, peak_bytes: bytes, ..SpillVolume::default() };
+        let runs = Runs { list: runs, next, volume, synced: named.clone(), named, ..Runs::default() };
         Self {
             work,
             network,
@@ -310,12 +316,8 @@ impl<'a> Spill<'a> {
 
     /// Merges runs whenever a level is full, until [`Spill::close`]. Runs in its own thread.
     pub fn run_merge_thread(&self, interrupt: &AtomicBool) {
-        self.merge_full_levels(interrupt);
         // Workers must not wait for a merge thread that has ended.
-        self.close();
-    }
-
-    fn merge_full_levels(&self, interrupt: &AtomicBool) {
+        let _closes_at_end = self.close_at_end();
         loop {
             let runs = self.runs();
             let runs = self
@@ -422,14 +424,13 @@ impl<'a> Spill<'a> {
         let _merging = lock(&self.merging);
         let Some(readers) = self.finish(interrupt)? else { return Ok(()) };
         let inputs = self.runs().list.clone();
-        let level = inputs.iter().map(|run| run.level).max().unwrap_or(0).saturating_add(1);
         let part = SHARDS.div_ceil(threads);
         let merged = for_all(threads, (0..SHARDS).step_by(part), |start| {
             let shards = start..SHARDS.min(start + part);
             let taken = shards.clone().map(|shard| join.take_oldest(shard, 1.0)).collect();
             let mut sources = vec![MergeInput::Memory(ShardSource::new(taken))];
             sources.extend(readers.iter().map(|reader| MergeInput::of_run(reader, shards.clone())));
-            self.write_merged(level, sources, false, interrupt)
+            self.write_merged(ALL_MERGED, sources, false, interrupt)
         })?;
         let mut runs = Vec::new();
         for part in merged {
@@ -500,7 +501,7 @@ impl Drop for CloseAtEnd<'_, '_> {
 /// higher level with twice as many takes precedence, or it would grow as long as workers are faster than
 /// merges.
 fn full_level(runs: &[SpillFile]) -> Option<Vec<SpillFile>> {
-    let highest = runs.iter().map(|run| run.level).max()?;
+    let highest = runs.iter().map(|run| run.level).filter(|level| *level < ALL_MERGED).max()?;
     let count = |level: u8| runs.iter().filter(|run| run.level == level).count();
     let overfull = (1..=highest).rev().find(|&level| count(level) >= 2 * FAN_IN);
     let level = overfull.or_else(|| (0..=highest).find(|&level| count(level) >= FAN_IN))?;
@@ -593,5 +594,6 @@ mod tests {
         assert_eq!(chosen(&[(0, FAN_IN), (1, 2 * FAN_IN - 1)]), Some((0, 0)));
         assert_eq!(chosen(&[(0, FAN_IN), (1, 2 * FAN_IN)]), Some((1, FAN_IN as u64)));
         assert_eq!(chosen(&[(0, 1), (2, FAN_IN)]), Some((2, 1)));
+        assert_eq!(chosen(&[(0, 1), (ALL_MERGED, 2 * FAN_IN)]), None);
     }
 }

@@ -15,7 +15,7 @@
 
 use crate::stages::{
     block_fault::BlockFaults,
-    connect::{ConnectContext, ConnectError, connect_block, for_each_created},
+    connect::{ConnectContext, ConnectError, connect_block, decoded_coins, for_each_created},
     read::{BlockBuffers, BlockReader},
     scripts::{ScriptQueue, Scripts},
     stats_change::{Cancelled, StatsChange},
@@ -235,7 +235,7 @@ impl Window<'_> {
         let mut counts = Counts::of(&block.view());
         counts.scripts = if scripts.is_some() { counts.inputs } else { 0 };
         let spent: Vec<Coin<'_>> = undo.iter().flatten().map(OwnedCoin::as_coin).collect();
-        let connected = self.connected(&block, &spent, &decoded(&spent), &Cancelled::default())?;
+        let connected = self.connected(&block, &spent, &decoded_coins(&spent), &Cancelled::default())?;
         self.buffers.give(block.buffers);
         Ok((connected, counts))
     }
@@ -365,7 +365,7 @@ impl Window<'_> {
     ) -> Result<Option<ConnectedBlock>, Error> {
         let &CheckedBlock { height, ref hash, legacy_sigops, .. } = block;
         let spent: Vec<Coin<'_>> = spent.iter().collect();
-        let (view, coins) = (&block.view(), &decoded(&spent));
+        let (view, coins) = (&block.view(), &decoded_coins(&spent));
         let (params, mtp_by_height) = (self.params, self.chain.median_times());
         let spends =
             BlockSpendContext { params, height, hash, block: view, coins, mtp_by_height, legacy_sigops };
@@ -479,13 +479,6 @@ fn add<T>(list: &mut Option<Vec<T>>, item: Option<T>) {
 fn count(counter: &mut CoinCounter, outpoint: &OutPoint, coin: &Coin<'_>) {
     let counted = counter.add(outpoint, coin);
     debug_assert!(counted.is_ok(), "{outpoint}");
-}
-
-/// Decodes coins. None is malformed, so none is left out.
-fn decoded<'c>(coins: &[Coin<'c>]) -> Vec<SpentCoin<'c>> {
-    let decoded: Vec<_> = coins.iter().filter_map(|coin| SpentCoin::from_coin(coin).ok()).collect();
-    debug_assert_eq!(decoded.len(), coins.len());
-    decoded
 }
 
 /// Looks up the coins that a block spends, as far as they are in the chainstate and not kept in memory. All

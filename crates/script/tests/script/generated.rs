@@ -4,7 +4,7 @@ use crate::common;
 
 use common::{Changes, SpentOutput, assert_inputs_pass};
 use disk::undo::{UndoArena, UndoView};
-use peregrine_script::{ScriptError, TxScripts, verify_tx};
+use peregrine_script::{ScriptError, TxScripts};
 use rules::{ChainParams, script_flags};
 use std::thread;
 use testkit::{Chain, ChainSpec};
@@ -62,13 +62,16 @@ fn every_change_of_signed_data_fails() {
 fn placeholders_fail() {
     let chain = Chain::generate(&ChainSpec { signed: false, ..ChainSpec::new(4, 400_000) });
     let (mut failed, mut passed) = (0, 0);
-    for_each_tx(&chain, |flags, tx, coins| match verify_tx(&tx, coins.into_iter(), flags) {
-        Ok(()) => passed += 1,
-        Err(ScriptError::Failed(failure)) => {
-            assert!((failure.input as usize) < tx.input_count());
-            failed += 1;
+    let verify = |scripts: TxScripts, flags| scripts.verify(0..scripts.input_count(), flags);
+    for_each_tx(&chain, |flags, tx, coins| {
+        match verify(TxScripts::new(&tx, coins.into_iter()).unwrap(), flags) {
+            Ok(()) => passed += 1,
+            Err(ScriptError::Failed(failure)) => {
+                assert!((failure.input as usize) < tx.input_count());
+                failed += 1;
+            }
+            Err(other) => panic!("{other}"),
         }
-        Err(other) => panic!("{other}"),
     });
     assert!(failed > 100 && failed > 10 * passed);
 }

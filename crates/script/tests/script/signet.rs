@@ -6,11 +6,11 @@ use disk::{
     scan::scan_files,
     xor::read_block_obfuscation,
 };
-use peregrine_script::{ScriptError, verify_signet_solution};
+use peregrine_script::{ScriptError, TxScripts};
 use rules::{ChainParams, signet::SIGNET_FLAGS, signet_solution};
 use testkit::data::unpack_core_datadir;
 use vfs::{Disk, RealDisk};
-use wire::{BlockArena, Network, Txid};
+use wire::{BlockArena, Network, Sats, Txid};
 
 /// Returns whether the block is signed; `None` if its form is so wrong that no script is run.
 fn is_signed(block: &[u8], challenge: &[u8]) -> Option<bool> {
@@ -23,7 +23,8 @@ fn is_signed(block: &[u8], challenge: &[u8]) -> Option<bool> {
     let solution = signet_solution(&block, &txids, challenge)?;
     let mut arena = BlockArena::default();
     let to_sign = arena.parse_tx(&solution.to_sign).unwrap();
-    match verify_signet_solution(&to_sign, challenge, SIGNET_FLAGS) {
+    let scripts = TxScripts::new(&to_sign, [(Sats(0), challenge)].into_iter()).unwrap();
+    match scripts.verify(0..1, SIGNET_FLAGS) {
         Ok(()) => Some(true),
         Err(ScriptError::Failed(_)) => Some(false),
         Err(other) => panic!("{other}"),

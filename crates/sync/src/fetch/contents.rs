@@ -6,7 +6,10 @@ use api::{error::Error, event::Event, note::Note};
 use chain::{
     blocks::{damage::KnownDamage, files::Files},
     commit::Destination,
-    plan::indexes::{self, SetAside},
+    plan::{
+        existing_state::ExistingState,
+        indexes::{self, SetAside},
+    },
     stored_blocks::{DatadirContents, PrunedBlocks, write_index},
 };
 use std::mem;
@@ -32,6 +35,9 @@ pub(super) fn read_contents(
     };
     let mut contents = DatadirContents::read(files, pruned)?;
     let DatadirContents { chain, stored, infos, found, has_lost, unknown } = &mut contents;
+    if let Some(best) = ExistingState::read(files, false)?.best_block {
+        stored.keep_below(chain.height_of(&best).unwrap_or(Height(u32::MAX)));
+    }
     follower.known_invalid().iter().for_each(|hash| chain.note_invalid(*hash));
     if let Some(damage) = damage {
         stored.forget_damaged(chain, &damage.blocks);

@@ -98,8 +98,9 @@ impl Fetch<'_> {
     }
 
     fn added(&mut self, added: &AddedHeaders) {
-        self.index.is_behind |= added.new > 0;
-        if added.new > 0 {
+        // A branch with less work is not written, and no block of it will come.
+        if added.new > 0 && added.shared == added.height {
+            self.index.is_behind = true;
             self.index.announced_at.get_or_insert_with(Instant::now);
             self.seen.sources.note_progress(self.client.now());
             let first = Height(added.height.0 - added.new as u32);

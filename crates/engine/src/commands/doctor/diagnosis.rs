@@ -346,6 +346,8 @@ pub struct RebuildNeed {
     pub need as "rebuild_needs_bytes" with "NeededBytes": DiskNeed,
     /// Free disk space where the chainstate is, in bytes.
     pub free as "free_bytes": Option<u64>,
+    /// Whether one of the disks that a rebuild writes to has too little free space.
+    pub lacks_space: bool,
     /// Speed of the disk in bytes per second, the median of small samples of the block files; `None` if
     /// there are none, or the node is pruned, so that there can be no rebuild.
     pub bytes_per_second as "sample_bytes_per_second": Option<u64>,

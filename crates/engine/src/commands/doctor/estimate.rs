@@ -4,10 +4,10 @@ use super::{
     diagnosis::{IndexState, RebuildNeed, RebuildTime, ScriptWork},
     survey::FileLengths,
 };
-use api::{disk_need::DiskNeed, machine, options::ChainOptions};
+use api::{disk_need::DiskNeed, machine, options::ChainOptions, subject::Subject};
 use chain::commit::directory_bytes;
 use disk::datadir::Datadir;
-use pipeline::job::memory::MemoryBudget;
+use pipeline::{job::memory::MemoryBudget, stages::work_dir::WorkDir};
 use std::{
     ops::RangeInclusive,
     time::{Duration, Instant},
@@ -17,7 +17,7 @@ use wire::FileNo;
 
 /// The fewest and the most bytes of blocks that a thread checks in a second. The recorded runs in
 /// `docs/performance.md` are between them, and machines differ.
-const CHECKED_BYTES_PER_SECOND: (u64, u64) = (70_000_000, 400_000_000);
+const CHECKED_BYTES_PER_SECOND: (u64, u64) = (45_000_000, 400_000_000);
 /// The same for blocks whose scripts are run.
 const SCRIPT_BYTES_PER_SECOND: (u64, u64) = (1_900_000, 6_000_000);
 /// The fewest bytes of the new chainstate that a thread writes and reads back in a second.
@@ -61,6 +61,7 @@ impl Estimate<'_> {
                 refusal: None,
                 need,
                 free,
+                lacks_space: false,
                 bytes_per_second: None,
                 duration: None,
                 checked_duration: None,
@@ -69,10 +70,10 @@ impl Estimate<'_> {
         let [block_bytes, undo_bytes] = lengths.each().map(|lengths| lengths.values().sum::<u64>());
         let budget = MemoryBudget::of_blocks(options, index.blocks as usize, lacking > 0);
         let old = directory_bytes(disk, &chainstate);
-        let mut need = DiskNeed::estimate(block_bytes, old, budget.join_bytes);
+        let mut need = DiskNeed::estimate(options.params.network, block_bytes, old, budget.join_bytes);
         if lacking > 0 {
             let bytes = block_bytes / u64::from(index.blocks.max(1)) * u64::from(lacking);
-            need = need.with_undo(bytes, options.memory_bytes);
+            need = need.with_undo(bytes, lacking + 1 >= index.blocks, options.memory_bytes);
         }
         let speeds = self.sampled_speeds();
         let (speed_range, threads) = (quartiles(&speeds), budget.threads as u64);
@@ -84,10 +85,19 @@ impl Estimate<'_> {
             refusal: None,
             need,
             free,
+            lacks_space: self.lacks_space(need),
             bytes_per_second: speeds.get(speeds.len() / 2).copied(),
             duration: duration(scripts),
             checked_duration: unchecked.and_then(|work| duration(Some(work))),
         }
+    }
+
+    /// Whether a rebuild would be refused because of disk space.
+    fn lacks_space(&self, need: DiskNeed) -> bool {
+        let (disk, chainstate) = (self.disk, self.datadir.chainstate_dir());
+        let work = WorkDir::for_result(disk, self.options, Some(&chainstate));
+        let checked = need.check(disk, &chainstate, work.path(), &self.datadir.blocks_dir());
+        checked.is_err_and(|error| error.is_about(Subject::DiskSpace))
     }
 
     /// Reads small samples of the block files. Returns the speed of each in bytes per second, ascending.
@@ -151,6 +161,7 @@ fn span(least: f64, most: f64) -> RangeInclusive<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::Network;
 
     #[test]
     fn the_time_follows_from_the_speeds_of_the_disk_and_of_the_recorded_runs() {
@@ -158,7 +169,7 @@ mod tests {
         let of = |speeds| time((600_000_000_000, 100_000_000_000, 10_000_000_000), Some(work), 2, speeds);
         let seconds = |range: RangeInclusive<Duration>| (range.start().as_secs(), range.end().as_secs());
         let fast = of((9_000_000_000, 10_000_000_000));
-        assert_eq!(seconds(fast.blocks), (750, 4_385), "the coins take at most 100 s");
+        assert_eq!(seconds(fast.blocks), (750, 6_766), "the coins take at most 100 s");
         assert_eq!(seconds(fast.scripts), (7_833, 24_736));
         assert_eq!(seconds(of((50_000_000, 100_000_000)).blocks), (7_000, 14_100), "the disk is slower");
     }
@@ -170,11 +181,12 @@ mod tests {
             (2_000_000_000, 0, 2.61),
             (2_000_000_000, 0, 4.30),
             (2_000_000_000, 174_000_000, 18.8),
-            // As many small blocks as mainnet has.
+            // As many small blocks as mainnet has, and a disk that keeps pace.
             (4_300_000_000, 0, 30.0),
+            (22_100_000_000, 0, 225.7),
         ] {
             let scripts = Some(ScriptWork::of_all(run));
-            let coins = DiskNeed::estimate(blocks, None, 1 << 30).chainstate;
+            let coins = DiskNeed::estimate(Network::Regtest, blocks, None, 1 << 30).chainstate;
             let time = time((blocks, blocks / 6, coins), scripts, 2, (2_000_000_000, 5_000_000_000)).total();
             assert!(time.contains(&Duration::from_secs_f64(took)), "{took} s, estimated {time:?}");
         }

@@ -67,6 +67,11 @@ impl Planned {
         self.awaited.as_ref().map(|(awaited, _)| Arc::clone(awaited))
     }
 
+    /// Bytes of the blocks that are stored while the rebuild runs, if that is known.
+    pub(super) fn awaited_bytes(&self) -> Option<u64> {
+        self.awaited.as_ref().map(|(_, blocks)| blocks.bytes)
+    }
+
     /// With pruning, bytes of blocks after which the rebuild settles.
     pub(super) fn settle_bytes(&self) -> Option<u64> {
         self.awaited.as_ref().and_then(|(_, blocks)| blocks.settle_bytes)
@@ -142,7 +147,7 @@ pub fn plan(
         }
     }
     if in_place {
-        set_aside = indexes::before_rebuild(files, &plan, damage, &options.set_aside_indexes, sink)?;
+        set_aside = indexes::before_rebuild(files, &plan, damage, &options.set_aside_indexes)?;
     }
     let accepted = match damage {
         _ if options.accept_lower_tip => Accepted::AnyLoss,

@@ -6,13 +6,12 @@ use api::{
     options::ChainOptions,
     stage::Stage,
 };
-use chain::threads::join_all;
+use chain::threads::for_all;
 use disk::{chainstate::ChainstateReader, index::IndexRows};
 use pipeline::job::stored_chainstate::{StoredChainstate, StoredCoin};
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::atomic::{AtomicU16, AtomicU64, Ordering},
-    thread,
+    sync::atomic::{AtomicU64, Ordering},
 };
 use vfs::Disk;
 use wire::{BlockHash, Coin, Height, Reader, Sats, coin::compress_output};
@@ -57,18 +56,9 @@ pub fn scan<S: AsRef<[u8]>>(
     watch.sink.event(Event::Started(Stage::Read));
     let chainstate = StoredChainstate::open(disk, options)?;
     let StoredChainstate { reader, height, .. } = &chainstate;
-    let (wanted, next_range, coins) = (&wanted(scripts), AtomicU16::new(0), AtomicU64::new(0));
-    let scan = Scan { reader, height: *height, wanted, next_range, coins, watch };
-    let parts: Vec<Part> = thread::scope(|scope| {
-        let workers = (1..options.threads.get()).map(|_| {
-            // Fewer threads have the same result.
-            thread::Builder::new().name("scan".to_owned()).spawn_scoped(scope, || scan.ranges())
-        });
-        let workers: Vec<_> = workers.map_while(Result::ok).collect();
-        let own = scan.ranges();
-        let others = join_all(workers.into_iter().map(Ok).collect());
-        std::iter::once(own).chain(others.into_iter().map(|done| done?)).collect::<Result<_, Error>>()
-    })?;
+    let scan = Scan { reader, height: *height, wanted: &wanted(scripts), coins: AtomicU64::new(0), watch };
+    let parts = for_all(options.threads.get(), 0..=u8::MAX, |first| scan.range(first))?;
+    let parts = parts.into_iter().collect::<Result<Vec<Part>, Error>>()?;
     let txouts = parts.iter().map(|part| part.txouts).sum();
     let mut found: Vec<FoundCoin> = parts.into_iter().flat_map(|part| part.found).collect();
     found.sort_unstable_by_key(|found| found.coin.outpoint);
@@ -101,8 +91,6 @@ struct Scan<'a> {
     reader: &'a ChainstateReader<'a>,
     height: Option<Height>,
     wanted: &'a HashMap<Vec<u8>, usize>,
-    /// First byte of the txids that are read next; 256 when all are read or a thread has failed.
-    next_range: AtomicU16,
     /// Number of coins in the ranges that were read.
     coins: AtomicU64,
     watch: Watch<'a>,
@@ -111,7 +99,7 @@ struct Scan<'a> {
 /// Number of coins between two checks for an interrupt.
 const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 12;
 
-/// What one thread has found.
+/// What was found in a range.
 #[derive(Default)]
 struct Part {
     txouts: u64,
@@ -119,21 +107,9 @@ struct Part {
 }
 
 impl Scan<'_> {
-    /// Reads ranges of txids until none is left.
-    fn ranges(&self) -> Result<Part, Error> {
-        let mut part = Part::default();
-        while let Ok(first) = u8::try_from(self.next_range.fetch_add(1, Ordering::Relaxed)) {
-            if let Err(error) = self.range(first, &mut part) {
-                self.next_range.store(u16::from(u8::MAX) + 1, Ordering::Relaxed);
-                return Err(error);
-            }
-        }
-        Ok(part)
-    }
-
     /// Reads the coins of all txids that begin with `first`.
-    fn range(&self, first: u8, part: &mut Part) -> Result<(), Error> {
-        let (end, before) = (first.checked_add(1).map(|end| [end]), part.txouts);
+    fn range(&self, first: u8) -> Result<Part, Error> {
+        let (end, mut part) = (first.checked_add(1).map(|end| [end]), Part::default());
         let mut coins = self.reader.coins_between(&[first], end.as_ref().map(<[u8; 1]>::as_slice))?;
         while let Some((outpoint, coin)) = coins.advance()? {
             if part.txouts.is_multiple_of(INTERRUPT_CHECK_INTERVAL)
@@ -147,11 +123,11 @@ impl Scan<'_> {
                 part.found.push(FoundCoin { coin, script_index, block_hash: None });
             }
         }
-        let coins = self.coins.fetch_add(part.txouts - before, Ordering::Relaxed) + part.txouts - before;
+        let coins = self.coins.fetch_add(part.txouts, Ordering::Relaxed) + part.txouts;
         // Txids are uniformly distributed.
         let coins_total = coins * 256 / (u64::from(first) + 1);
         self.watch.sink.event(Event::Coins(CoinProgress { coins, coins_total: coins_total.max(coins) }));
-        Ok(())
+        Ok(part)
     }
 }
 

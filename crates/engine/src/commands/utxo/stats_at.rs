@@ -59,8 +59,7 @@ pub fn stats_at(
 ) -> Result<Vec<UtxoStatsAt>, Error> {
     let options = &ChainOptions { undo: UndoPolicy::Make, ..up_to(options, heights)? };
     with_read_only_job(disk, options, None, Watch { sink, interrupt }, |job, clock| {
-        let need = DiskNeed::estimate(job.plan.block_bytes, None, job.budget.join_bytes).with_cache();
-        job.check_work_need(need)?;
+        job.check_work_need(DiskNeed { undo: 0, ..job.disk_need() }.with_cache())?;
         stats_of_blocks(job, heights, clock)
     })
 }

@@ -392,7 +392,7 @@ impl Simulation {
             return;
         }
         if batch.hashes.iter().chain([&batch.parent]).any(|hash| caller.useless.contains(hash)) {
-            self.headers.accept(batch.peer, 0, caller.locator());
+            self.headers.accept(batch.peer, 0, 0, caller.locator());
             return;
         }
         let Some(&(parent, _)) = caller.known.get(&batch.parent) else {
@@ -411,7 +411,7 @@ impl Simulation {
             self.leave(first);
         }
         self.download.raise_height(batch.peer, height);
-        self.headers.accept(batch.peer, new, self.caller.locator());
+        self.headers.accept(batch.peer, height, new, self.caller.locator());
     }
 
     /// Goes on with other blocks from a height on.
