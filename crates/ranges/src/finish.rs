@@ -131,6 +131,11 @@ pub fn finish_ranges(
     let deltas = plan.read_deltas(disk, inputs)?;
     let first = check_complete(plan, &deltas)?;
     let counts = Counts::of_words(first.delta.counts);
+    let bytes = deltas.iter().flat_map(|named| &named.delta.shards).map(|shard| shard.bytes).sum();
+    let need = DiskNeed { chainstate: bytes, temporary: 0, undo: 0 };
+    // Before ranges are checked again, which may take hours.
+    need.check(disk, output, output, output)?;
+    let rechecked = recheck(disk, plan, &first.delta.ranges, options, Watch { sink, interrupt })?;
 
     let session = Session::open_for_output(disk, params, output, sink)?;
     let request = ReindexOptions {
@@ -139,8 +144,6 @@ pub fn finish_ranges(
     };
     let target = Destination::prepare(disk, session.datadir().clone(), &request)?;
     let chain = plan.chain();
-    let bytes = deltas.iter().flat_map(|named| &named.delta.shards).map(|shard| shard.bytes).sum();
-    let need = DiskNeed { chainstate: bytes, temporary: 0, undo: 0 };
     let finish = Finish {
         disk,
         target: &target,
@@ -150,13 +153,8 @@ pub fn finish_ranges(
         threads,
         interrupt,
     };
-    let write = || {
-        need.check(disk, target.building(), target.building(), target.building())?;
-        let rechecked = recheck(disk, plan, &first.delta.ranges, options, Watch { sink, interrupt })?;
-        Ok::<_, Error>((build(plan, &deltas, &finish, sink)?, rechecked))
-    };
-    let (built, rechecked) = write().inspect_err(|_| target.discard())?;
-    let Built { total_amount, stats, is_pinned } = built;
+    let built = build(plan, &deltas, &finish, sink);
+    let Built { total_amount, stats, is_pinned } = built.inspect_err(|_| target.discard())?;
     let (height, hash) = plan.tip();
     Ok(RangesReport {
         network: plan.network(),

@@ -194,7 +194,8 @@ impl Chainstate<'_> {
         }
         let is_near = |&(height, fork): &(Height, Height)| {
             let apart = height.0 - fork.0 + target.0.saturating_sub(fork.0);
-            apart <= most_left(fork) || !self.invalid.is_empty() && apart <= fork.0 / 2
+            let is_stale = height <= target && apart <= most_left(fork);
+            is_stale || !self.invalid.is_empty() && apart <= fork.0 / 2
         };
         Ok(branch_of(files, chain, best)?.filter(is_near).map(|(height, _)| height))
     }

@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod baseline;
-pub mod buckets;
 pub mod real;
 pub mod steps;
 pub mod work;

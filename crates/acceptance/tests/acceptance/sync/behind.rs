@@ -52,7 +52,7 @@ fn with_checkpoints(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
     let mut options = from(root, peers);
     options.chain.resume.checkpoint_interval = Duration::ZERO;
     // Some blocks each.
-    options.chain.hooks.block_file_len = 5_000;
+    options.chain.hooks.block_file_len = 1_500;
     options
 }
 

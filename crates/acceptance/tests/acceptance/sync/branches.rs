@@ -47,6 +47,22 @@ fn a_longer_branch_that_appears_is_taken_and_shared_blocks_are_not_downloaded_tw
     assert!(report.download.duplicate_bytes < 100_000, "{:?}", report.download);
 }
 
+/// A node that was stopped at a stale block: the chainstate was rebuilt, and with pruning all was downloaded.
+#[test]
+fn a_stale_block_is_disconnected_without_a_rebuild() {
+    let long = Chain::generate(&ChainSpec { blocks: Some(320), stale: false, ..ChainSpec::new(23, 60_000) });
+    let main: Vec<GeneratedBlock> = long.main().cloned().collect();
+    let mut stale = main[..=301].to_vec();
+    stale[301] = sibling(&stale[301], 1, |_| {});
+    let (dir, peer) = (scratch(), peer_with(&stale));
+    run(&from(dir.path(), &[&peer]));
+    peer.serve(&serving(&main[..=302]));
+    let (report, _) = run(&from(dir.path(), &[&peer]));
+    let update = report.update.unwrap();
+    assert_eq!((report.download.blocks, update.disconnected, report.rebuild.is_none()), (2, 1, true));
+    assert_synced_to(302, dir.path(), &long, "a stale block");
+}
+
 /// The finished datadir of a branch is taken to a longer one.
 #[test]
 fn a_finished_datadir_moves_to_a_longer_branch() {

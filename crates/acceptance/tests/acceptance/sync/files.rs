@@ -180,6 +180,22 @@ fn undo_files_without_block_files_are_refused() {
     assert!(!dir.path().join("regtest/blocks/blk00000.dat").exists());
 }
 
+/// It lost its entries as soon as anything was written, and bitcoind did not start any more.
+#[test]
+fn a_cut_file_below_a_chainstate_stays_in_the_index_until_its_blocks_come() {
+    let (dir, peer) = (in_small_files(), peer());
+    acceptance::run(&acceptance::options(dir.path())).unwrap();
+    let before = index(dir.path()).entries;
+    let file = before.iter().find(|entry| entry.height == Height(50)).unwrap().file.unwrap();
+    let blk = Datadir::at(dir.path(), Network::Regtest).blk_path(file);
+    std::fs::File::options().write(true).open(&blk).unwrap().set_len(100).unwrap();
+    try_run(&from(dir.path(), &[])).unwrap_err();
+    assert!(index(dir.path()).entries == before);
+    try_repair(&repairing(dir.path(), &[&peer])).unwrap();
+    assert!(!peer.asked().is_empty());
+    assert_synced(dir.path(), tiny(), "a cut file");
+}
+
 /// bitcoind does not start if the file of a block is missing, whatever the block's branch.
 #[test]
 fn a_stale_block_whose_file_is_missing_is_no_longer_in_the_index() {
