@@ -21,6 +21,7 @@
 mod flat;
 mod rewrite;
 mod rows;
+mod times;
 
 pub use flat::refuse_flat;
 pub use rewrite::{PrunedFlag, extend_block_index, rewrite_block_index, write_block_index};

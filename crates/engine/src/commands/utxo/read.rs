@@ -9,11 +9,12 @@ use api::{
     stage::Stage,
     utxo_stats::UtxoStatsReport,
 };
-use chain::{plan::planner::links_of_index, threads::spawn};
+use chain::threads::spawn;
 use disk::{
+    DiskError,
     chainstate::ChainstateReader,
     datadir::Datadir,
-    index::find_height,
+    index::{IndexRows, find_height},
     snapshot::SnapshotReader,
     utxo_stats::{READER_BYTES, StatsPart, UtxoHasher, UtxoStats},
 };
@@ -92,8 +93,8 @@ pub fn read(
     match coins {
         StoredCoins::Chainstate(options) => {
             let chainstate = StoredChainstate::open(disk, options)?;
-            let index = with_times.then_some((&*chainstate.index_dir, options.params));
-            let times = BlockTimes::read(disk, index, &chainstate.reader.best_block(), sink);
+            let index_dir = with_times.then_some(&*chainstate.index_dir);
+            let times = BlockTimes::read(disk, index_dir, &chainstate.reader.best_block(), sink);
             let mut each_of = elements(each, &times);
             let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX).saturating_sub(times.bytes());
             let affordable = memory / READER_BYTES;
@@ -118,9 +119,7 @@ pub fn read(
             let found = || known(find_height(disk, index_dir.as_deref()?, &block), sink);
             let height = pinned.or_else(found);
             height.map_or(Ok(()), |height| metadata.check_height(file, height))?;
-            let index = datadir.as_ref().zip(index_dir.as_deref()).filter(|_| with_times);
-            let index = index.map(|(options, dir)| (dir, options.params));
-            let times = BlockTimes::read(disk, index, &block, sink);
+            let times = BlockTimes::read(disk, index_dir.as_deref().filter(|_| with_times), &block, sink);
             let mut each_of = elements(each, &times);
             let meter = CoinMeter::new(sink, metadata.coins);
             let stats = read_snapshot(reader, &mut each_of, (&meter, interrupt))?;
@@ -132,9 +131,9 @@ pub fn read(
 }
 
 /// What the block index has; a warning if it cannot be read.
-fn known<T>(read: Result<Option<T>, impl Into<Error>>, sink: &dyn EventSink) -> Option<T> {
-    let read = read.map_err(Into::into);
-    read.map_err(|error| sink.event(Event::Warning(Warning::IndexUnread { error }))).ok().flatten()
+fn known<T>(read: Result<Option<T>, DiskError>, sink: &dyn EventSink) -> Option<T> {
+    let warn = |error: DiskError| sink.event(Event::Warning(Warning::IndexUnread { error: error.into() }));
+    read.map_err(warn).ok().flatten()
 }
 
 /// The times of the blocks of a chain, by height; none if they are unknown.
@@ -146,17 +145,9 @@ struct BlockTimes {
 impl BlockTimes {
     /// Those up to the block `last`. The coins are what was asked for: without an index, only the times are
     /// unknown.
-    fn read(
-        disk: &dyn Disk,
-        index: Option<(&Path, &ChainParams)>,
-        last: &BlockHash,
-        sink: &dyn EventSink,
-    ) -> Self {
-        let read = |(dir, params)| -> Result<_, Error> {
-            let (tree, ..) = links_of_index(disk, dir, params)?;
-            Ok(Some(tree.branch_to(last).into_iter().map(|number| tree.time(number)).collect()))
-        };
-        let times: Vec<BlockTime> = index.and_then(|index| known(read(index), sink)).unwrap_or_default();
+    fn read(disk: &dyn Disk, index_dir: Option<&Path>, last: &BlockHash, sink: &dyn EventSink) -> Self {
+        let read = |dir| IndexRows::open(disk, dir)?.chain_times(last);
+        let times = index_dir.and_then(|dir| known(read(dir), sink)).unwrap_or_default();
         Self { median_times: median_times(times.clone()), times }
     }
 
@@ -214,8 +205,7 @@ pub fn read_after(
         heights,
         &mut |job, dir, after| {
             let index_dir = with_times.then(|| job.files.datadir.index_dir());
-            let index = index_dir.as_deref().map(|dir| (dir, job.files.params));
-            let times = BlockTimes::read(disk, index, &after.hash, job.sink);
+            let times = BlockTimes::read(disk, index_dir.as_deref(), &after.hash, job.sink);
             each_set(after.height, &mut |each| coins_of(job, dir, after, &mut elements(each, &times)))
         },
         Watch { sink, interrupt },
@@ -301,37 +291,4 @@ fn send_elements(
     }
     let rest = part.take_rest();
     Ok(send(&part, rest).then_some(part))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use disk::index::{BlockIndex, IndexEntry, write_block_index};
-    use vfs::RealDisk;
-    use wire::{Header, Network};
-
-    #[test]
-    fn times_are_those_of_the_branch_and_missing_without_an_ancestor() {
-        let params = ChainParams::of(Network::Regtest);
-        let block = |height: u32, prev: BlockHash, time: u32| {
-            let header = Header { prev, time: BlockTime(time), ..Header::default() };
-            IndexEntry::of_header(header.hash(), header, Height(height))
-        };
-        let genesis = IndexEntry::of_header(params.genesis_hash, params.genesis, Height(0));
-        let (one, stale) = (block(1, genesis.hash, 110), block(1, genesis.hash, 120));
-        let (two, on_stale) = (block(2, one.hash, 105), block(2, stale.hash, 130));
-        let entries = vec![genesis, one, stale, two, on_stale];
-        let times = |entries: &[IndexEntry], last: &IndexEntry| {
-            let dir = tempfile::tempdir().unwrap();
-            let index = BlockIndex { entries: entries.to_vec(), ..BlockIndex::default() };
-            write_block_index(&RealDisk, dir.path(), &index).unwrap();
-            let times = BlockTimes::read(&RealDisk, Some((dir.path(), params)), &last.hash, &|_| {}).times;
-            times.iter().skip(1).map(|time| time.0).collect::<Vec<_>>()
-        };
-        assert_eq!(times(&entries, &two), [110, 105]);
-        assert_eq!(times(&entries, &on_stale), [120, 130]);
-        assert_eq!(times(&entries, &one), [110]);
-        assert_eq!(times(&entries[1..], &two), [0; 0], "without the genesis block");
-        assert_eq!(times(&entries[..2], &two), [0; 0], "without the block itself");
-    }
 }
