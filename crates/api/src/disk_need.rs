@@ -46,7 +46,7 @@ impl DiskNeed {
         self.chainstate + self.temporary + self.undo
     }
 
-    /// The need for `block_bytes` of blocks of a network; `old` is the size of the existing chainstate, `None`
+    /// The need for `block_bytes` of a network's blocks; `old` is the size of the existing chainstate, `None`
     /// if there is none.
     pub fn estimate(network: Network, block_bytes: u64, old: Option<u64>, join_bytes: usize) -> Self {
         let rows = match network {
@@ -61,7 +61,7 @@ impl DiskNeed {
         Self { chainstate, temporary, undo: 0 }
     }
 
-    /// The same need, if hints call so many outputs unspent, more than there can be if the hints are false, and
+    /// The same need, if hints call so many outputs unspent, more than there can be if they are false, and
     /// there are `bytes_above` of blocks above theirs. Only these and the coins get to temporary files.
     #[must_use]
     pub fn with_hinted_coins(self, coins: u64, bytes_above: u64, join_bytes: usize) -> Self {
@@ -72,7 +72,7 @@ impl DiskNeed {
     }
 
     /// The same need and that of making undo data for `block_bytes` of blocks, which are all if `is_of_all`.
-    /// Coins on the way to their spenders are temporary too, about as many bytes as the undo data, but at most
+    /// Coins on the way to their spenders are temporary too, about as many bytes as the undo data, at most
     /// what `memory` and the coins determine; if all blocks get undo data, so are sorted runs
     /// ([ADR 10](../../../../docs/adr/0010-coins-are-delivered-to-their-spenders.md)).
     #[must_use]
@@ -108,7 +108,7 @@ impl DiskNeed {
         work_dir: &Path,
         blocks_dir: &Path,
     ) -> Result<(), Error> {
-        self.check_beside(disk, chainstate_dir, work_dir, (blocks_dir, 0))
+        self.check_beside(disk, chainstate_dir, work_dir, blocks_dir, 0)
     }
 
     /// The same, if so many bytes of blocks are downloaded meanwhile.
@@ -120,7 +120,8 @@ impl DiskNeed {
         disk: &dyn Disk,
         chainstate_dir: &Path,
         work_dir: &Path,
-        (blocks_dir, to_come): (&Path, u64),
+        blocks_dir: &Path,
+        to_come: u64,
     ) -> Result<(), Error> {
         let in_blocks = (blocks_dir, self.undo + to_come);
         let needs = [(chainstate_dir, self.chainstate), (work_dir, self.temporary), in_blocks];

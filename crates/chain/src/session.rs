@@ -255,8 +255,8 @@ pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Resu
     let recovery = replace::recover(disk, datadir.net_dir(), &replaceable())?;
     if let Some(recovery) = recovery {
         if recovery == Recovery::Finished {
-            // The undo data of that commit is in place, and its checkpoint would have been removed next. Those of
-            // another run stay.
+            // The undo data of that commit is in place, and its checkpoint would have been removed next. What
+            // another run has stays.
             if is_of_chainstate {
                 clear_made_undo(disk, datadir)?;
                 let chainstate = datadir.chainstate_dir();

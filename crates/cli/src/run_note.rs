@@ -99,8 +99,8 @@ impl NoteKeeper {
         self.datadir.net_dir().join(NAME)
     }
 
-    /// Writes the note, when the work begins: the datadir is locked then, a checkpoint that is there is that of
-    /// this run, and nothing else is saved yet.
+    /// Writes the note, when the work begins: the datadir is locked then, a checkpoint that is there is this
+    /// run's, and nothing else is saved yet.
     pub fn begin(&self) {
         let Self { note, datadir, is_written } = self;
         let is_free = RunNote::read(datadir).is_none_or(|old| old.work_dir == note.work_dir);

@@ -166,8 +166,8 @@ impl Aggregate {
         Sum { shared: Arc::clone(&self.0), state }
     }
 
-    /// Restores a sum from [`Sum::to_bytes`] of an aggregate with the same kind and key. Returns `None` if the
-    /// bytes cannot be a sum of this kind. Bytes of another key or job cannot be detected: the caller must
+    /// Restores a sum from [`Sum::to_bytes`] of an aggregate with the same kind and key; `None` if the bytes
+    /// cannot be a sum of this kind. Bytes of another key or job cannot be detected: the caller must
     /// authenticate what it stores.
     pub fn sum_from_bytes(&self, bytes: &[u8]) -> Option<Sum> {
         let mut sum = self.sum();

@@ -173,7 +173,8 @@ pub fn check_space(
     [home, work_dir]: [&Path; 2],
     kinds: &[IndexKind],
     tx_form: TxForm,
-    (blocks, block_bytes): (u64, u64),
+    blocks: u64,
+    block_bytes: u64,
     in_pass: bool,
 ) -> Result<(), Error> {
     let kept_until_end = |bytes: u64| if in_pass { bytes } else { 0 };

@@ -69,8 +69,8 @@ pub fn make_with(
         let home = job.files.datadir.net_dir();
         if observed.is_none() {
             let Plan { chain, block_bytes, .. } = job.plan;
-            let (dirs, blocks) = ([home, job.work.path()], (chain.block_count() as u64, *block_bytes));
-            job::check_space(job.files.disk, dirs, kinds, job.tx_form(), blocks, false)?;
+            let (dirs, blocks) = ([home, job.work.path()], chain.block_count() as u64);
+            job::check_space(job.files.disk, dirs, kinds, job.tx_form(), blocks, *block_bytes, false)?;
         }
         let names: Vec<PathBuf> = kinds.iter().map(|kind| kind.replaced_dir()).collect();
         let names: Vec<&Path> = names.iter().map(PathBuf::as_path).collect();

@@ -105,8 +105,8 @@ impl IndexObserver {
             return Ok(None);
         }
         let tx_form = options.tx_form.unwrap_or(TxForm::ByTxid);
-        let (dirs, blocks) = ([datadir.net_dir(), chain.work_dir], (chain.blocks as u64, chain.block_bytes));
-        check_space(*disk, dirs, &kinds, tx_form, blocks, true)?;
+        let (dirs, blocks) = ([datadir.net_dir(), chain.work_dir], chain.blocks as u64);
+        check_space(*disk, dirs, &kinds, tx_form, blocks, chain.block_bytes, true)?;
         let height = Height(chain.blocks as u32 - 1);
         let bases = kinds.iter().map(|kind| Base::of_new(*kind, options, tx_form, height));
         let bases = bases.collect::<Result<Vec<_>, _>>()?;

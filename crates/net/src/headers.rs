@@ -284,7 +284,7 @@ impl HeaderSync {
         self.locator = locator;
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let PeerState::Checking { is_full, last } = peer.state else { return };
-        // Whoever sends two branches in turns has new headers for ever, but none that leads further.
+        // A peer that sends two branches in turns has new headers for ever, but none that leads further.
         let is_news = new > 0 && height > peer.highest;
         peer.highest = peer.highest.max(height);
         peer.stale_batches = if is_news { 0 } else { peer.stale_batches + 1 };

@@ -3,7 +3,7 @@
 //! This is the only crate of the product that depends on Core's code, and its interface is small:
 //! [`TxScripts`] takes a transaction and the coins that it spends, parses it once, computes the hashes that
 //! its signatures share once, and then verifies any of its inputs, from any thread. The solution of a signed
-//! network's block (BIP-0325, Core `CheckSignetBlockSolution`) is verified as the transaction that `rules` makes of it.
+//! network's block (BIP-0325, Core `CheckSignetBlockSolution`) is the transaction that `rules` makes of it.
 //!
 //! The flags of a block are determined by `rules::script_flags`, not here. Results are not cached: each
 //! script is run once.

@@ -1,7 +1,7 @@
 //! The hash of the join's tables distributes outpoints like a random function, whatever they are.
 //!
-//! SipHash-1-3-UJ is a weak relative of SipHash, with a random key. If it put outpoints that occur, or that an
-//! attacker can create, into few buckets, probing would become slow.
+//! SipHash-1-3-UJ is a weak relative of SipHash, with a random key. If it put outpoints that occur, or that
+//! an attacker can create, into few buckets, probing would become slow.
 
 use digest::{sha256::sha256, siphash::SipHash13Uj};
 use wire::{OutPoint, Txid};

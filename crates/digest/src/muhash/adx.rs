@@ -1,5 +1,5 @@
-//! Products of 3072-bit numbers with the instructions of BMI2 and ADX, which add with two carries at a time: one
-//! for the words of the result, one for the upper halves of products.
+//! Products of 3072-bit numbers with the instructions of BMI2 and ADX, which add with two carries at a time:
+//! one for the words of the result, one for the upper halves of products.
 
 use super::LIMBS;
 use std::arch::asm;

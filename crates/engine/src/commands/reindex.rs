@@ -491,7 +491,7 @@ impl Rebuild<'_> {
         // Without pruning, the blocks that come stay.
         let to_come = planned.awaited_bytes().filter(|_| !planned.prunes()).unwrap_or(0);
         let blocks_dir = &target.datadir().blocks_dir();
-        rest.check_beside(disk, target.building(), work.path(), (blocks_dir, to_come))?;
+        rest.check_beside(disk, target.building(), work.path(), blocks_dir, to_come)?;
         if is_known {
             self.sink.event(Event::Note(Note::DiskNeed(need)));
         }

@@ -114,7 +114,7 @@ pub struct UndoMaker<'a> {
 /// What was made.
 #[derive(Default)]
 pub struct MadeUndoData {
-    /// Lengths of the undo data that went to the sink, or was checked if there is none, by block, in any order.
+    /// Lengths of the undo data that went to the sink, or was checked without one, by block, in any order.
     pub lens: Vec<(Height, u32)>,
     /// Time spent running scripts, summed over all threads.
     pub scripting: Duration,
@@ -236,7 +236,7 @@ impl<'a> Worker<'a> {
                 Ok(new) => {
                     let NewUndo { height, prev, undo } = &new;
                     if shared.sink.is_none() {
-                        // Whoever resumes must not ask for undo data that this run could not use.
+                        // A run that resumes must not ask for undo data that this one could not use.
                         self.done.lens.push((*height, undo.len() as u32));
                     } else if !shared.reader.has_undo(*height, prev, undo, &mut self.existing)? {
                         self.new.push(new);

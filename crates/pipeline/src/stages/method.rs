@@ -72,8 +72,8 @@ impl Method {
         matches!(self.undo_use(Height(u32::MAX)), UndoUse::IfSound | UndoUse::Made)
     }
 
-    /// Returns how many outputs hints call unspent, and the last block for which they are used; `None` without
-    /// hints.
+    /// Returns how many outputs hints call unspent, and the last block for which they are used; `None` if
+    /// there are none.
     pub fn hinted_coins(&self) -> Option<(u64, Height)> {
         let Self::Hints(HintMatching { hints: Some(hints), height, .. }) = self else { return None };
         Some((hints.info().hints, *height))
