@@ -65,7 +65,8 @@ impl DiskNeed {
     /// there are `bytes_above` of blocks above theirs. Only these and the coins get to temporary files.
     #[must_use]
     pub fn with_hinted_coins(self, coins: u64, bytes_above: u64, join_bytes: usize) -> Self {
-        let rows = coins.saturating_mul(BYTES_PER_COIN);
+        // What a hint file says may be any number: the sums below must not overflow.
+        let rows = coins.saturating_mul(BYTES_PER_COIN).min(u64::MAX >> 4);
         let coins = if in_memory(rows) <= join_bytes as u64 { 0 } else { 2 * rows };
         let temporary = coins + self.temporary.min(bytes_above / BLOCK_BYTES_PER_RUN_BYTE);
         Self { chainstate: self.chainstate.max(rows), temporary, ..self }
@@ -222,6 +223,7 @@ mod tests {
         assert_eq!(hinted, DiskNeed { temporary: 2 * 60 * 173_676_464 + GB, ..mainnet });
         let all = mainnet.with_hinted_coins(3_400_000_000, 0, 900 << 20);
         assert_eq!((all.chainstate, all.temporary), (204 * GB, 408 * GB));
+        assert!(large.with_hinted_coins(u64::MAX, GB, 35 << 30).total() > u64::MAX >> 4);
         let few = large.with_hinted_coins(300_000_000, GB, 35 << 30);
         assert_eq!(few, DiskNeed { chainstate: 18 * GB, ..large });
         let empty = [Network::Main, Network::Regtest];

@@ -282,7 +282,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn products_of_vector_units_are_those_of_the_portable_code() {
+    fn products_by_special_instructions_are_those_of_the_portable_code() {
         let mut state = 7u64;
         let mut random = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

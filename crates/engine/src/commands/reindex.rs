@@ -470,7 +470,7 @@ impl Rebuild<'_> {
         // Behind a download, the size of blocks to come is only known on mainnet.
         let is_known = need.chainstate > 0;
         if let Some((coins, height)) = method.hinted_coins() {
-            let above = bytes_of(u64::from(plan.chain.tip_height().0 - height.0));
+            let above = bytes_of(u64::from(plan.chain.tip_height().0.saturating_sub(height.0)));
             let of_hints = need.with_hinted_coins(coins, above, join_bytes);
             // Hints that are wrong may be followed by a rebuild without them.
             let falls_back = options.hints.as_ref().is_some_and(|hints| hints.on_failure_join);
@@ -521,10 +521,11 @@ impl Rebuild<'_> {
             undo.put_in_place()?;
         }
         planned.set_aside.apply(self.files, self.sink)?;
-        if self.options.output.is_none() {
-            tell_unchanged(self.files, self.sink)?;
-        }
         let kept = self.target.commit(self.sink)?;
+        if self.options.output.is_none() {
+            // The rebuild is complete, whether this can be told or not.
+            let _ = tell_unchanged(self.files, self.sink);
+        }
         planned.plan.note_unmarked(self.sink);
         // Without new undo data, what an interrupted run may have made is of no use now. Not earlier: until
         // here that run could be resumed.
