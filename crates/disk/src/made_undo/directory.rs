@@ -52,18 +52,9 @@ pub fn has_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskErr
     MadeUndoDir::find(disk, datadir, datadir)?.is_own(disk)
 }
 
-/// Returns the number of bytes that these records take.
-pub fn made_undo_bytes(disk: &dyn Disk, datadir: &Datadir) -> Result<u64, DiskError> {
-    let dir = MadeUndoDir::find(disk, datadir, datadir)?;
-    if !dir.is_own(disk)? {
-        return Ok(0);
-    }
-    let mut bytes = 0;
-    for name in disk.list(&dir.path).during("list", &dir.path)? {
-        let path = dir.path.join(name);
-        bytes += disk.metadata(&path).during("look at", &path)?.map_or(0, |found| found.len);
-    }
-    Ok(bytes)
+/// Returns the directory in which undo data of `datadir` is made, whether it exists or not.
+pub fn made_undo_dir(disk: &dyn Disk, datadir: &Datadir) -> Result<PathBuf, DiskError> {
+    Ok(MadeUndoDir::find(disk, datadir, datadir)?.path)
 }
 
 /// Returns the directory in which undo data of `datadir` is made, if no run has created what is there. Then

@@ -14,7 +14,6 @@ pub use api::{
 pub use planned::{Awaiting, Planned, plan};
 
 use api::{
-    disk_need::DiskNeed,
     error::{Error, ErrorKind},
     event::{Event, EventSink, Warnings, Watch},
     machine::{self, Sha256Limit},
@@ -36,7 +35,7 @@ use chain::{
 use digest::sha256::batched_bytes;
 use disk::{
     index::{FileInfo, IndexEntry, PrunedFlag, extend_block_index, write_block_index},
-    made_undo::{clear_made_undo, made_undo_bytes},
+    made_undo::{clear_made_undo, made_undo_dir},
     utxo_stats::{UtxoCounts, UtxoStats},
 };
 use pipeline::{
@@ -342,7 +341,9 @@ impl Rebuild<'_> {
         let budget = MemoryBudget::after_plan(&options.chain, plan);
         let budget = awaited.as_ref().map_or(budget, |(_, blocks)| budget.without(blocks.memory_bytes));
         let lacking = plan.blocks_without_undo(method.needs_undo_from());
-        self.check_disk_need(planned, budget, method, lacking)?;
+        let (watch, hints) = (Watch { sink, interrupt }, options.hints.as_ref());
+        let job = Job { budget, hints, ..Job::new(files, plan, &options.chain, method, work, watch) };
+        self.check_disk_need(planned, &job)?;
         let infos = plan.new_index.as_ref().map_or(&plan.index_files, |index| &index.files);
         let scans_in_place = options.chain.scan && options.output.is_none();
         let undo_files = UndoFiles::new(files, self.target.datadir(), infos, scans_in_place)?;
@@ -352,12 +353,10 @@ impl Rebuild<'_> {
             suspects.is_some_and(|suspects| suspects.note(planned, height, rests_on_undo))
         };
         let job = Job {
-            budget,
-            hints: options.hints.as_ref(),
             undo_sink: method.makes_undo().then_some(&undo_files),
             goes_on_below: suspects.map(|_| &goes_on_below as &(dyn Fn(Height, bool) -> bool + Sync)),
             resume: Some(&options.chain.resume),
-            ..Job::new(files, plan, &options.chain, method, work, Watch { sink, interrupt })
+            ..job
         };
         let proven = self.write_and_prove(&job, clock)?;
         self.warn_of_false_claims(files, plan);
@@ -451,48 +450,22 @@ impl Rebuild<'_> {
         self.options.output.is_none() && !plan.missing_files.is_empty()
     }
 
-    /// Checks that the new chainstate, the undo data of `lacking` blocks and the temporary files fit on the
-    /// disk.
-    fn check_disk_need(
-        &self,
-        planned: &Planned,
-        budget: MemoryBudget,
-        method: &Method,
-        lacking: u64,
-    ) -> Result<(), Error> {
-        let Self { options, target, files, work, .. } = *self;
-        let (plan, disk, join_bytes) = (&planned.plan, work.disk(), budget.join_bytes);
-        let blocks = plan.chain.block_count() as u64;
-        let bytes_of = |blocks_of_it: u64| plan.block_bytes / blocks * blocks_of_it;
-        // A second chainstate will be about as large as the one of the node.
-        let old = directory_bytes(disk, &files.datadir.chainstate_dir());
-        let mut need = DiskNeed::estimate(options.chain.params.network, plan.block_bytes, old, join_bytes);
-        // Behind a download, the size of blocks to come is only known on mainnet.
-        let is_known = need.chainstate > 0;
-        if let Some((coins, height)) = method.hinted_coins() {
-            let above = bytes_of(u64::from(plan.chain.tip_height().0.saturating_sub(height.0)));
-            let of_hints = need.with_hinted_coins(coins, above, join_bytes);
-            // Hints that are wrong may be followed by a rebuild without them.
-            let falls_back = options.hints.as_ref().is_some_and(|hints| hints.on_failure_join);
-            let without_hints = if falls_back { need.temporary } else { 0 };
-            need = DiskNeed { temporary: of_hints.temporary.max(without_hints), ..of_hints };
-        }
-        if options.makes_undo() {
-            // With pruning, about three times as many bytes of blocks are stored at once.
-            let kept = planned.settle_bytes().map_or(u64::MAX, |bytes| 3 * bytes);
-            let (bytes, is_of_all) = (bytes_of(lacking).min(kept), lacking + 1 >= blocks);
-            need = need.with_undo(bytes, is_of_all, options.chain.memory_bytes);
-        }
+    /// Checks that the new chainstate, undo data and the temporary files fit on the disk.
+    fn check_disk_need(&self, planned: &Planned, job: &Job<'_>) -> Result<(), Error> {
+        let Self { options, target, work, .. } = *self;
+        let (disk, mut need) = (work.disk(), job.disk_need());
         if options.engine == Engine::Cache {
             need = need.with_cache();
         }
         let written = directory_bytes(disk, work.path()).unwrap_or(0);
-        let rest = need.without_written(written, made_undo_bytes(disk, target.datadir())?);
+        let made = directory_bytes(disk, &made_undo_dir(disk, target.datadir())?).unwrap_or(0);
+        let rest = need.without_written(written, made);
         // Without pruning, the blocks that come stay.
         let to_come = planned.awaited_bytes().filter(|_| !planned.prunes()).unwrap_or(0);
         let blocks_dir = &target.datadir().blocks_dir();
         rest.check_beside(disk, target.building(), work.path(), blocks_dir, to_come)?;
-        if is_known {
+        // Behind a download, the size of blocks to come is only known on mainnet.
+        if job.plan.block_bytes > 0 {
             self.sink.event(Event::Note(Note::DiskNeed(need)));
         }
         Ok(())
