@@ -122,11 +122,14 @@ impl Shell {
 
     /// Runs a command that asks a peer.
     fn download(&self, name: &str, sink: &dyn SyncSink) -> Result<Done, Error> {
-        let (disk, never, chain) = (&self.disk, &AtomicBool::new(false), self.chain.clone());
+        let (disk, never, mut chain) = (&self.disk, &AtomicBool::new(false), self.chain.clone());
         let (root, network) = (chain.datadir.clone(), chain.params.network);
         let (connect, set_aside_indexes) = (vec![self.peer.target()], self.set_aside.clone());
         let peers = PeerOptions { connect, use_dns_seeds: false, ..PeerOptions::default() };
         if name == "sync" {
+            // Too little for a rebuild beside the download, which would meet damage before or after the
+            // first block is asked for.
+            chain.memory_bytes = 64 << 20;
             let new = SyncOptions::new(&root, network, ScriptChecks::LeftOut);
             let options = SyncOptions { chain, peers, set_aside_indexes, ..new };
             let sync = Some(sync::sync(disk, &options, sink, never)?);

@@ -27,41 +27,33 @@ pub const RANGE_BYTES: u64 = 28 << 20;
 /// Maximum memory in bytes of downloaded blocks that wait in it for the rebuild.
 pub const KEPT_BYTES_MAX: u64 = 128 << 20;
 
+wire::named! {
 /// How spends are matched with coins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "lowercase"))]
 pub enum Matching {
     /// In any order, on all cores; what this cannot prove is left to [`Matching::Sequential`].
-    Parallel,
+    Parallel = "parallel",
     /// In order, on one thread, with real coins.
-    Sequential,
+    Sequential = "sequential",
     /// In order, with a cache of coins over a database ([`Engine::Cache`]).
-    Cache,
+    Cache = "cache",
     /// As in [`Matching::Parallel`] where hints do not help: below, they are summed up.
-    Swiftsync,
+    Swiftsync = "swiftsync",
+}
 }
 
-wire::named!(Matching {
-    Parallel = "parallel",
-    Sequential = "sequential",
-    Cache = "cache",
-    Swiftsync = "swiftsync",
-});
-
+wire::named! {
 /// How a rebuild finds the coins that are spent. The result is the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Engine {
+pub enum Engine: "engine" {
     /// Blocks in any order, on all cores: creations and spends are joined ([`Matching::Parallel`]).
     #[default]
-    Join,
-    /// Blocks in order, as Bitcoin Core connects them: a cache of coins over a database.
-    Cache,
-}
-
-wire::named!("engine", Engine {
     Join = "join",
+    /// Blocks in order, as Bitcoin Core connects them: a cache of coins over a database.
     Cache = "cache",
-});
+}
+}
 
 /// The block up to which scripts are assumed to be valid (Core `-assumevalid`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -181,23 +173,19 @@ impl HintOptions {
     }
 }
 
+wire::named! {
 /// Which undo data is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum UndoPolicy {
+pub enum UndoPolicy: "policy" {
     /// What is sound. The rest is made.
     #[default]
-    Auto,
-    /// What the undo files have. Undo data that is missing or damaged is an error.
-    Trust,
-    /// None: all of it is made.
-    Make,
-}
-
-wire::named!("policy", UndoPolicy {
     Auto = "auto",
+    /// What the undo files have. Undo data that is missing or damaged is an error.
     Trust = "trust",
+    /// None: all of it is made.
     Make = "make",
-});
+}
+}
 
 /// Where a datadir is, which of its blocks a command goes through, and how it checks them. Commands that have
 /// no use for an option ignore it.

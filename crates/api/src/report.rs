@@ -111,33 +111,26 @@ pub struct UndoReport {
 }
 }
 
+wire::named! {
 /// What limited the speed of a rebuild.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum BoundBy {
     /// Waiting for blocks to be downloaded.
-    Download,
-    /// Reading the block files.
-    Read,
-    /// Hashing and checking blocks.
-    Check,
-    /// Running scripts.
-    Scripts,
-    /// Sequential validation.
-    Sequential,
-    /// Writing the chainstate and reading it back.
-    Finish,
-}
-
-wire::named!(BoundBy {
     Download = "downloading",
+    /// Reading the block files.
     Read = "reading the block files",
+    /// Hashing and checking blocks.
     Check = "hashing and checking blocks",
+    /// Running scripts.
     Scripts = "running scripts",
+    /// Sequential validation.
     Sequential = "validating the blocks in order",
+    /// Writing the chainstate and reading it back.
     Finish = "writing and reading back the chainstate",
-});
+}
+}
 
 reported! {
 /// Which hints were used, and what remains to be trusted.

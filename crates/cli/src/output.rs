@@ -163,23 +163,15 @@ pub struct FailureJson<'a> {
     error: ErrorWithHelp<'a>,
 }
 
+engine::named! {
 /// How important a message is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    Info,
-    Note,
-    Warning,
+    Info = "info",
+    Note = "note",
+    Warning = "warning",
 }
-
-impl Level {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Note => "note",
-            Self::Warning => "warning",
-        }
-    }
 }
 
 /// One line of `--progress json`.

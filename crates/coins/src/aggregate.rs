@@ -48,23 +48,19 @@ const STAGED_MESSAGES: usize = 64;
 /// Follows the key in the first hashed block, so that no other use of the key can give the same state.
 const TAG: &[u8; 32] = b"Peregrine UTXO aggregate SHA-256";
 
+wire::named! {
 /// The mapping from elements to numbers, and how they are combined.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum AggregateKind {
+pub enum AggregateKind: "aggregate" {
     /// SHA-256 under the key, added modulo 2^256.
     #[default]
-    Sha256,
-    /// SipHash-2-4-128 under the first half of the key, added modulo 2^128.
-    SipHash128,
-    /// MuHash3072, which has no key: multiplied modulo a prime. By far the slowest.
-    MuHash3072,
-}
-
-wire::named!("aggregate", AggregateKind {
     Sha256 = "sha256",
+    /// SipHash-2-4-128 under the first half of the key, added modulo 2^128.
     SipHash128 = "siphash128",
+    /// MuHash3072, which has no key: multiplied modulo a prime. By far the slowest.
     MuHash3072 = "muhash",
-});
+}
+}
 
 impl AggregateKind {
     /// Returns the length of [`Sum::to_bytes`] in bytes.

@@ -49,5 +49,5 @@ pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams, SpentCoin};
 pub use vfs::{AtomicFile, Disk, Limit, LockHolder, RealDisk, open_regular, unsynced_dir};
 pub use wire::{
     BlockHash, BlockTime, BlockView, FileNo, Height, Network, OutPoint, Sats, ScriptVerifier, TxView, Txid,
-    UtxoElement, Wtxid, coin::CompressedScript, script::is_unspendable,
+    UtxoElement, Wtxid, coin::CompressedScript, named, script::is_unspendable,
 };

@@ -38,24 +38,19 @@ use vfs::{Disk, During as _, FileError, UnfinishedError, unfinished};
 /// Upper bound of the memory of a writer, in bytes.
 pub const MAX_MEMORY: u64 = 96 << 20;
 
+wire::named! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Format {
+pub enum Format: "format" {
     /// A directory of Parquet files.
-    Parquet,
-    /// One Arrow file.
-    Arrow,
-    /// One CSV file.
-    Csv,
-    /// One SQLite database.
-    Sqlite,
-}
-
-wire::named!("format", Format {
     Parquet = "parquet",
+    /// One Arrow file.
     Arrow = "arrow",
+    /// One CSV file.
     Csv = "csv",
+    /// One SQLite database.
     Sqlite = "sqlite",
-});
+}
+}
 
 /// Names and values that tell whose coins these are: Parquet and Arrow files contain them, so that they prove
 /// themselves (`docs/export.md`).

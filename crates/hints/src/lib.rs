@@ -66,35 +66,27 @@ pub enum Numbering {
     SpendableOutputs,
 }
 
+wire::named! {
 /// The formats of hint files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum HintFormat {
+pub enum HintFormat: "hint format" {
     /// Peregrine's own format: indexed, with checksums, and the smallest.
-    Peregrine,
+    Peregrine = "peregrine",
     /// BIP-0456 (draft): Elias-Fano records, bytes filled from the most significant bit.
-    Bip456,
+    Bip456 = "bip456",
     /// Like [`HintFormat::Bip456`], but with bytes filled from the least significant bit, as a later crate
     /// writes it.
-    Bip456Lsb,
-    /// The bitmaps of theStack's prototypes.
-    TheStack,
-    /// The index lists of 2140-dev/swiftsync.
-    SwiftSync2140,
-    /// btcd's gaps, in gzip.
-    Btcd,
-    /// The first version of Core's pull request 34004: bitmaps after a table of offsets.
-    Bitmap,
-}
-
-wire::named!("hint format", HintFormat {
-    Peregrine = "peregrine",
-    Bip456 = "bip456",
     Bip456Lsb = "bip456-lsb",
+    /// The bitmaps of theStack's prototypes.
     TheStack = "thestack",
+    /// The index lists of 2140-dev/swiftsync.
     SwiftSync2140 = "swiftsync2140",
+    /// btcd's gaps, in gzip.
     Btcd = "btcd",
+    /// The first version of Core's pull request 34004: bitmaps after a table of offsets.
     Bitmap = "bitmap",
-});
+}
+}
 
 impl HintFormat {
     /// Which outputs the format's indices count.

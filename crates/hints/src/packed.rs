@@ -24,19 +24,16 @@ const BUFFER_LEN: usize = 64 << 10;
 const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 8];
 
+wire::named! {
 /// How a whole file is compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Packing {
     /// xz.
-    Xz,
-    /// gzip.
-    Gzip,
-}
-
-wire::named!(Packing {
     Xz = "xz",
+    /// gzip.
     Gzip = "gzip",
-});
+}
+}
 
 impl Packing {
     /// Returns the packing of a file that begins with `head`; `None` if it is not packed.

@@ -10,22 +10,18 @@ use wire::Network;
 /// mainnet has made one.
 const PINNED: &[(Network, [u8; 32])] = &[];
 
+wire::named! {
 /// Whether a hint file is a published one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pinned {
     /// It is.
-    Yes,
-    /// It is not.
-    No,
-    /// None is published for its network.
-    NoneForNetwork,
-}
-
-wire::named!(Pinned {
     Yes = "yes",
+    /// It is not.
     No = "no",
+    /// None is published for its network.
     NoneForNetwork = "none",
-});
+}
+}
 
 impl Pinned {
     /// Looks for a file among those that are published; `network` is `None` if the file does not name it.

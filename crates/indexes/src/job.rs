@@ -25,7 +25,7 @@ use pipeline::{
 };
 use std::{path::Path, time::Instant};
 use vfs::Disk;
-use wire::{BlockHash, Height};
+use wire::Height;
 
 /// What a command works with.
 pub struct IndexJob<'a> {
@@ -116,7 +116,10 @@ pub fn plan(files: &Files<'_>, options: &IndexOptions, watch: Watch<'_>) -> Resu
     if plan.as_ref().is_ok_and(|plan| plan.chain.tip().hash == best) {
         return plan;
     }
-    if let Ok(pruned) = plan_of_pruned(files, options, best, watch)
+    // A pruned node has deleted some of the blocks.
+    let (end, makes_undo) = (Some(best), true);
+    let request = ChainRequest { connected: end, end, preferred: end, makes_undo, ..ChainRequest::default() };
+    if let Ok(pruned) = job::plan(files, &options.chain, &request, watch.sink, watch.interrupt)
         && pruned.is_pruned
         && pruned.chain.tip().hash == best
     {
@@ -125,24 +128,6 @@ pub fn plan(files: &Files<'_>, options: &IndexOptions, watch: Watch<'_>) -> Resu
     plan?;
     let detail = format!("the chainstate's best block {best} cannot be reached on the stored blocks");
     Err(Error::damaged(detail).in_file(dir, None).about(Subject::MissingBlocks))
-}
-
-/// Chooses the chain of a pruned node, which has deleted some of the blocks.
-fn plan_of_pruned(
-    files: &Files<'_>,
-    options: &IndexOptions,
-    best: BlockHash,
-    Watch { sink, interrupt }: Watch<'_>,
-) -> Result<Plan, Error> {
-    let best = Some(best);
-    let request = ChainRequest {
-        connected: best,
-        end: best,
-        preferred: best,
-        makes_undo: true,
-        ..ChainRequest::default()
-    };
-    job::plan(files, &options.chain, &request, sink, interrupt)
 }
 
 /// Checks that pruning has not deleted blocks that are to be read.

@@ -12,20 +12,17 @@ use disk::node_indexes::IndexKind;
 use std::{path::PathBuf, time::Duration};
 use wire::{BlockHash, Height, Network};
 
+wire::named! {
 /// The form of the rows of a `txindex`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "kebab-case"))]
-pub enum TxForm {
+pub enum TxForm: "form" {
     /// By txid, which all releases read.
-    ByTxid,
-    /// By block, which releases from 32 on read, at 40 % of the size.
-    ByBlock,
-}
-
-wire::named!("form", TxForm {
     ByTxid = "by-txid",
+    /// By block, which releases from 32 on read, at 40 % of the size.
     ByBlock = "by-block",
-});
+}
+}
 
 /// What the commands for indexes work on.
 #[derive(Clone, Debug)]

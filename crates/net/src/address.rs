@@ -27,24 +27,18 @@ pub enum Host {
     Cjdns(Ipv6Addr),
 }
 
+wire::named! {
 /// A network over which peers are reached.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[expect(missing_docs, reason = "the names are the networks' own")]
 pub enum NetworkKind {
-    Ipv4,
-    Ipv6,
-    Onion,
-    I2p,
-    Cjdns,
-}
-
-wire::named!(NetworkKind {
     Ipv4 = "ipv4",
     Ipv6 = "ipv6",
     Onion = "onion",
     I2p = "i2p",
     Cjdns = "cjdns",
-});
+}
+}
 
 /// A host and its port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -180,22 +180,18 @@ written! {
     };
 }
 
+wire::named! {
 /// What limits the speed of a download.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DownloadLimit {
     /// No peer that has the blocks is connected.
-    NoPeers,
-    /// The network, or what peers send.
-    Network,
-    /// Checking and storing blocks: the processor or the disk.
-    Storing,
-}
-
-wire::named!(DownloadLimit {
     NoPeers = "missing peers",
+    /// The network, or what peers send.
     Network = "the network",
+    /// Checking and storing blocks: the processor or the disk.
     Storing = "checking and storing blocks",
-});
+}
+}
 
 /// What happened with a peer.
 #[derive(Clone, Debug)]

@@ -193,7 +193,8 @@ fn repair_in_place(
     let (rebuilt, made) = match best {
         None => (Some(rebuild_chainstate(disk, &rebuild, sink, interrupt)?), None),
         Some(best) if !on_chain || best > found.last_stored || found.lacks_undo_up_to(best) => {
-            (None, Some(remake_undo(disk, chain, sink, interrupt)?))
+            let made = engine::undo::make(disk, chain, sink, interrupt);
+            (None, Some(made.map_err(|error| explain_interrupt(error, "stored"))?))
         }
         Some(_) => (None, None),
     };
@@ -240,16 +241,6 @@ fn rebuild_chainstate(
         }
     }
     Ok(report)
-}
-
-/// Makes undo data that is missing or damaged.
-fn remake_undo(
-    disk: &dyn Disk,
-    chain: &ChainOptions,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
-) -> Result<MadeUndoReport, Error> {
-    engine::undo::make(disk, chain, sink, interrupt).map_err(|error| explain_interrupt(error, "stored"))
 }
 
 /// The note about what is damaged or missing.

@@ -12,37 +12,26 @@ use serde::Serialize;
 /// Maximum number of keys of a multisig (Core `MAX_PUBKEYS_PER_MULTISIG`).
 const MAX_KEYS: usize = 20;
 
+engine::named! {
 /// The type of an output script. Coins with `OP_RETURN` do not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ScriptType {
-    P2pk,
-    P2pkh,
-    P2sh,
-    P2wpkh,
-    P2wsh,
-    P2tr,
+    P2pk = "p2pk",
+    P2pkh = "p2pkh",
+    P2sh = "p2sh",
+    P2wpkh = "p2wpkh",
+    P2wsh = "p2wsh",
+    P2tr = "p2tr",
     /// Pay to anchor.
-    P2a,
-    Multisig,
+    P2a = "p2a",
+    Multisig = "multisig",
     /// Any other, also witness programs of later versions.
-    Other,
+    Other = "other",
+}
 }
 
 impl ScriptType {
-    /// All types.
-    pub const ALL: [Self; 9] = [
-        Self::P2pk,
-        Self::P2pkh,
-        Self::P2sh,
-        Self::P2wpkh,
-        Self::P2wsh,
-        Self::P2tr,
-        Self::P2a,
-        Self::Multisig,
-        Self::Other,
-    ];
-
     /// Returns the type of a script, by the rules of Core's `Solver`.
     pub fn of(script: &Script) -> Self {
         match script.as_bytes() {
@@ -59,21 +48,6 @@ impl ScriptType {
             }
             _ if multisig(script).is_some() => Self::Multisig,
             _ => Self::Other,
-        }
-    }
-
-    /// Its name, as in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::P2pk => "p2pk",
-            Self::P2pkh => "p2pkh",
-            Self::P2sh => "p2sh",
-            Self::P2wpkh => "p2wpkh",
-            Self::P2wsh => "p2wsh",
-            Self::P2tr => "p2tr",
-            Self::P2a => "p2a",
-            Self::Multisig => "multisig",
-            Self::Other => "other",
         }
     }
 }

@@ -20,12 +20,14 @@ fn or(names: &[&str]) -> String {
     }
 }
 
-/// Lists the variants of an enum without fields, and gives each the name by which users and reports know it.
-/// If it is said what the names are those of, they can be parsed.
+/// Defines an enum without fields, each variant with the name by which users and reports know it. If it is
+/// said after the enum's name what the names are those of, they can be parsed.
 #[macro_export]
 macro_rules! named {
-    ($what:literal, $type:ident { $($variant:ident = $name:literal,)+ }) => {
-        $crate::named!($type { $($variant = $name,)+ });
+    ($(#[$meta:meta])* $vis:vis enum $type:ident: $what:literal {
+        $($(#[$of_variant:meta])* $variant:ident = $name:literal,)+
+    }) => {
+        $crate::named! { $(#[$meta])* $vis enum $type { $($(#[$of_variant])* $variant = $name,)+ } }
 
         impl std::str::FromStr for $type {
             type Err = $crate::UnknownName;
@@ -40,7 +42,14 @@ macro_rules! named {
             }
         }
     };
-    ($type:ident { $($variant:ident = $name:literal,)+ }) => {
+    ($(#[$meta:meta])* $vis:vis enum $type:ident {
+        $($(#[$of_variant:meta])* $variant:ident = $name:literal,)+
+    }) => {
+        $(#[$meta])*
+        $vis enum $type {
+            $($(#[$of_variant])* $variant,)+
+        }
+
         impl $type {
             /// All variants, in order.
             pub const ALL: [Self; [$($name),+].len()] = [$(Self::$variant),+];

@@ -4,6 +4,7 @@
 //! are from Core `kernel/chainparams.cpp`, the names from `util/chaintype.cpp`, the directories from
 //! `chainparamsbase.cpp`.
 
+crate::named! {
 /// One of Bitcoin Core's networks. A custom signet is `Signet` too, but its magic and challenge are its own
 /// (`ChainParams` of crate `rules` has them).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -12,27 +13,20 @@
     derive(serde::Serialize, schemars::JsonSchema),
     serde(rename_all = "lowercase")
 )]
-pub enum Network {
+pub enum Network: "chain" {
     /// The Bitcoin network.
     #[default]
-    Main,
-    /// Test network 3.
-    Test,
-    /// Test network 4 (BIP-0094).
-    Testnet4,
-    /// The default signed test network (BIP-0325).
-    Signet,
-    /// A private network whose blocks need almost no work.
-    Regtest,
-}
-
-crate::named!("chain", Network {
     Main = "main",
+    /// Test network 3.
     Test = "test",
+    /// Test network 4 (BIP-0094).
     Testnet4 = "testnet4",
+    /// The default signed test network (BIP-0325).
     Signet = "signet",
+    /// A private network whose blocks need almost no work.
     Regtest = "regtest",
-});
+}
+}
 
 impl Network {
     /// Returns the bytes that start each message and each record of a `blk` or `rev` file.

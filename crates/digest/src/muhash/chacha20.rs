@@ -4,11 +4,6 @@ use super::LIMBS;
 
 /// Number of blocks of the key stream for an element.
 const BLOCKS: usize = LIMBS / 8;
-/// Number of blocks that are made side by side, in one vector of 256 bits.
-const LANES: usize = 8;
-
-/// Words with the same place in each block.
-type Lanes = [u32; LANES];
 
 /// Returns the first blocks of the key stream with this key, as little-endian words.
 pub(super) fn blocks(key: &[u8; 32]) -> [[u32; 16]; BLOCKS] {
@@ -42,10 +37,12 @@ fn with_avx2(start: &[u32; 16]) -> [[u32; 16]; BLOCKS] {
     side_by_side(start)
 }
 
-/// The compiler makes vectors of the lanes if the caller allows such instructions.
+/// Makes all blocks side by side, each in a lane of vectors of 256 bits, which have eight. The compiler makes
+/// the vectors if the caller allows such instructions.
+#[cfg(any(target_arch = "x86_64", test))]
 #[inline(always)]
 fn side_by_side(start: &[u32; 16]) -> [[u32; 16]; BLOCKS] {
-    let mut first: [Lanes; 16] = start.map(|word| [word; LANES]);
+    let mut first: [[u32; 8]; 16] = start.map(|word| [word; 8]);
     first[12] = std::array::from_fn(|counter| counter as u32);
     let x = rounds(first, |a, b, d, left| {
         for ((a, b), d) in a.iter_mut().zip(b).zip(d) {

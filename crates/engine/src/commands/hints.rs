@@ -250,72 +250,62 @@ pub fn convert(
 ) -> Result<HintInfo, Error> {
     require_absent(disk, to)?;
     with_plain_file(disk, from, None, watch.interrupt, |from| {
-        convert_plain(disk, from, from_format, to, to_format, datadir, watch)
-    })
-}
-
-/// Like [`convert()`], for a file that is not packed.
-fn convert_plain(
-    disk: &dyn Disk,
-    from: &Path,
-    from_format: Option<HintFormat>,
-    to: &Path,
-    to_format: HintFormat,
-    datadir: Option<&ChainOptions>,
-    watch: Watch<'_>,
-) -> Result<HintInfo, Error> {
-    let mut reader = HintReader::open(disk, from, from_format)?;
-    let info = reader.info().clone();
-    let needs_blocks = info.numbering != to_format.numbering()
-        || to_format.numbering() == Numbering::AllOutputs && info.outputs.is_none();
-    let mut unspent = Vec::new();
-    let Some(options) = datadir else {
-        let needs_hash = to_format == HintFormat::SwiftSync2140 && info.block_hash.is_none();
-        if needs_blocks || needs_hash {
-            let detail = format!(
-                "{to_format} needs the number of outputs of every block, or the hash of the last one, \
-                 which this {} file lacks",
-                info.format
-            );
-            return Err(Error::new(ErrorKind::Usage, detail)
-                .in_file(from, None)
-                .with_remedies([Remedy::GiveDatadir]));
-        }
-        let mut writer = HintWriter::create(disk, to, to_format, info.network, info.height, info.block_hash)?;
-        while reader.next_block(&mut unspent)?.is_some() {
+        let mut reader = HintReader::open(disk, from, from_format)?;
+        let info = reader.info().clone();
+        let needs_blocks = info.numbering != to_format.numbering()
+            || to_format.numbering() == Numbering::AllOutputs && info.outputs.is_none();
+        let mut unspent = Vec::new();
+        let Some(options) = datadir else {
+            let needs_hash = to_format == HintFormat::SwiftSync2140 && info.block_hash.is_none();
+            if needs_blocks || needs_hash {
+                let detail = format!(
+                    "{to_format} needs the number of outputs of every block, or the hash of the last one, \
+                     which this {} file lacks",
+                    info.format
+                );
+                return Err(Error::new(ErrorKind::Usage, detail)
+                    .in_file(from, None)
+                    .with_remedies([Remedy::GiveDatadir]));
+            }
+            let mut writer =
+                HintWriter::create(disk, to, to_format, info.network, info.height, info.block_hash)?;
+            while reader.next_block(&mut unspent)?.is_some() {
+                if watch.interrupt.load(Ordering::Relaxed) {
+                    return Err(Error::interrupted());
+                }
+                writer.push_block(reader.outputs(), &unspent)?;
+            }
+            return Ok(writer.finish()?);
+        };
+        let session = Session::open_for_reading(disk, options)?;
+        let files = &session.files()?;
+        let request = ChainRequest { stop_at_height: Some(info.height), ..ChainRequest::default() };
+        let chain = &job::plan(files, options, &request, watch.sink, watch.interrupt)?.chain;
+        check_belongs_to(&info, chain, files.params.network).map_err(|error| error.in_file(from, None))?;
+        let hash = Some(chain.tip().hash);
+        let mut writer =
+            HintWriter::create(disk, to, to_format, Some(files.params.network), info.height, hash)?;
+        let (blocks, mut buffers) = (BlockReader::new(chain, files), BlockBuffers::default());
+        while let Some(height) = reader.next_block(&mut unspent)? {
             if watch.interrupt.load(Ordering::Relaxed) {
                 return Err(Error::interrupted());
             }
-            writer.push_block(reader.outputs(), &unspent)?;
+            let located = blocks.read(height, false, &mut buffers)?;
+            let block = located.parse(buffers.block.bytes(), &mut buffers.arena)?;
+            let spendable = || {
+                block.txs().flat_map(|tx| tx.outputs()).map(|output| !is_unspendable(output.script_pubkey()))
+            };
+            renumber(&mut unspent, info.numbering, to_format.numbering(), spendable()).map_err(|error| {
+                let hash = chain.block(height).hash;
+                Error::new(ErrorKind::Hints, error.to_string())
+                    .at_block(height, hash)
+                    .in_file(from, None)
+                    .caused_by(error)
+            })?;
+            let all = to_format.numbering() == Numbering::AllOutputs;
+            let outputs = spendable().filter(|&is| all || is).count();
+            writer.push_block(Some(outputs as u32), &unspent)?;
         }
-        return Ok(writer.finish()?);
-    };
-    let session = Session::open_for_reading(disk, options)?;
-    let files = &session.files()?;
-    let request = ChainRequest { stop_at_height: Some(info.height), ..ChainRequest::default() };
-    let chain = &job::plan(files, options, &request, watch.sink, watch.interrupt)?.chain;
-    check_belongs_to(&info, chain, files.params.network).map_err(|error| error.in_file(from, None))?;
-    let hash = Some(chain.tip().hash);
-    let mut writer = HintWriter::create(disk, to, to_format, Some(files.params.network), info.height, hash)?;
-    let (blocks, mut buffers) = (BlockReader::new(chain, files), BlockBuffers::default());
-    while let Some(height) = reader.next_block(&mut unspent)? {
-        if watch.interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
-        let located = blocks.read(height, false, &mut buffers)?;
-        let block = located.parse(buffers.block.bytes(), &mut buffers.arena)?;
-        let spendable =
-            || block.txs().flat_map(|tx| tx.outputs()).map(|output| !is_unspendable(output.script_pubkey()));
-        renumber(&mut unspent, info.numbering, to_format.numbering(), spendable()).map_err(|error| {
-            let hash = chain.block(height).hash;
-            Error::new(ErrorKind::Hints, error.to_string())
-                .at_block(height, hash)
-                .in_file(from, None)
-                .caused_by(error)
-        })?;
-        let all = to_format.numbering() == Numbering::AllOutputs;
-        let outputs = spendable().filter(|&is| all || is).count();
-        writer.push_block(Some(outputs as u32), &unspent)?;
-    }
-    Ok(writer.finish()?)
+        Ok(writer.finish()?)
+    })
 }
