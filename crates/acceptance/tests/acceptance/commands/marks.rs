@@ -96,7 +96,12 @@ fn about(notes: &[Warning], hash: BlockHash) -> String {
 fn updated(root: &Path, which: Reconsider, at_once: bool) -> Result<(Vec<Warning>, BlockHash), Error> {
     let mut options = update_options(root, if at_once { AT_ONCE } else { EACH_BLOCK }, None);
     options.reconsider = Some(which);
-    update(&options).map(|report| (report.notes, report.hash))
+    let before = stats(root, Network::Regtest).unwrap().best_block;
+    update(&options).map(|report| {
+        // Also if an invalid block is met, and a second attempt follows.
+        assert_eq!(report.hash_before, before);
+        (report.notes, report.hash)
+    })
 }
 
 fn rebuilt(options: &ReindexOptions) -> Result<(Vec<Warning>, BlockHash), Error> {

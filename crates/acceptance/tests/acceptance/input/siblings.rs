@@ -265,13 +265,10 @@ fn with_siblings_in(name: &str) {
         let dir = acceptance::scratch();
         write(dir.path(), &blocks);
         let (done, _) = run_in_place(dir.path(), scan);
-        let report = done.unwrap_or_else(|error| panic!("{name}, scan {scan}: {error}"));
-        assert_eq!(report.hash, tip, "{name}, scan {scan}");
-        assert_eq!(
-            hex_reversed(&report.hash_serialized_3),
-            known["hash_serialized_3"],
-            "{name}, scan {scan}"
-        );
+        let what = format!("{name}, scan {scan}");
+        let report = done.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(report.hash, tip, "{what}");
+        assert_eq!(hex_reversed(&report.hash_serialized_3), known["hash_serialized_3"], "{what}");
     }
 }
 
@@ -309,12 +306,9 @@ fn with_copies_in(name: &str, network: Network) {
             },
             |it| it.chain.scan = scan,
         );
-        let report = acceptance::run(&options).unwrap_or_else(|error| panic!("{name}, scan {scan}: {error}"));
-        assert_eq!(
-            hex_reversed(&report.hash_serialized_3),
-            known["hash_serialized_3"],
-            "{name}, scan {scan}"
-        );
+        let what = format!("{name}, scan {scan}");
+        let report = acceptance::run(&options).unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(hex_reversed(&report.hash_serialized_3), known["hash_serialized_3"], "{what}");
     }
 }
 
