@@ -127,8 +127,8 @@ impl Shell {
         let (connect, set_aside_indexes) = (vec![self.peer.target()], self.set_aside.clone());
         let peers = PeerOptions { connect, use_dns_seeds: false, ..PeerOptions::default() };
         if name == "sync" {
-            // Too little for a rebuild beside the download, which would meet damage before or after the
-            // first block is asked for.
+            // Too little for a rebuild beside the download: chance would decide whether that meets damage
+            // before the first block is asked for.
             chain.memory_bytes = 64 << 20;
             let new = SyncOptions::new(&root, network, ScriptChecks::LeftOut);
             let options = SyncOptions { chain, peers, set_aside_indexes, ..new };

@@ -20,8 +20,8 @@ fn or(names: &[&str]) -> String {
     }
 }
 
-/// Defines an enum without fields, each variant with the name by which users and reports know it. If it is
-/// said after the enum's name what the names are those of, they can be parsed.
+/// Defines an enum without fields, each variant with the name by which users and reports know it. With a
+/// noun after the enum's name (`enum Format: "format"`), names can be parsed, and errors use the noun.
 #[macro_export]
 macro_rules! named {
     ($(#[$meta:meta])* $vis:vis enum $type:ident: $what:literal {
