@@ -72,6 +72,13 @@ impl DiskNeed {
         Self { chainstate: self.chainstate.max(rows), temporary, ..self }
     }
 
+    /// The same need if the run saves checkpoints, even if all coins fit into the memory: each has them all, and
+    /// the one before is removed when the next is complete.
+    #[must_use]
+    pub fn with_checkpoints(self) -> Self {
+        Self { temporary: self.temporary.max(2 * self.chainstate), ..self }
+    }
+
     /// The same need and that of making undo data for `block_bytes` of blocks, which are all if `is_of_all`.
     /// Coins on the way to their spenders are temporary too, about as many bytes as the undo data, at most
     /// what `memory` and the coins determine; if all blocks get undo data, so are sorted runs
@@ -217,7 +224,8 @@ mod tests {
         let cache = undo.with_cache();
         assert_eq!((cache.chainstate, cache.temporary, cache.undo), (27_000_000_000, 0, undo.undo));
         let large = estimate(860 * GB, Some(12 * GB), 35 << 30);
-        assert_eq!(large.temporary, 0);
+        assert_eq!((large.temporary, large.with_checkpoints().temporary), (0, 27_000_000_000));
+        assert_eq!(mainnet.with_checkpoints(), mainnet);
         // The hints of mainnet's coins, and hints that call all outputs unspent.
         let hinted = mainnet.with_hinted_coins(173_676_464, 7 * GB, 900 << 20);
         assert_eq!(hinted, DiskNeed { temporary: 2 * 60 * 173_676_464 + GB, ..mainnet });

@@ -327,6 +327,9 @@ impl Job<'_> {
             let without_hints = if falls_back { need.temporary } else { 0 };
             need = DiskNeed { temporary: of_hints.temporary.max(without_hints), ..of_hints };
         }
+        if self.resume.is_some() {
+            need = need.with_checkpoints();
+        }
         if method.makes_undo() {
             let lacking = plan.blocks_without_undo(method.needs_undo_from());
             // With pruning, about three times as many bytes of blocks are stored at once.

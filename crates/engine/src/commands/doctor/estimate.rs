@@ -70,7 +70,8 @@ impl Estimate<'_> {
         let [block_bytes, undo_bytes] = lengths.each().map(|lengths| lengths.values().sum::<u64>());
         let budget = MemoryBudget::of_blocks(options, index.blocks as usize, lacking > 0);
         let old = directory_bytes(disk, &chainstate);
-        let mut need = DiskNeed::estimate(options.params.network, block_bytes, old, budget.join_bytes);
+        let need = DiskNeed::estimate(options.params.network, block_bytes, old, budget.join_bytes);
+        let mut need = need.with_checkpoints();
         if lacking > 0 {
             let bytes = block_bytes / u64::from(index.blocks.max(1)) * u64::from(lacking);
             need = need.with_undo(bytes, lacking + 1 >= index.blocks, options.memory_bytes);
