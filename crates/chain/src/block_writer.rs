@@ -11,7 +11,7 @@ use crate::{
     },
     threads::{lock, spawn},
 };
-use api::error::{Error, ErrorKind};
+use api::error::Error;
 use crossbeam::channel::{Receiver, Sender};
 use disk::{block_files::BlockAppender, index::FileInfo};
 use rules::{BlockSums, ChainParams, Violation};
@@ -69,9 +69,6 @@ pub struct HandledBlock {
 struct Appending<'a> {
     appender: BlockAppender<'a>,
     unflushed: u64,
-    /// Whether a flush has failed. What was appended before it may be lost, although a second flush would
-    /// succeed: the system reports a failed write once.
-    is_in_doubt: bool,
 }
 
 impl Appending<'_> {
@@ -90,14 +87,7 @@ impl Appending<'_> {
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        if self.is_in_doubt {
-            let detail = "blocks may not have reached the disk, so the block index is not changed; the \
-                          next run finds those that have";
-            return Err(Error::new(ErrorKind::Environment, detail));
-        }
-        self.is_in_doubt = true;
         self.appender.flush()?;
-        self.is_in_doubt = false;
         self.unflushed = 0;
         Ok(())
     }
@@ -112,7 +102,7 @@ pub struct BlockWriter<'a> {
 impl<'a> BlockWriter<'a> {
     /// A writer that appends with `appender`.
     pub const fn new(params: &'static ChainParams, appender: BlockAppender<'a>) -> Self {
-        Self { params, appending: Mutex::new(Appending { appender, unflushed: 0, is_in_doubt: false }) }
+        Self { params, appending: Mutex::new(Appending { appender, unflushed: 0 }) }
     }
 
     /// Starts `threads` threads that handle the blocks of `arrived`, and send the results to `handled`. They

@@ -21,6 +21,7 @@ use crate::{
 };
 use std::{
     collections::{BTreeMap, btree_map::Entry},
+    io,
     path::PathBuf,
 };
 use vfs::{During as _, WriteAt};
@@ -63,8 +64,8 @@ struct OpenFile {
 /// Appends blocks and undo data to the files of a datadir.
 ///
 /// After an error, nothing of that call is in use, and the same call can be made again; after an error of
-/// [`BlockAppender::flush`], all that was appended since the flush before is in doubt. Files stay open until
-/// the next flush.
+/// [`BlockAppender::flush`], all that was appended since the flush before is in doubt, and no later flush
+/// succeeds. Files stay open until the next flush.
 pub struct BlockAppender<'a> {
     files: BlockFiles<'a>,
     options: AppendOptions,
@@ -74,6 +75,9 @@ pub struct BlockAppender<'a> {
     /// Height of the highest block of the last file whose undo data was appended.
     undo_height: Option<Height>,
     open: BTreeMap<(FileKind, FileNo), OpenFile>,
+    /// Whether a flush has failed. What was appended before it may be lost, although a second flush would
+    /// succeed: the system reports a failed write once.
+    is_in_doubt: bool,
     /// The record being written, reused.
     record: Vec<u8>,
 }
@@ -87,6 +91,7 @@ impl<'a> BlockAppender<'a> {
             examined: None,
             undo_height: None,
             open: BTreeMap::new(),
+            is_in_doubt: false,
             record: Vec::new(),
         }
     }
@@ -161,15 +166,24 @@ impl<'a> BlockAppender<'a> {
     }
 
     /// Returns when all that was appended is on the medium.
+    ///
+    /// # Errors
+    /// Any I/O error, also of an earlier flush: the block index must not be changed then.
     pub fn flush(&mut self) -> Result<(), DiskError> {
+        let dir = self.files.datadir.blocks_dir();
+        if std::mem::replace(&mut self.is_in_doubt, true) {
+            let doubt = "blocks may not have reached the disk, so the block index is not changed; the next \
+                         run finds those that have";
+            Err(io::Error::other(doubt)).during("sync", &dir)?;
+        }
         for open in self.open.values_mut() {
             open.file.sync().during("sync", &open.path)?;
         }
         if !self.open.is_empty() {
-            let dir = self.files.datadir.blocks_dir();
             self.files.disk.sync_dir(&dir).during("sync", &dir)?;
         }
         self.open.clear();
+        self.is_in_doubt = false;
         Ok(())
     }
 
