@@ -183,6 +183,12 @@ impl Error {
         self.subjects.contains(&subject)
     }
 
+    /// Whether a database is one that only a newer bitcoind can read.
+    pub fn is_of_newer_bitcoind(&self) -> bool {
+        let cause = self.cause.as_ref().and_then(|cause| cause.downcast_ref::<DiskError>());
+        cause.is_some_and(|cause| matches!(cause, DiskError::Refused { .. }))
+    }
+
     /// Adds what the user can do, after what else was added before.
     #[must_use]
     pub fn with_remedies(mut self, remedies: impl IntoIterator<Item = Remedy>) -> Self {

@@ -58,7 +58,7 @@ impl ExistingState {
     ///
     /// # Errors
     /// [`ErrorKind::Environment`](api::error::ErrorKind::Environment) if this user may not read a file of
-    /// them.
+    /// them, or if a newer bitcoind wrote them: what only that can read is not to be replaced.
     pub fn read(files: &Files<'_>, scan: bool) -> Result<Self, Error> {
         let best_block = read_best_block(files.disk, &files.datadir.chainstate_dir());
         let best_block = unless_damaged(files.disk, best_block.map_err(Error::from))?.flatten();
@@ -220,12 +220,15 @@ fn lower_tip(
     LowerTip { tip: plan.chain.tip_height(), what, height, hash, blocks, gap, is_by_damage: false }
 }
 
-/// Returns what was read from a database; `None` if that failed for any reason except a missing permission.
+/// Returns what was read from a database; `None` if that failed because of damage.
 fn unless_damaged<T>(disk: &dyn Disk, read: Result<T, Error>) -> Result<Option<T>, Error> {
     let error = match read {
         Ok(found) => return Ok(Some(found)),
         Err(error) => error,
     };
+    if error.is_of_newer_bitcoind() {
+        return Err(error);
+    }
     let cause = error.source().and_then(|cause| cause.downcast_ref::<FileError>());
     let Some(denied) = cause.filter(|cause| cause.source.kind() == io::ErrorKind::PermissionDenied) else {
         return Ok(None);

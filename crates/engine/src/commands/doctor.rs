@@ -28,7 +28,7 @@ pub use disk::{datadir::Absence, node_indexes::IndexKind};
 pub use indexes::{FoundIndex, IndexStanding};
 pub use log::LastStart;
 
-use advise::{Circumstances, ScanPrecondition, advise, is_refused};
+use advise::{Circumstances, ScanPrecondition, advise};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
@@ -402,7 +402,7 @@ impl Examination<'_> {
             !names.iter().any(|name| name == "CURRENT" || name.to_str().is_some_and(is_table))
         });
         match error.kind {
-            _ if is_refused(&error) => DatabaseState::Unreadable(error),
+            _ if error.is_of_newer_bitcoind() => DatabaseState::Unreadable(error),
             _ if is_empty => DatabaseState::Absent,
             ErrorKind::Environment => DatabaseState::Unreadable(error),
             _ if is_held => DatabaseState::Unreadable(error),

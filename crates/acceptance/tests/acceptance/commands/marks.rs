@@ -380,6 +380,25 @@ fn a_block_index_of_flat_files_is_refused_by_name() {
     }
 }
 
+/// A rebuild replaced them, as if they were damaged, and what their new rows mean was lost.
+#[test]
+fn databases_of_a_newer_bitcoind_are_not_replaced() {
+    for (is_index, scan) in [(false, false), (false, true), (true, true)] {
+        let dir = left(&[]);
+        let datadir = datadir(dir.path());
+        let (path, kind) =
+            if is_index { (datadir.index_dir(), b"m") } else { (datadir.chainstate_dir(), b"D") };
+        let mut rows = indexes::rows(&path);
+        rows.insert(kind.to_vec(), vec![1]);
+        indexes::write_rows(&path, &rows);
+        let options = changed(options(dir.path()), |it| {
+            (it.chain.scan, it.chain.stop_at_height) = (scan, Some(Height(100)));
+        });
+        let error = acceptance::refused(&options, ErrorKind::Environment);
+        assert_mentions(&error, &[&format!("a row of kind {:02x}", kind[0]), "a newer Bitcoin Core"]);
+    }
+}
+
 /// The eight headers of the branch of August 2026.
 #[test]
 fn the_dead_branch_of_mainnet_is_the_real_one() {

@@ -99,17 +99,11 @@ fn of_access(found: &DatadirState) -> Option<Advice> {
             Some(_) if is_other => Advice::RunAs { user: found.owner.uid },
             Some(dir) if foreign.is_empty() => Advice::ChangeOwner { directories: vec![dir.to_owned()] },
             Some(_) => Advice::ChangeOwner { directories: foreign.clone() },
-            None if is_refused(error) => Advice::StartBitcoind,
+            None if error.is_of_newer_bitcoind() => Advice::StartBitcoind,
             None => Advice::CheckDisk,
         });
     }
     (!foreign.is_empty()).then(|| Advice::ChangeOwner { directories: foreign.clone() })
-}
-
-/// Whether a database is one that only a newer bitcoind can read.
-pub fn is_refused(error: &Error) -> bool {
-    let cause = error.cause.as_ref().and_then(|cause| cause.downcast_ref::<DiskError>());
-    cause.is_some_and(|cause| matches!(cause, DiskError::Refused { .. }))
 }
 
 /// Whether an error is a missing permission.
