@@ -71,6 +71,8 @@ pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32
         }
     }
     sha.update(&options.assume_valid.hash(params).unwrap_or_default().0);
+    // Without the headers above the blocks, scripts are run that were skipped before.
+    sha.update(&[plan.choice.assumed_valid_to.is_some().into()]);
     if let Some(height) = plan.choice.checked_to {
         sha.update(&height.0.to_le_bytes());
     }

@@ -192,6 +192,20 @@ fn a_checkpoint_with_other_trust_in_the_block_index_is_refused() {
     assert_eq!(resumes(&changed(by_default, |it| it.chain.resume.restart = true)), 0, "it starts over");
 }
 
+/// Scripts of its blocks were not run, and the report said that all were.
+#[test]
+fn a_checkpoint_is_refused_if_its_blocks_are_no_longer_assumed_valid() {
+    let case = acceptance::hinted::buried();
+    let options = changed(bounded(&case.options()), |it| {
+        it.chain.assume_valid = AssumeValid::Block(chain().main().nth(100).unwrap().hash);
+    });
+    interrupt(&options);
+    // The headers that bury the block are not in block files.
+    let scan = changed(options.clone(), |it| it.chain.scan = true);
+    assert_mentions(&refused(&scan, ErrorKind::Usage), &["other options"]);
+    assert!(resumes(&options) > 50);
+}
+
 #[test]
 fn a_checkpoint_whose_blocks_have_moved_is_refused() {
     let (case, options) = interrupted();
