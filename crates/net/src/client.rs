@@ -306,7 +306,8 @@ impl Client {
         let is_same = self.pool.target(peer) == Some(target);
         self.refuse_coins(peer, SpentCoinsFault::Malformed(flaw));
         if !is_same {
-            self.spent.refuse_target(target);
+            let blocks = self.spent.refuse_target(target);
+            self.hand_over(blocks);
         }
     }
 

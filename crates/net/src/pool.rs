@@ -316,15 +316,15 @@ impl Pool {
             // The socket is closed next, which removes it in any case.
             let _ = self.poll.registry().deregister(&mut connection.socket);
         }
-        self.found.retain(|event| match event {
-            PoolEvent::Message { peer: sender, message: Message::Block(bytes) } if *sender == peer => {
-                self.held_bytes = self.held_bytes.saturating_sub(bytes.len());
-                false
-            }
-            PoolEvent::Ready { peer: id, .. }
+        self.found.retain(|event| {
+            let (PoolEvent::Ready { peer: id, .. }
             | PoolEvent::Bytes { peer: id, .. }
             | PoolEvent::Message { peer: id, .. }
-            | PoolEvent::Closed { peer: id, .. } => *id != peer,
+            | PoolEvent::Closed { peer: id, .. }) = event;
+            let is_kept = *id != peer;
+            let released = if is_kept { 0 } else { block_len(event) };
+            self.held_bytes = self.held_bytes.saturating_sub(released);
+            is_kept
         });
     }
 

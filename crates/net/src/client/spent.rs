@@ -199,10 +199,12 @@ impl SpentCoins {
         self.questions.values().find(is_late).map(|question| question.peer)
     }
 
-    /// Does not ask again who is reached there.
-    pub(super) fn refuse_target(&mut self, target: &Target) {
+    /// Does not ask again who is reached there. Returns the blocks that were held for it.
+    pub(super) fn refuse_target(&mut self, target: &Target) -> Vec<Handed> {
         self.refused.insert(target.clone());
-        self.offers.retain(|_, offer| offer.target != *target);
+        let refused = self.offers.iter().filter(|(_, offer)| offer.target == *target);
+        let peers: Vec<PeerId> = refused.map(|(&peer, _)| peer).collect();
+        peers.into_iter().flat_map(|peer| self.forget(peer)).collect()
     }
 
     /// Does not ask a peer again. Returns what was dialled to reach it, if it offered coins.

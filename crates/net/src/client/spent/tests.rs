@@ -109,8 +109,10 @@ fn a_silent_peer_is_late_and_asked_no_more() {
     spent.add_peer(PeerId(8), &target(0), FORM);
     assert!(spent.ask(PeerId(8), &[hash(1)], 13).is_none(), "the same peer again");
     assert_eq!(spent.other_peer(&hash(1)), Some(PeerId(1)));
-    spent.refuse_target(&target(1));
-    assert_eq!(spent.other_peer(&hash(1)), None);
+    spent.ask(PeerId(1), &[hash(5)], 14);
+    assert!(spent.block(block(1, 5), now).is_none());
+    assert_eq!(handed(spent.refuse_target(&target(1))), [(5, false)], "it would wait for ever");
+    assert_eq!((spent.other_peer(&hash(1)), spent.late(now + 2 * PATIENCE)), (None, None));
 }
 
 #[test]
