@@ -245,9 +245,13 @@ impl Peer {
         self.requests.bytes_up_to(height).map(|bytes| self.speed.time_for(bytes))
     }
 
-    /// Notes that the peer has answered, though without a block: it is not slow.
+    /// Notes that the peer has answered, though without a block: it is not slow. Before its first block, its
+    /// speed would be that of answers of a few bytes, with which it is asked for nothing that others have.
     fn answered(&mut self, now: Instant) {
         self.busy_since = Some(now);
+        if self.delivered.0 == 0 {
+            self.speed = Speed::default();
+        }
         self.end_if_idle(now);
     }
 

@@ -49,7 +49,7 @@ fn a_pong_without_the_block_is_a_definite_no() {
     assert!(peer.may_have(3));
 }
 
-/// A peer that says of block after block that it does not have it is not slow, though no byte comes.
+/// A peer that says of block after block that it does not have it is not slow, though no block comes.
 #[test]
 fn a_denial_is_an_answer() {
     let now = Instant::now();
@@ -58,7 +58,10 @@ fn a_denial_is_an_answer() {
         peer.request(request(at, 10, now + ms(u64::from(at) * 500)));
         peer.mark(at.into(), now);
         if at > 0 {
-            assert_eq!(peer.received_pong(u64::from(at) - 1, now + ms(u64::from(at) * 500 + 1)).len(), 1);
+            let then = now + ms(u64::from(at) * 500 + 1);
+            peer.received_bytes(32, then);
+            assert_eq!(peer.received_pong(u64::from(at) - 1, then).len(), 1);
+            assert!(!peer.speed.is_measured(), "pongs say nothing of the speed of blocks");
         }
     }
     assert!(peer.busy_for(now + ms(50_000)) <= ms(500));
