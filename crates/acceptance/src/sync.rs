@@ -13,6 +13,7 @@ use engine::{
 };
 use std::{
     collections::BTreeSet,
+    ops::Range,
     path::{Path, PathBuf},
     sync::{
         Arc, LazyLock, Mutex, OnceLock,
@@ -292,6 +293,20 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(start.elapsed() < LIMIT, "not in time: {what}");
         thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Brings a peer online, and waits until blocks are asked of it: its headers are known then. Meanwhile, another
+/// peer sends its blocks one by one, since one that sends nothing for ten seconds would be closed.
+pub fn appears_beside(other: &ScriptedPeer, appearing: &ScriptedPeer, blocks: Range<usize>) {
+    appearing.set_offline(false);
+    let mut sent = blocks.start;
+    wait_until("the peer that appears", || {
+        sent += usize::from(sent < blocks.end);
+        other.hold_at(sent);
+        thread::sleep(Duration::from_millis(120));
+        !appearing.asked().is_empty()
+    });
+    other.hold_at(usize::MAX);
 }
 
 /// The index of a datadir of generated blocks.

@@ -3,8 +3,8 @@
 
 use acceptance::prelude::*;
 use acceptance::sync::{
-    assert_index_is_true, assert_sound, assert_synced, assert_synced_to, branch, branch_of, from,
-    greedy_branch, honest, index, invalid_blocks, main_to, peer_with, run, run_while, serving, tip,
+    appears_beside, assert_index_is_true, assert_sound, assert_synced, assert_synced_to, branch, branch_of,
+    from, greedy_branch, honest, index, invalid_blocks, main_to, peer_with, run, run_while, serving, tip,
     wait_until,
 };
 use bitcoin::hashes::Hash as _;
@@ -25,17 +25,8 @@ fn a_longer_branch_that_appears_is_taken_and_shared_blocks_are_not_downloaded_tw
     other.hold_at(30);
     let (report, seen) = run_while(&from(dir.path(), &[&other, &longer]), |_| {
         wait_until("30 blocks", || other.asked().len() > 30);
-        longer.set_offline(false);
-        // A peer that sends nothing for ten seconds would be closed.
-        let mut blocks = 30;
-        wait_until("the other peer", || {
-            blocks += usize::from(blocks < 120);
-            other.hold_at(blocks);
-            thread::sleep(Duration::from_millis(120));
-            // Before the longer branch is known, the rest of the other one would be downloaded too.
-            !longer.asked().is_empty()
-        });
-        other.hold_at(usize::MAX);
+        // Before the longer branch is known, the rest of the other one would be downloaded too.
+        appears_beside(&other, &longer, 30..120);
     });
     assert_sound(dir.path(), chain(), "a longer branch");
     assert!(longer.accepted() == 1, "{:?}", seen.reasons(&longer));

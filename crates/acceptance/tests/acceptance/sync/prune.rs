@@ -5,7 +5,8 @@ use acceptance::prelude::*;
 use acceptance::{
     hinted,
     sync::{
-        assert_index_is_true, from, hints_of, index, interrupt_at, placed, run_on, serving, try_run as run,
+        appears_beside, assert_index_is_true, from, hints_of, index, interrupt_at, placed, run_on, run_while,
+        serving, try_run as run, wait_until,
     },
     undo::{Expected, UndoFiles},
 };
@@ -13,7 +14,7 @@ use disk::undo::checksum;
 use engine::hints::AggregateKind;
 use hinted::{Truth, bury};
 use hints::HintFormat;
-use testkit::peer::ServedChain;
+use testkit::{peer::ServedChain, sibling::sibling};
 
 /// A chain that is several times as long as what is kept.
 pub fn long() -> &'static Chain {
@@ -211,6 +212,25 @@ fn a_lost_block_that_the_checkpoint_has_is_reported() {
     options.chain.resume.restart = true;
     run(&options).unwrap();
     assert_pruned(dir.path(), "started over");
+}
+
+/// The rebuild was stopped, and began anew, although the longer branch has all of its blocks.
+#[test]
+fn a_much_longer_branch_above_the_end_does_not_stop_the_rebuild() {
+    let mut stale: Vec<_> = long().main().take(381).cloned().collect();
+    stale[380] = sibling(&stale[380], 1, |_| {});
+    let (dir, other, longer) = (scratch(), ScriptedPeer::start(&serving(&stale), Fault::None), peer());
+    longer.set_offline(true);
+    other.hold_at(100);
+    let (report, _) = run_while(&pruned(dir.path(), &[&other, &longer]), |_| {
+        wait_until("100 blocks", || other.asked().len() > 100);
+        appears_beside(&other, &longer, 100..200);
+    });
+    let (expected, found) = (&stats_by_height(long())[379], stats(dir.path(), Network::Regtest).unwrap());
+    assert_eq!((report.chainstate_height, report.height), (Some(Height(379)), Height(400)));
+    assert_eq!((found.best_block, found.hash_serialized_3), (TRUTH.hash(379), expected.hash_serialized_3));
+    let again = report.download.blocks.saturating_sub(401);
+    assert_eq!((again, report.download.pruned > 200), (0, true), "{:?}", report.download);
 }
 
 #[test]
