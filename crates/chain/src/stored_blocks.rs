@@ -370,6 +370,11 @@ impl StoredBlocks {
                 files.disk.open_for_writing(&path).and_then(|mut open| open.sync()).during("sync", &path)?;
             }
         }
+        if found > 0 {
+            // A run that was killed may have created the files.
+            let dir = files.datadir.blocks_dir();
+            files.disk.sync_dir(&dir).during("sync", &dir)?;
+        }
         Ok((found, unknown))
     }
 }

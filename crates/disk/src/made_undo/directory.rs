@@ -173,6 +173,10 @@ impl MadeUndoDir {
         for file in deleted {
             used.get_mut(file.0 as usize).into_iter().for_each(|used| *used = 0);
         }
+        if self.read_numbers(disk, MARK, &self.mark_head)?.is_none() {
+            // A run was killed when the present index was in place: its second mark is the one that counts.
+            self.take_next_mark(disk)?;
+        }
         let head = [&MARK_MAGIC[..], &fingerprint(disk, index)?].concat();
         let _guard = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
         if exists(disk, &self.path.join(MARK))? {
