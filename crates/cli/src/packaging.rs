@@ -105,7 +105,7 @@ fn sections(command: &str) -> String {
     format!(
         "{examples}.SH EXIT STATUS\n{codes}\n.SH FILES\n\
          .TP\n~/.bitcoin/bitcoin.conf\n\
-         The datadir, the chain and the peers are taken from it where the command line does not give them.\n\
+         The datadir, the chain and assumevalid are taken from it unless the command line gives them.\n\
          .SH SEE ALSO\n{others}bitcoind(1)\n"
     )
 }

@@ -74,7 +74,7 @@ struct MachineJson {
 pub struct RecordedOptions {
     pub threads: usize,
     pub memory_bytes: u64,
-    /// A block hash, `0` or `default`.
+    /// A block hash, `0`, `default` or `checked`.
     pub assumevalid: String,
     pub undo: &'static str,
     pub scan: bool,
