@@ -325,7 +325,7 @@ impl Case<'_> {
             self.check_made_indexes(args)?;
         }
         self.runs.has_set_aside |= ran.stderr.contains(" is set aside, because ");
-        self.runs.has_set_chainstate_aside |= ran.stderr.contains(": it is set aside as ");
+        self.runs.has_set_chainstate_aside |= ran.stderr.contains(": the chainstate is set aside as ");
         if !matches!(command, Command::Other | Command::Read) {
             self.check_height(args, done);
         }

@@ -54,7 +54,7 @@ pub enum Note {
         wanted as "threads_wanted": usize,
         /// The memory budget, in bytes.
         memory as "memory_bytes": u64,
-    } => "using {threads} of {wanted} threads: {} of memory are not enough for more", HumanMemory(*memory);
+    } => "using {threads} of {wanted} threads: {} of memory is not enough for more", HumanMemory(*memory);
     /// The job of an interrupted run continues.
     Resuming {
         /// Number of blocks that are done.
@@ -152,7 +152,7 @@ pub enum Note {
         peer: String,
         /// What it has done.
         reason: String,
-    } => "{peer} {reason}; it is not asked for any more, and the undo data of its blocks is made";
+    } => "{peer} {reason}; it is no longer asked for coins, and the undo data of its blocks is made";
     /// A block, or a lower one, breaks a rule: the chain below is rebuilt, and then it is found out which.
     RebuildingBelow {
         /// Height of the block.
@@ -283,7 +283,7 @@ pub enum Warning {
     IndexUnusable {
         /// Why.
         error: Error,
-    } => "the block index is of no use ({error}); a scan of the block files makes a new one, without the \
+    } => "the block index is unusable ({error}); a scan of the block files makes a new one, without the \
         marks of invalidateblock";
     /// Neither the block files nor the peers have the chainstate's best block, so that it was set aside.
     ChainstateSetAside {
@@ -291,8 +291,8 @@ pub enum Warning {
         best as "block_hash": BlockHash,
         /// Where it is now.
         kept with "PathText": PathBuf,
-    } => "neither the block files nor the peers have the chainstate's best block {best}: it is set aside as \
-        {}, and a new one is built", kept.display();
+    } => "neither the block files nor the peers have the chainstate's best block {best}: the chainstate is \
+        set aside as {}, and a new one is built", kept.display();
     /// The old block index places blocks outside the chain in `blk` files that do not exist. The new one has
     /// only their headers.
     MissingBlockFiles {
@@ -303,7 +303,7 @@ pub enum Warning {
     LeftOutDeparted {
         /// Their number.
         blocks: u32,
-    } => "{blocks} blocks are left out, which were {}: they are no blocks of Bitcoin's chain",
+    } => "{blocks} blocks are left out: they were {}, and are not on Bitcoin's chain",
         disk::departed::WRITTEN_BY;
     /// The old block index marks a block as invalid that was found valid.
     MarkDropped {
@@ -357,16 +357,16 @@ pub enum Warning {
     DirectoryNotSynced {
         /// The first such directory.
         dir as "directory" with "PathText": PathBuf,
-    } => "the file system of {} cannot sync directories, as some network file systems cannot; a power cut in \
-        the next minutes may take back names of files; bitcoind runs at the same risk there", dir.display();
+    } => "the file system of {} cannot sync directories, like some network file systems; a power failure in \
+        the next minutes may undo changes of file names; bitcoind runs the same risk there", dir.display();
     /// An index of the datadir could not stay right, and was set aside.
     IndexSetAside {
         /// The name of its folder.
         name as "index": String,
         /// Where it is now.
         kept with "PathText": PathBuf,
-    } => "the index {name} is set aside, because it would become wrong, or could not be used: it is {} now; \
-        bitcoind builds it again when it is started with it, and then that directory can be removed",
+    } => "the index {name} is set aside, because it would become wrong, or could not be used: it is now {}; \
+        bitcoind rebuilds the index when started with it, and then that directory can be removed",
         kept.display();
     /// Indexes of the datadir are left unchanged, and stay right.
     IndexesUnchanged {
@@ -374,8 +374,8 @@ pub enum Warning {
         dir as "directory" with "PathText": PathBuf,
         /// Their names.
         names as "indexes": Vec<String>,
-    } => "the indexes in {} ({}) are left unchanged, and what they have stays right: no block in them gets \
-        another place; bitcoind continues each from its own best block", dir.display(), names.join(", ");
+    } => "the indexes in {} ({}) are left unchanged, and stay right: none of their blocks gets another \
+        place; bitcoind continues each from its own best block", dir.display(), names.join(", ");
     /// The chainstate of a snapshot is left unchanged.
     SnapshotUnchanged {
         /// The chainstate's directory.

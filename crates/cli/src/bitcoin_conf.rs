@@ -313,7 +313,7 @@ fn read_text(path: &Path) -> Result<Option<String>, Error> {
 pub fn unexpanded(path: &str) -> Option<String> {
     let quoted = ['"', '\''].into_iter().find(|quote| path.starts_with(*quote));
     if let Some(quote) = quoted {
-        return Some(format!("; the quotes {quote} are taken for a part of the name: leave them out"));
+        return Some(format!("; the quotes {quote} are taken as part of the name: leave them out"));
     }
     let rest = path.strip_prefix('~')?;
     let home = std::env::var("HOME").unwrap_or("$HOME".to_owned());

@@ -80,7 +80,7 @@ mod tests {
         let few = Note::FewerThreads { threads: 2, wanted: 9, memory: 128 << 20 };
         assert_eq!(
             note_text(&few),
-            "using 2 of 9 threads: 128 MiB of memory are not enough for more; raise --memory to use them"
+            "using 2 of 9 threads: 128 MiB of memory is not enough for more; raise --memory to use them"
         );
         let unknown = Warning::UnknownAssumedBlock { hash: BlockHash([7; 32]), is_default: false };
         assert!(warning_text(&unknown).contains(", which --assumevalid names, is not among the headers"));

@@ -70,8 +70,8 @@ pub(super) fn found_damage([damaged, lost, lost_files, missing, undo]: [u32; 5])
     match (parts.is_empty(), undo) {
         (true, 0) => "no block is damaged or missing".to_owned(),
         (false, 0) => format!("blocks: {}", parts.join(", ")),
-        (true, undo) => format!("blocks: none is damaged or missing; undo data: of {undo} blocks damaged"),
-        (false, undo) => format!("blocks: {}; undo data: of {undo} blocks damaged", parts.join(", ")),
+        (true, undo) => format!("blocks: none is damaged or missing; undo data: damaged for {undo} blocks"),
+        (false, undo) => format!("blocks: {}; undo data: damaged for {undo} blocks", parts.join(", ")),
     }
 }
 

@@ -12,12 +12,12 @@ api::reported! {
 pub enum Advice {
     /// Start bitcoind. Nothing is wrong, or bitcoind repairs it when it starts.
     StartBitcoind =>
-        "start your node as always, or with bitcoind; what is left to do, it does when it starts";
+        "start your node as usual, or with bitcoind; what is left to do, it does when it starts";
     /// Start bitcoind without its check of the last undo data, of which some is missing. It is a pruned node,
     /// which can neither make nor download that. Until it has connected new blocks, it cannot disconnect the
     /// last ones.
     StartWithoutUndo => "start bitcoind without its check of undo data: some is missing, and a pruned node \
-        cannot get it back; until new blocks are connected, it cannot disconnect these";
+        cannot get it back; it cannot disconnect the last blocks until it has connected new ones";
     /// Nothing: bitcoind is running.
     LetItRun => "nothing: bitcoind is running, and nothing is wrong";
     /// Stop the bitcoind that uses the datadir, and diagnose again.
@@ -77,12 +77,12 @@ pub enum Advice {
     MoveAway {
         /// The file or directory.
         path with "PathText": PathBuf,
-    } => "move away what is not as bitcoind needs it there, and examine again";
+    } => "move away what bitcoind cannot use there, and examine again";
     /// Restore what this link leads to, which does not exist: another disk may not be mounted.
     RestoreLink {
         /// The link.
         path with "PathText": PathBuf,
-    } => "restore what a link leads to, which is not there, and examine again";
+    } => "restore the missing target of a link, and examine again";
     /// Create `xor.dat` with this key, which the block files reveal.
     RestoreKey {
         /// The contents of the file.
@@ -111,14 +111,14 @@ pub enum Advice {
         block as "block_hash": Option<BlockHash>,
         /// Whether the chainstate is rebuilt; otherwise, blocks are connected to it.
         rebuilds as "rebuild": bool,
-    } => "return to the chain of Bitcoin Core: its blocks are checked, whatever marks say of them";
+    } => "return to the chain of Bitcoin Core: its blocks are checked, whatever their marks";
     /// Make the undo data that is missing.
     MakeUndo => "make the undo data that is missing or damaged";
     /// Make these indexes anew: bitcoind does not start with them, or does not find transactions.
     MakeIndexes {
         /// The options of bitcoind that keep them.
         names: Vec<&'static str>,
-    } => "make the indexes anew with which bitcoind cannot go on";
+    } => "make anew the indexes that bitcoind cannot continue";
     /// Move the chainstate of a snapshot away, with which bitcoind does not start or nothing can be rebuilt.
     MoveSnapshotAway => "set the snapshot's chainstate aside, and examine again";
     /// Run `bitcoind -reindex`, which downloads all blocks that are missing or damaged.
