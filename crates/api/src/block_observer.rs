@@ -21,7 +21,7 @@ pub struct ObservedChain<'a> {
     pub prunes: bool,
 }
 
-/// A block that has been checked as far as that is possible by itself.
+/// A block that has been checked as far as possible without other blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct ObservedBlock<'a> {
     /// The rules of its network.
@@ -38,8 +38,8 @@ pub struct ObservedBlock<'a> {
 
 /// Is given the blocks of a job while they are checked, in any order and on several threads.
 pub trait BlockObserver: Debug + Send + Sync {
-    /// Whether it needs the coins that blocks spend. Blocks of which the job does not know them, as with
-    /// hints, are not given then.
+    /// Whether it needs the coins that blocks spend. If it does, it is not given blocks whose coins the job
+    /// does not know, as with hints.
     fn needs_coins(&self) -> bool;
 
     /// The indexes that it makes of the blocks.

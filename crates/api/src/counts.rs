@@ -42,7 +42,7 @@ impl Counts {
         [blocks, transactions, inputs, outputs, block_bytes, scripts]
     }
 
-    /// Returns the counts of which [`Counts::to_words`] made these numbers.
+    /// Returns the counts from which [`Counts::to_words`] made these numbers.
     pub const fn of_words(words: [u64; 6]) -> Self {
         let [blocks, transactions, inputs, outputs, block_bytes, scripts] = words;
         Self { blocks, transactions, inputs, outputs, block_bytes, scripts }

@@ -11,8 +11,8 @@ use std::{fmt, path::Path};
 use vfs::{Disk, During as _};
 use wire::Network;
 
-/// Bytes of deliveries and of new sorted runs from which on undo data is made, unless more memory is allowed
-/// than this, or the coins take more than twice as much.
+/// Undo data is made once deliveries and new sorted runs have this many bytes, unless more memory is allowed,
+/// or the coins take more than twice as much.
 pub const MIN_EPOCH_BYTES: u64 = 256 << 20;
 /// Block bytes per byte of the chainstate's rows, at least: on mainnet they are 70.
 const BLOCK_BYTES_PER_ROW_BYTE_ON_MAINNET: u64 = 50;
@@ -91,7 +91,7 @@ impl DiskNeed {
         Self { undo, temporary: runs + deliveries, ..self }
     }
 
-    /// The same need, less what an interrupted run that goes on has written already.
+    /// The same need, less what the interrupted run that is resumed has already written.
     #[must_use]
     pub const fn without_written(self, temporary: u64, undo: u64) -> Self {
         let temporary = self.temporary.saturating_sub(temporary);

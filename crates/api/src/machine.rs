@@ -87,7 +87,7 @@ pub fn total_memory_bytes() -> Option<u64> {
     total_memory_below(Path::new("/"))
 }
 
-/// The same of a system whose files are below `root`.
+/// The same for a system whose files are below `root`.
 fn total_memory_below(root: &Path) -> Option<u64> {
     let installed = kilobytes(&root.join("proc/meminfo"), "MemTotal:");
     [installed, memory_limit_below(root)].into_iter().flatten().min()

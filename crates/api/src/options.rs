@@ -274,14 +274,14 @@ impl ChainOptions {
 pub struct TestHooks {
     /// How to match spends first.
     pub matching: Matching,
-    /// Size of the join, in bytes, from which it is spilled, instead of the size that the budget allows. So
-    /// is what other commands collect.
+    /// Size in bytes above which the join is spilled, instead of the size that the budget allows; also for
+    /// what other commands collect.
     pub join_bytes: Option<usize>,
     /// Approximate maximum of row bytes in one range of the new chainstate's tables.
     pub range_bytes: u64,
     /// Number of last blocks for which hints are not used if undo data is made: 288, unless a test has fewer.
     pub undo_blocks: u32,
-    /// Length in bytes that a `blk` file to which a download appends stays below.
+    /// Length in bytes below which a download keeps a `blk` file.
     pub block_file_len: u32,
     /// Maximum memory in bytes of downloaded blocks that wait for the rebuild; the budget may allow less.
     pub kept_bytes_max: u64,

@@ -223,8 +223,8 @@ impl ScriptsReport {
     pub const NOT_RUN: Self =
         Self { checked: CheckedScripts::None, assumed_valid_to: None, trusted: None, inputs: 0 };
 
-    /// The report about a chain up to `tip`, whose scripts were not run up to the height for which the
-    /// assumed-valid block vouches, or, if there is one, to that for which the block index does.
+    /// The report about a chain up to `tip`. Scripts were not run up to `by_index`, for which the block index
+    /// vouches, or without it up to `by_block`, for which the assumed-valid block does.
     pub fn new(by_block: Option<Height>, by_index: Option<Height>, tip: Height, inputs: u64) -> Self {
         let (assumed_valid_to, trust) = match by_index {
             Some(height) => (Some(height.min(tip)), ScriptTrust::BlockIndex),

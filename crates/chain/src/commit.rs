@@ -40,7 +40,7 @@ pub struct Destination<'d> {
     /// The datadir that will contain the databases.
     datadir: Datadir,
     disk: &'d dyn Disk,
-    /// Whether it is another one than that of the blocks.
+    /// Whether it is another datadir than that of the blocks.
     is_elsewhere: bool,
     replacement: Mutex<Replacement<'d>>,
     /// Where the last of the new databases is built, which is the chainstate if one is.
@@ -81,8 +81,8 @@ impl<'d> Destination<'d> {
         Self::begin(disk, datadir, &[INDEX], keep_old, false)
     }
 
-    /// Creates the directories of the chainstate of a snapshot, of which there is none yet, and of the block
-    /// index that belongs to it.
+    /// Creates the directories of a snapshot's chainstate, which must not exist yet, and of the block index
+    /// that belongs to it.
     pub fn of_snapshot(disk: &'d dyn Disk, datadir: Datadir) -> Result<Self, Error> {
         Self::begin(disk, datadir, &[INDEX, SNAPSHOT_CHAINSTATE], false, false)
     }

@@ -201,7 +201,7 @@ impl Wanted<'_> {
     }
 }
 
-/// Decodes hex digits, of which white space is no part; `None` if there is anything else.
+/// Decodes hex digits, and ignores white space; `None` if there is anything else.
 fn decode_hex(text: &[u8]) -> Option<Vec<u8>> {
     let digits = text.iter().filter(|byte| !byte.is_ascii_whitespace());
     let digits: Vec<u8> =

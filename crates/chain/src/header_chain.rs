@@ -321,7 +321,7 @@ impl HeaderChain {
         hashes.into_iter().for_each(|hash| self.note_invalid(hash));
     }
 
-    /// Removes a block that no peer has, and what follows it: the chain would end there for ever. Headers
+    /// Removes a block that no peer has, and what follows it: the download could never get past it. Headers
     /// above it are refused from now on.
     pub fn set_aside(&mut self, height: Height) {
         let hash = self.cut(height);

@@ -154,7 +154,7 @@ impl<'d> Session<'d> {
     /// Like [`Session::files`], for a command that takes the blocks of files with another key elsewhere.
     ///
     /// # Errors
-    /// The same errors, but for files of which only some have another key.
+    /// The same errors, except for files of which only some have another key.
     pub fn files_of_some(&self) -> Result<Files<'_>, Error> {
         let Self { disk, datadir, params, .. } = self;
         let (obfuscation, _) = files::obfuscation_of_some(*disk, datadir, params, usize::MAX)?;

@@ -87,7 +87,7 @@ pub struct DatadirContents {
     pub unknown: UnknownBlocks,
 }
 
-/// Blocks in the block files whose headers are not known: from which byte on they lie in which files.
+/// Blocks in the block files whose headers are not known: the byte from which they lie in each file.
 pub type UnknownBlocks = BTreeMap<FileNo, u64>;
 
 impl StoredBlocks {
@@ -390,8 +390,8 @@ pub fn forget_stale(files: &Files<'_>, damaged: &[BlockHash], sink: &dyn EventSi
     write_index(files, &chain, &stored, &infos, &[], sink)
 }
 
-/// Adds the blocks of the chain from `first` on to the block index, and changes their rows: for few blocks,
-/// sooner than [`write_index`]. `infos` are right except for undo data, of which the index knows more.
+/// Adds the blocks of the chain from `first` on to the block index, and changes their rows: for a few blocks,
+/// faster than [`write_index`]. `infos` are right except for undo data, of which the index knows more.
 /// Returns the entries for the files of these blocks.
 pub fn add_to_index(
     files: &Files<'_>,

@@ -45,8 +45,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// The part of the settings in which one is: that of a chain, the common one, which is empty, or `None` for
-/// `settings.json`, which counts before the configuration file.
+/// The part of the settings that contains one: the section of a chain, the part before all sections (empty),
+/// or `None` for `settings.json`, which takes precedence over the configuration file.
 type Part<'a> = Option<&'a str>;
 
 /// A line of a configuration file, or a member of `settings.json`.

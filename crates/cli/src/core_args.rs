@@ -74,7 +74,7 @@ pub struct CoreJsonArgs {
 /// `UNDOFILE_CHUNK_SIZE`), and one for the rounding.
 const PRUNE_ROOM: u64 = 16 + 1 + 1;
 
-/// Which datadir of which chain a command works on.
+/// The datadir and the chain that a command works on.
 #[derive(Clone, Debug)]
 pub struct Located {
     /// The datadir.
@@ -303,7 +303,7 @@ impl CoreArgs {
         Ok(Read { conf, conf_path, chosen, network, root, blocksdir, faults })
     }
 
-    /// Returns the only network of which there are block files, each looked for by its own settings.
+    /// Returns the only network that has block files, each looked for by its own settings.
     fn only_network(&self, base: &Path) -> Option<Network> {
         let has_blocks = |network: &Network| {
             // What cannot be read is reported when it is opened.

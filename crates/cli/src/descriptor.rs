@@ -81,7 +81,7 @@ impl Parser<'_> {
             .map_err(|_| self.flaw(format!("an address of another network; the chain is {}", self.chain)))
     }
 
-    /// Describes a script of which nothing else is known.
+    /// Describes a script about which nothing else is known.
     fn plain(&self, script: ScriptBuf) -> Wanted {
         let descriptor = with_checksum(&describe(&script, self.chain));
         Wanted { script, descriptor }
@@ -189,7 +189,8 @@ fn with_checksum(descriptor: &str) -> String {
     }
 }
 
-/// Returns the descriptor of a script of which nothing else is known (Core `InferDescriptor` without keys).
+/// Returns the descriptor of a script about which nothing else is known (Core `InferDescriptor` without
+/// keys).
 fn describe(script: &Script, chain: Network) -> String {
     let bytes = script.as_bytes();
     let key = |key: &[u8]| PublicKey::from_slice(key).ok().map(|_| key.to_lower_hex_string());

@@ -8,7 +8,7 @@ pub fn remedy_text(remedy: &Remedy) -> String {
     remedy_text_for(remedy, has_option)
 }
 
-/// Words a remedy for a command, of which `has_option` reports whether it has an option.
+/// Words a remedy for a command; `has_option` reports whether the command has an option.
 pub fn remedy_text_for(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> String {
     match remedy {
         Remedy::RunAs(user) => format!("run it as the owner: {}", this_as_user(*user)),

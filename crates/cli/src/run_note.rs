@@ -79,8 +79,8 @@ impl RunNote {
     }
 }
 
-/// Keeps the note of the command that runs, as long as there is a checkpoint of it. One of another work
-/// directory stays: what is there is of no more use, but takes space.
+/// Keeps the note of the running command as long as it has a checkpoint. A note about another work directory
+/// stays, because the files there still take space.
 pub struct NoteKeeper {
     note: RunNote,
     datadir: Datadir,

@@ -22,8 +22,8 @@ pub fn for_stream(text: &str, stream: impl AsFd) -> String {
     }
 }
 
-/// Returns the text with lines of at most `width` columns, as far as words allow. Lines go on below the value
-/// of their row.
+/// Returns the text with lines of at most `width` columns, as far as words allow. Lines continue below the
+/// value of their row.
 pub fn wrapped(text: &str, width: usize) -> String {
     let lines: Vec<String> = text.lines().map(|line| wrapped_line(line, width)).collect();
     lines.join("\n")

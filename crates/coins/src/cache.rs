@@ -190,8 +190,8 @@ impl<S> CoinsCache<S> {
         self.kept.next_places(PREFETCHED).for_each(digest::cache::prefetch);
     }
 
-    /// Writes all changes: calls `write` with the database, the best block and the changes. Then they are
-    /// not changes any more, and of the unspent coins the youngest stay, in up to `stay_bytes` bytes.
+    /// Writes all changes: calls `write` with the database, the best block and the changes. Then they are no
+    /// longer changes, and the youngest unspent coins stay, in up to `stay_bytes` bytes.
     ///
     /// # Errors
     /// The error of `write`; nothing has then changed.

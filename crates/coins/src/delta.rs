@@ -58,11 +58,11 @@ impl<'j> EffectSink<'j> for Effects<'j> {
 enum Spent<'c> {
     /// The claim of the undo data.
     Claim(Coin<'c>),
-    /// Only which input it is, to which the coin is delivered.
+    /// Only the input to which the coin is delivered.
     Routed(Spender),
 }
 
-/// Number of outputs from which on another block flushes the delta first.
+/// Number of outputs above which the delta is flushed before another block.
 const OUTPUTS_MAX: usize = 32 << 10;
 /// Size of compressed outputs from which on another block flushes the delta first, in bytes: a hostile chain
 /// can fill blocks with long outputs.

@@ -25,7 +25,7 @@ pub(crate) fn is_row(value: &[u8]) -> bool {
     value.last_chunk::<HEADER_LEN>().is_some_and(|header| has_mark(header))
 }
 
-/// Whether these bytes are such a block, all of them.
+/// Whether these bytes are exactly such a block.
 pub(crate) fn is_block(bytes: &[u8]) -> bool {
     // From there on, the transactions are where the parser expects them.
     let from = bytes.get(HEADER_LEN - Header::LEN..);

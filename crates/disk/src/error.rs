@@ -69,7 +69,7 @@ pub enum DiskError {
         path: PathBuf,
         /// The files and their keys.
         flaw: String,
-        /// The files that have not the key of `xor.dat`.
+        /// The files that do not have the key of `xor.dat`.
         files: Vec<FileNo>,
     },
     /// Another process uses the datadir.

@@ -13,7 +13,7 @@
 //!   peregrine.complete   "PGRN-END" | for each pair of files: undo size u32 | CRC-32C u32
 //! ```
 //! Numbers are little-endian. For an output elsewhere, which has no `rev` files yet, each file here is a
-//! whole one: the bytes in use are copied into it at last.
+//! whole one: the bytes in use are finally copied into it.
 //!
 //! A caller does this, each step on the medium before the next one begins:
 //!

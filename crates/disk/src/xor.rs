@@ -252,7 +252,7 @@ fn with_key(files: &[FileNo], key: [u8; 8]) -> String {
     }
 }
 
-/// Names files, of which many are named by the first and the last of each range.
+/// Names files; many files are named by the first and the last of each range.
 fn names(files: &[FileNo]) -> String {
     let name = |file: &FileNo| FileKind::Blk.file_name(*file);
     let mut ranges: Vec<String> = files

@@ -36,7 +36,7 @@ pub trait Column {
     fn append_null(builder: &mut Self::Builder);
 }
 
-/// The type of a column of which values can be missing.
+/// The type of a column whose values can be missing.
 pub struct Optional<K>(PhantomData<K>);
 
 impl<K: Column> Column for Optional<K> {

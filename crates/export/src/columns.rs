@@ -23,7 +23,7 @@ impl Columns {
         Self(T::fields().iter().map(|field| is_wanted(field.name())).collect())
     }
 
-    /// These columns, and those of which input spends an output.
+    /// These columns, and those about the input that spends an output.
     #[must_use]
     pub fn with_spends<T: Table>(self) -> Self {
         let columns = T::fields().into_iter().zip(self.0);

@@ -294,7 +294,7 @@ fn have_equal_hints(file: &HintFile, a: &Layout, b: &Layout) -> Result<bool, Hin
     Ok(true)
 }
 
-/// Returns the error for a file that matches no variant: that of the scan that got furthest.
+/// Returns the error for a file that matches no variant: the error of the scan that got furthest.
 fn no_variant_error(file: &HintFile, mut failures: Vec<ScanFailure>) -> HintsError {
     failures.sort_by_key(|failure| failure.record);
     let unknown = || {

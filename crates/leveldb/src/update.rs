@@ -197,8 +197,8 @@ impl<'d> Database<'d> {
         Ok(Some(update))
     }
 
-    /// Like [`Database::merge`], but only if level 0 has many tables, each of which a look-up asks: for small
-    /// changes that are to be fast.
+    /// Like [`Database::merge`], but only if level 0 has many tables, all of which a look-up must search: for
+    /// small changes that are to be fast.
     ///
     /// # Errors
     /// Those of [`Database::merge`].

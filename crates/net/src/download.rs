@@ -53,7 +53,7 @@ pub struct DownloadOptions {
     pub memory_bytes: u64,
     /// Maximum bytes that are asked of one peer at once.
     pub in_flight_max_bytes: u64,
-    /// Maximum bytes that are read in a second. It limits how many peers are asked at once, too.
+    /// Maximum bytes that are read in a second. It also limits how many peers are asked at once.
     pub bytes_per_second: Option<u64>,
 }
 
@@ -96,7 +96,7 @@ pub enum Action {
 pub enum Arrival {
     /// The block at this height, for the first time: deliver it.
     New(u32),
-    /// It has come before from another peer of which it was asked too.
+    /// It came earlier from another peer that was also asked for it.
     Duplicate,
     /// Nobody asked this peer for it.
     Unrequested,
@@ -133,7 +133,7 @@ pub struct Download {
     /// Whether the last hash given is the last that there is.
     is_whole: bool,
     link: watch::Link,
-    /// Bytes that have come from peers of which blocks were asked.
+    /// Bytes that have come from peers that were asked for blocks.
     received: u64,
     /// When a block last came, or peers were last forgiven.
     last_progress: Option<Instant>,
@@ -247,7 +247,7 @@ impl Download {
         self.unavailable().filter(|_| is_recent && is_long)
     }
 
-    /// Adds a peer of which blocks can be asked. `height` is that of its best block.
+    /// Adds a peer that can be asked for blocks. `height` is the height of its best block.
     pub fn add_peer(&mut self, id: PeerId, group: NetGroup, height: u32, round_trip: Duration) {
         self.peers.insert(id, Peer::new(group, height, round_trip));
     }
@@ -303,7 +303,7 @@ impl Download {
         }
     }
 
-    /// Returns how many bytes have come from peers of which blocks were asked.
+    /// Returns how many bytes have come from peers that were asked for blocks.
     pub const fn received_bytes_total(&self) -> u64 {
         self.received
     }

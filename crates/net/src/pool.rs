@@ -34,7 +34,7 @@ use wire::Network;
 
 /// Length of the buffer into which all sockets are read, in bytes.
 const BUFFER_LEN: usize = 256 << 10;
-/// The least memory with which two blocks of the maximum size can be received, in bytes.
+/// The least memory that suffices to receive two blocks of the maximum size, in bytes.
 const MIN_MEMORY: usize = 8 << 20;
 /// Time without memory after which the connection with the oldest incomplete message is closed.
 const MEMORY_PATIENCE: Duration = Duration::from_secs(5);

@@ -62,8 +62,8 @@ pub struct PeerOptions {
     pub use_fixed_seeds: bool,
     /// Whether version 2 of the transport (BIP-0324) is tried first.
     pub use_v2: bool,
-    /// Whether the call waits for ever for peers that have what is missing. Otherwise it ends after a minute
-    /// without progress, or after five minutes if peers are looked for.
+    /// Whether the call waits indefinitely for peers that have what is missing. Otherwise it ends after a
+    /// minute without progress, or after five minutes if peers are looked for.
     pub wait: bool,
 }
 

@@ -20,8 +20,8 @@ const MIN_TO_COME: u64 = 16;
 /// Maximum number of heights of a file whose sizes are estimated by those in the file.
 const MAX_HEIGHTS: usize = 10_000;
 
-/// Bytes of blocks after which a rebuild settles that is pruned to `prune_bytes`; never 0, with which it
-/// would settle before each block, for ever.
+/// Bytes of blocks after which a rebuild that is pruned to `prune_bytes` settles; never 0, because it would
+/// then settle before each block and never advance.
 pub fn settle_bytes(prune_bytes: u64) -> u64 {
     (space_for_blocks(prune_bytes) / SETTLE_SHARE).max(1)
 }

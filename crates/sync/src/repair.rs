@@ -256,8 +256,8 @@ fn lacks_any(files: &Files<'_>, blocks: &[BlockHash]) -> Result<bool, Error> {
     Ok(heights.collect::<Result<Vec<_>, _>>()?.contains(&None))
 }
 
-/// Finds the files from which blocks are taken. If there are some, an empty datadir is made one that they can
-/// fill.
+/// Finds the files from which blocks are taken. If there are any, an empty datadir is prepared so that they
+/// can fill it.
 fn find_sources(
     disk: &dyn Disk,
     options: &RepairOptions,

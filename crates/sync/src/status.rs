@@ -10,7 +10,7 @@ use std::{
 
 /// Interval between two reports.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of blocks that wait for each thread that stores blocks from which on that limits the speed.
+/// Storing limits the speed if at least this many blocks wait for each thread that stores them.
 const WAITING_BLOCKS: u32 = 4;
 
 /// The peers of a download, also those whose connections were closed.

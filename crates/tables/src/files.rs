@@ -111,7 +111,7 @@ pub struct HistoryFiles {
 }
 
 impl HistoryFiles {
-    /// Begins the dataset, or goes on with it. `asked`: the first and the last prefix, if not all were asked
+    /// Begins the dataset, or continues it. `asked`: the first and the last prefix, if not all were asked
     /// for.
     ///
     /// # Errors

@@ -11,8 +11,8 @@ const SCHNORR_LEN: usize = 64;
 /// The flag of a hash type by which a signature signs none of the other inputs.
 const ANYONECANPAY: u8 = 0x80;
 
-/// Returns the hash types of all that has the form of a signature, in order and separated by spaces, such as
-/// `ALL` or `ALL SINGLE|ANYONECANPAY`; `None` if nothing has it.
+/// Returns the hash types of everything that has the form of a signature, in order and separated by spaces,
+/// such as `ALL` or `ALL SINGLE|ANYONECANPAY`; `None` if nothing has it.
 ///
 /// If the coin's script is taproot (BIP-0341), these are items of the witness, without annex, script and
 /// control block: 64 bytes, whose hash type is `DEFAULT`, or 65 with a hash type that exists. Otherwise these

@@ -521,7 +521,7 @@ pub fn unsynced_dir() -> Option<&'static Path> {
 }
 
 /// Whether the error means that the file system cannot sync directories, as some network file systems cannot.
-/// LevelDB and Bitcoin Core go on then, too.
+/// LevelDB and Bitcoin Core also continue then.
 fn cannot_sync_dirs(error: &io::Error) -> bool {
     let codes = [Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS, Errno::BADF];
     codes.into_iter().any(|code| error.raw_os_error() == Some(code.raw_os_error()))

@@ -1,4 +1,4 @@
-//! Texts of notes and warnings that depend on what there is.
+//! Texts of notes and warnings that depend on their values.
 
 use crate::{error::Error, follow::ConnectedAtTip, size::HumanSize, wrong_hint::WrongHint};
 use disk::replace::Recovery;

@@ -76,7 +76,7 @@ impl AwaitedBlocks {
         Self { kept_bytes_max, settle_bytes, claims, state: Mutex::new(state), changed }
     }
 
-    /// Takes what peers claim that blocks spend, too. To be called once, before a block is placed.
+    /// Also takes the spent coins that peers claim. To be called once, before a block is placed.
     pub fn take_claims(&self, claims: PeerClaims) {
         // The first ones stay.
         let _ = self.claims.set(claims);

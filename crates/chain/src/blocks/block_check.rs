@@ -1,8 +1,8 @@
 //! Whether bytes are a certain block, and obey the rules that need no other block.
 //!
 //! If they are not the bytes to which the block's header commits, they say nothing about the block: a file is
-//! damaged, or a peer has sent something else. If they are, and break a rule, the block is invalid. All who
-//! check a block ask here, and know what either means where its bytes come from.
+//! damaged, or a peer has sent something else. If they are, and break a rule, the block is invalid. All code
+//! that checks a block calls this module, and knows what either case means for the source of the bytes.
 
 use crate::blocks::{block_hashes::BlockHashes, chain::Chain, damage::Damage};
 use rules::{
@@ -77,9 +77,8 @@ impl ExpectedBlock {
         if found == self.hash { Ok(()) } else { Err(Damage::OtherBlock(found)) }
     }
 
-    /// Hashes a block that was parsed, but for its witnesses, and its undo data if there is any. Returns
-    /// whether it is this block, as far as that is known without its witnesses: its txids are those to which
-    /// the header commits.
+    /// Hashes a parsed block, without its witnesses, and its undo data if there is any. Returns whether its
+    /// txids are those to which the header commits: then it is this block, apart from its witnesses.
     pub fn has_txids_of(&self, block: &BlockView<'_>, undo_data: &[u8], hashes: &mut BlockHashes) -> bool {
         hashes.without_wtxids(block, undo_data);
         let wanted = MerkleRoot { root: block.header().merkle_root, mutated: false };

@@ -19,7 +19,7 @@ use wire::Height;
 
 /// Name of a file while it is being created.
 const FILE_NAME: &str = "peregrine-spent-coins";
-/// Bytes from which on another file begins.
+/// Number of bytes after which another file begins.
 const FILE_BYTES: u64 = 64 << 20;
 
 /// See the module.
@@ -41,7 +41,7 @@ struct State {
     read_bytes: u64,
     /// Whether no more is taken, because the chain is checked without undo data.
     is_closed: bool,
-    /// The lowest block of which other undo data was made.
+    /// The lowest block whose undo data differs from what a peer claimed.
     first_false: Option<Height>,
 }
 
@@ -161,7 +161,7 @@ impl PeerClaims {
         }
     }
 
-    /// Returns the lowest block of which other undo data was made than a peer has claimed, and the peer.
+    /// Returns the lowest block whose undo data differs from what a peer claimed, and the peer.
     pub fn first_false(&self) -> Option<(Height, String)> {
         let state = &*lock(&self.state);
         let height = state.first_false?;

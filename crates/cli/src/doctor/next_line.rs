@@ -95,7 +95,7 @@ impl<'a> NextLine<'a> {
         }
     }
 
-    /// Returns the command that takes blocks from other files, of which the user must name the folder.
+    /// Returns the command that takes blocks from other files, whose folder the user must name.
     pub(super) fn repair_from(&self) -> String {
         let line = self.for_owner(self.peregrine(&["repair"]));
         format!("{line} --from DIR  # a folder with block files, or another datadir")

@@ -57,8 +57,8 @@ pub fn made_undo_dir(disk: &dyn Disk, datadir: &Datadir) -> Result<PathBuf, Disk
     Ok(MadeUndoDir::find(disk, datadir, datadir)?.path)
 }
 
-/// Returns the directory in which undo data of `datadir` is made, if no run has created what is there. Then
-/// no undo data can be made.
+/// Returns the directory in which undo data of `datadir` would be made, if something there was not created by
+/// a run. Then no undo data can be made.
 pub fn foreign_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<PathBuf>, DiskError> {
     let dir = MadeUndoDir::find(disk, datadir, datadir)?;
     Ok((exists(disk, &dir.path)? && !dir.is_own(disk)?).then_some(dir.path))

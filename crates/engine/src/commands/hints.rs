@@ -104,7 +104,7 @@ pub fn make(
     })
 }
 
-/// Coins on disk, of which hints can be made without matching spends.
+/// Coins on disk, from which hints can be made without matching spends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CoinSource {
     /// A snapshot.

@@ -134,7 +134,7 @@ fn store_given(files: &Files<'_>, options: &ReindexOptions, sink: &Warnings<'_>)
     Ok(())
 }
 
-/// Like [`reindex`], for a chain that was planned before, of which some blocks may be stored while it runs
+/// Like [`reindex`], for a chain that is already planned, some of whose blocks may be stored while it runs
 /// ([`Planned::awaited`]).
 ///
 /// `suspected`: it is called if a block is found that is invalid unless a lower one is. Then the chain below

@@ -148,7 +148,7 @@ impl Download {
         (self.active() as u64) < limit.max(1).min(most)
     }
 
-    /// Returns the number of peers of which blocks are asked.
+    /// Returns the number of peers that are asked for blocks.
     pub(super) fn active(&self) -> usize {
         self.peers.values().filter(|peer| peer.requests().len() > 0).count()
     }

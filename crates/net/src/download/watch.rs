@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// Blocks that a peer may say not to have, one after the other, before it is closed.
 pub(super) const MAX_DENIALS_IN_A_ROW: u32 = 64;
-/// Maximum number of peers of which one block is asked at the same time.
+/// Maximum number of peers that are asked for one block at the same time.
 const MAX_HOLDERS: usize = 3;
 /// Number of blocks before the end from which on any late block is asked of a second peer.
 const END_BLOCKS: usize = 200;
@@ -213,7 +213,7 @@ pub(super) struct Link {
     bytes: u64,
     sample_start: Option<Instant>,
     average: f64,
-    /// Highest average so far; it is forgotten by and by.
+    /// Highest average so far; it decays gradually.
     best: f64,
     last_slowest: Option<Instant>,
 }

@@ -15,7 +15,7 @@ pub(super) enum SlotState {
     Delivered {
         /// The peer that sent it.
         sender: PeerId,
-        /// Other peers of which it was asked and that have not answered.
+        /// Other peers that were asked for it and have not answered.
         others: Vec<PeerId>,
     },
     /// The caller has stored it.
@@ -84,7 +84,7 @@ impl Window {
         self.requested.len()
     }
 
-    /// Peers of which the block at that height was asked.
+    /// Peers that were asked for the block at that height.
     pub(super) fn holders(&self, height: u32) -> &[PeerId] {
         match self.slot(height).map(|slot| &slot.state) {
             Some(SlotState::Requested(holders)) => holders,

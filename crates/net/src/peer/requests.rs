@@ -20,9 +20,8 @@ pub struct Request {
     pub expected: Instant,
 }
 
-/// A ping that follows a `getdata`. Its pong comes after the last block of the `getdata`, so that a block
-/// that has not come by then is one that the peer does not have (Core answers nothing to a request for such a
-/// block).
+/// A ping that follows a `getdata`. Its pong comes after the last block of the `getdata`, so the peer does
+/// not have a block that has not come by then (Core answers nothing to a request for such a block).
 #[derive(Clone, Copy, Debug)]
 struct Marker {
     number: u64,
@@ -31,7 +30,7 @@ struct Marker {
     sent: Instant,
 }
 
-/// Bytes up to which a message that is coming is taken for another one than a block.
+/// A message that is being received is taken for one other than a block if it has at most this many bytes.
 const MAX_OTHER: u64 = 4_096;
 /// Pings that are remembered. A peer that answers none must not make them grow without end.
 const MAX_MARKERS: usize = 1_000;

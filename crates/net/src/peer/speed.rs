@@ -15,7 +15,7 @@ const MEMORY: Duration = Duration::from_millis(1_500);
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Speed {
     average: Option<f64>,
-    /// Follows higher samples at once, and falls to the average by and by.
+    /// Follows higher samples at once, and falls gradually to the average.
     peak: f64,
     sample_start: Option<Instant>,
     sample_bytes: u64,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Time for which bytes may be read at once that could not be read before.
+/// Unused reading time that may be made up at once.
 const BURST: Duration = Duration::from_millis(250);
 
 /// The least time for which bytes are read in one round, and the least bytes of a socket in it: shorter reads

@@ -1,5 +1,5 @@
-//! A block index that is of no use is replaced by what a scan of the block files finds, so that a download
-//! can complete the blocks: a rebuild by a scan only replaces it once the chain is proven, which takes all
+//! An unusable block index is replaced by what a scan of the block files finds, so that a download can
+//! complete the blocks: a rebuild by a scan only replaces it once the chain is proven, which takes all
 //! blocks.
 
 use crate::job::{check_scan, now, two_chainstates::refuse};

@@ -1,7 +1,7 @@
 //! Makes the undo data of a few blocks without matching all spends.
 //!
-//! Only what these blocks spend is wanted. They are read first, and then all blocks below them, of which only
-//! the wanted coins are kept. What the blocks get is encoded and checked as in any job that makes undo data
+//! Only what these blocks spend is wanted. They are read first, and then all blocks below them; only the
+//! wanted coins are kept. What the blocks get is encoded and checked as in any job that makes undo data
 //! ([`crate::stages::make_undo`]).
 
 use crate::{

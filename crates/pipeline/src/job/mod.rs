@@ -264,8 +264,8 @@ pub struct Job<'a> {
     pub work: &'a WorkDir<'a>,
     /// Where undo data that is made goes; `None`: it is only checked.
     pub undo_sink: Option<&'a dyn UndoSink>,
-    /// Whether the caller goes on if it is told of a block that is invalid unless a lower one is, instead of
-    /// having this job find out which one is; `None`: never. The second argument says whether that rests on
+    /// Whether the caller continues when told of a block that is invalid unless a lower one is, instead of
+    /// letting this job find out which one is; `None`: never. The second argument says whether that rests on
     /// undo data, which may be false.
     pub goes_on_below: Option<&'a (dyn Fn(Height, bool) -> bool + Sync)>,
     /// When the job saves checkpoints, so that an interrupted run can be resumed; `None`: never.

@@ -223,8 +223,8 @@ impl OutputFinder<'_> {
     }
 }
 
-/// Calls `each` with the outputs of a block: the index of the transaction, that of the output in it, and the
-/// output.
+/// Calls `each` with the outputs of a block: the index of the transaction, the index of the output in it, and
+/// the output.
 fn for_each_output(block: &BlockView<'_>, mut each: impl FnMut(usize, u32, wire::OutputView<'_>)) {
     for (number, tx) in block.txs().enumerate() {
         for (output, vout) in tx.outputs().zip(0..) {

@@ -1,7 +1,7 @@
 //! Gives the blocks of a chain to a consumer, with the coins that they spend, in parts of the chain, on
 //! several threads.
 //!
-//! Each block is checked as far as that is possible by itself, and its undo data by its checksum. That the
+//! Each block is checked as far as possible without other blocks, and its undo data by its checksum. That the
 //! coins in it are the right ones is not checked.
 
 use crate::stages::{
@@ -55,7 +55,7 @@ pub struct BlockData<'a> {
     pub hash: BlockHash,
     /// The median of its time and those of the ten blocks below (Core `GetMedianTimePast`).
     pub median_time: BlockTime,
-    /// The same of each block of the chain, by height.
+    /// The same for each block of the chain, by height.
     pub median_times: &'a [BlockTime],
     pub block: &'a BlockView<'a>,
     /// The id of each transaction.
@@ -118,7 +118,7 @@ pub struct BlockParts<'a> {
     pub plan: &'a Plan,
     /// Where its blocks are.
     pub files: &'a Files<'a>,
-    /// The blocks, of which there is at least one.
+    /// The blocks, at least one.
     pub heights: RangeInclusive<u32>,
     /// Also give the coins that the blocks spend, for which undo data is needed.
     pub with_coins: bool,
@@ -132,7 +132,7 @@ pub struct BlockParts<'a> {
 }
 
 impl BlockParts<'_> {
-    /// Gives the blocks to a consumer. Each is checked as far as that is possible by itself, and its undo
+    /// Gives the blocks to a consumer. Each is checked as far as possible without other blocks, and its undo
     /// data by its checksum. Threads take the parts in order.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The coins after the last block, in the order of the chainstate's keys.
 //!
-//! [`Job::for_each_coin`](crate::job::Job::for_each_coin) gives them to a consumer and, if parallel matching
-//! proves too little, gives it them anew. The consumer walks them in one sequence, or by ranges on several
+//! [`Job::for_each_coin`](crate::job::Job::for_each_coin) gives them to a consumer, and again from the start
+//! if parallel matching proves too little. The consumer walks them in one sequence, or by ranges on several
 //! threads, each of which a [`RangeSink`] consumes.
 
 use crate::stages::unspent::{ForEachError, Range, Unspent};

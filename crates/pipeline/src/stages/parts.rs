@@ -62,7 +62,7 @@ struct Part {
 
 impl<'a> Parts<'a> {
     /// Parts of about `part_block_bytes` of blocks, all empty. Beyond `memory_limit`, in bytes, their bytes
-    /// go to a file in `work`, of which there is one at a time.
+    /// go to a file in `work`; only one exists at a time.
     pub fn new(work: &'a WorkDir<'a>, chain: &Chain, part_block_bytes: u64, memory_limit: usize) -> Self {
         let heights = 0..chain.block_count() as u32;
         let bounds = part_bounds(&block_sizes(chain), heights, part_block_bytes, u32::MAX);
@@ -202,7 +202,7 @@ impl<'a> Parts<'a> {
         Ok(has_more)
     }
 
-    /// Appends bytes to the file that are of no part, such as a piece of a sorted part.
+    /// Appends bytes that belong to no part, such as a piece of a sorted part, to the file.
     pub fn append(&self, bytes: &[u8]) -> Result<Piece, Error> {
         Ok(self.file()?.append(bytes)?)
     }

@@ -240,7 +240,7 @@ impl SpendingInputs<'_> {
         }))
     }
 
-    /// The error for an input of which undo data has a false coin.
+    /// The error for an input whose undo data has a false coin.
     fn false_coin(&self, input: &SpendingInput) -> Error {
         let SpendsRequest { plan, files, .. } = self.request;
         let located = LocatedBlock { chain: &plan.chain, files, height: input.height };

@@ -23,7 +23,7 @@ impl Fetch<'_> {
         (form, bytes)
     }
 
-    /// Tells the caller of a peer that is not asked for coins any more, but stays connected.
+    /// Tells the caller of a peer that is no longer asked for coins, but stays connected.
     pub(super) fn note_refused(&self, target: &Target, fault: &SpentCoinsFault) {
         let (peer, reason) = (target.to_string(), fault.to_string());
         self.sink.event(Event::Note(Note::SpentCoinsRefused { peer, reason }));

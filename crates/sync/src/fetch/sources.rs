@@ -1,4 +1,4 @@
-//! What the peers of a download claim to have, why it is not there, and when nobody can help any more.
+//! What the peers of a download claim to have, why it has not come, and when no peer can help any more.
 
 use super::{Fetch, Phase, locator};
 use crate::options::{PeerOptions, Shortfall};

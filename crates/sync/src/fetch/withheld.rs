@@ -9,8 +9,8 @@ use api::{
 };
 use wire::Height;
 
-/// Number of headers above a block that nobody has with which the branch is left. A chain with more of them
-/// has too much work to be left because of the peers that happen to be connected.
+/// Maximum number of headers above a block that no peer has for its branch to be abandoned. A chain with more
+/// of them has too much work to be left because of the peers that happen to be connected.
 const MAX_WITHHELD: u32 = 1_000;
 
 impl Fetch<'_> {

@@ -167,7 +167,7 @@ pub fn fetch(
     })
 }
 
-/// Returns what is at `path` if it is not a snapshot of which chunks are missing.
+/// Returns what is at `path`, unless it is a snapshot with missing chunks.
 fn foreign_at(disk: &dyn Disk, path: &Path) -> Result<Option<&'static str>, Error> {
     if disk.is_link(path).during("look at", path)? {
         return Ok(Some("a symbolic link"));
