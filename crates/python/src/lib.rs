@@ -201,11 +201,11 @@ block_rows! {
 ///   damaged as an error, `make` uses none
 /// - `assumevalid`: the hash of a block; its scripts and those of its ancestors are not run. `0`: all scripts
 ///   are run. If it is None, the block is that of the Bitcoin Core release that this version follows.
-///   `checked`: so it is, and above it, scripts are not run that the block index marks as checked
+///   `checked`: the same, and above it, scripts that the block index marks as checked are not run
 /// - `accept_lower_tip`: proceed even if the new databases cover fewer blocks than those that they replace
 /// - `until_damage`: rebuild up to the block below the lowest one that is damaged or missing
-/// - `set_aside_indexes`: rename those indexes of bitcoind of which rows would become wrong, so that it
-///   builds them again; otherwise such a rebuild is refused
+/// - `set_aside_indexes`: rename indexes of bitcoind whose rows would become wrong, so that it builds them
+///   again; otherwise such a rebuild is refused
 /// - `keep_old`: keep the replaced databases, with the suffix `.old`
 /// - `restart`: start over, even if an interrupted rebuild can be resumed
 #[doc = arguments!(threads memory)]

@@ -16,7 +16,7 @@ use std::{num::NonZeroUsize, path::PathBuf, sync::atomic::AtomicBool, thread, ti
 /// What commands that change the chainstate make of marks of invalid blocks.
 #[derive(ClapArgs, Clone, Copy, Debug)]
 pub struct MarkArgs {
-    /// Check blocks that the block index marks as invalid like all others: this one with its ancestors and
+    /// Check blocks that the block index marks as invalid, like any other: this one with its ancestors and
     /// descendants, or all. Those that are valid lose the mark, as with bitcoin-cli reconsiderblock
     #[arg(long, value_name = "HASH")]
     reconsider: Option<Option<BlockHash>>,
@@ -33,8 +33,8 @@ impl MarkArgs {
 /// What commands that store blocks may do to indexes.
 #[derive(ClapArgs, Clone, Debug)]
 pub struct IndexArgs {
-    /// Rename those folders in indexes/ of which rows would become wrong, such as an old txindex whose blocks
-    /// get other places, so that bitcoind builds just these again. Without this, such a run is refused
+    /// Rename folders in indexes/ whose rows would become wrong, such as an old txindex whose blocks get
+    /// other places, so that bitcoind builds just these again. Without this, such a run is refused
     #[arg(long)]
     pub set_aside_indexes: bool,
 
@@ -45,9 +45,9 @@ pub struct IndexArgs {
 /// The indexes that are to end with the chainstate after a command that changes it.
 #[derive(ClapArgs, Clone, Debug)]
 pub struct NamedIndexes {
-    /// Bring this index to the chainstate's best block: one that is not there is made of the blocks while
-    /// they are checked; others are continued afterwards, or made anew. txindex, blockfilterindex,
-    /// coinstatsindex or txospenderindex; can be given repeatedly
+    /// Bring this index to the chainstate's best block: a missing one is made while the blocks are checked;
+    /// others are continued afterwards, or made anew. txindex, blockfilterindex, coinstatsindex or
+    /// txospenderindex; can be given repeatedly
     #[arg(long = "index", value_name = "NAME", value_parser = index_kind)]
     pub kinds: Vec<IndexKind>,
 }
