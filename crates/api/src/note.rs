@@ -139,14 +139,14 @@ pub enum Note {
     /// A peer has sent a header from the future.
     HeaderFromFuture => "a peer has sent a header that is more than two hours in the future; if the clock of \
         this machine is wrong, correct it";
-    /// No peer has a block whose header is known; the download goes on with another branch.
+    /// No peer has a block whose header is known; the download continues with another branch.
     Withheld {
         /// Hash of the block.
         hash as "block_hash": BlockHash,
         /// Its height.
         height: Height,
     } => "no peer has block {hash} (height {height}); the download continues without it";
-    /// A peer is not asked for the coins that blocks spend any more; the undo data of its blocks is made.
+    /// A peer is no longer asked for the coins that blocks spend; the undo data of its blocks is made.
     SpentCoinsRefused {
         /// Address or name of the peer, and port.
         peer: String,
@@ -279,7 +279,7 @@ pub enum Warning {
         /// What is wrong with the lowest damaged blocks.
         first as "errors": Vec<Error>,
     } => "{}", words::damage(*blocks, *undo, first);
-    /// The block index is of no use, because of this error; a scan of the block files makes a new one.
+    /// The block index is unusable, because of this error; a scan of the block files makes a new one.
     IndexUnusable {
         /// Why.
         error: Error,

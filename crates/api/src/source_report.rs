@@ -13,7 +13,7 @@ pub struct SourceReport {
     pub path as "source" with "PathText": PathBuf,
     /// Number of files that may be block files.
     pub files: u32,
-    /// Number of these that were read; the others were not needed any more.
+    /// Number of these that were read; the others were no longer needed.
     pub files_read: u32,
     /// Number of these that have no block.
     pub files_without_blocks: u32,

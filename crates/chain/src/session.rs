@@ -16,7 +16,8 @@
 //!    same datadir must not write to the same place.
 //! 6. An interrupted commit there is finished or undone under this lock, so that no other process can be
 //!    committing.
-//! 7. The key of the block files is read ([`Session::files`]), from a datadir that nobody changes any more.
+//! 7. The key of the block files is read ([`Session::files`]), from a datadir that no other process changes
+//!    now.
 //!
 //! No step waits for a lock. A datadir in use is an error, so the order cannot lead to a deadlock.
 

@@ -391,7 +391,7 @@ pub fn forget_stale(files: &Files<'_>, damaged: &[BlockHash], sink: &dyn EventSi
 }
 
 /// Adds the blocks of the chain from `first` on to the block index, and changes their rows: for a few blocks,
-/// faster than [`write_index`]. `infos` are right except for undo data, of which the index knows more.
+/// faster than [`write_index`]. `infos` are right except for undo data, about which the index knows more.
 /// Returns the entries for the files of these blocks.
 pub fn add_to_index(
     files: &Files<'_>,

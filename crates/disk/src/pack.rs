@@ -128,7 +128,7 @@ impl Pack for Network {
     }
 }
 
-/// Appends items, of which the caller writes the number elsewhere.
+/// Appends items; the caller writes their number elsewhere.
 pub(crate) fn put_all<T: Pack>(items: &[T], bytes: &mut Vec<u8>) {
     items.iter().for_each(|item| item.put(bytes));
 }

@@ -13,7 +13,7 @@ pub(super) fn push_ones(bytes: &[u8], ones: &mut Vec<u32>) {
     }
 }
 
-/// Appends `len` bits, of which those at the ascending positions `ones` are one.
+/// Appends `len` bits: ones at the ascending positions `ones`, else zeros.
 pub(super) fn write_ones(bytes: &mut Vec<u8>, len: u32, ones: impl IntoIterator<Item = u32>) {
     let start = bytes.len();
     bytes.resize(start + len.div_ceil(8) as usize, 0);

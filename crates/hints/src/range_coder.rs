@@ -86,8 +86,7 @@ impl Encoder {
         self.bytes
     }
 
-    /// Moves the upper byte of `low` to the pending bytes, and writes those that no carry can change any
-    /// more.
+    /// Moves the upper byte of `low` to the pending bytes, and writes those that no carry can still change.
     fn shift_low(&mut self) {
         if self.low < 0xff00_0000 || self.low > u64::from(u32::MAX) {
             let carry = (self.low >> 32) as u8;

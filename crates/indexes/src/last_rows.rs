@@ -1,5 +1,5 @@
 //! Whether an index has the rows of its last blocks. bitcoind erases rows when it disconnects blocks, but
-//! records the best block later: after a crash in between, it goes on above blocks that have none.
+//! records the best block later: after a crash in between, it continues above blocks that have none.
 
 use crate::{base::Base, findings::is_value, job::IndexJob, stored::StoredIndex};
 use api::error::Error;

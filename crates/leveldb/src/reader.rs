@@ -144,7 +144,7 @@ impl<'d> Database<'d> {
         self.open_max = tables.max(OPEN_TABLES);
     }
 
-    /// Closes the tables that [`Database::get`] keeps open and that are not live any more.
+    /// Closes the tables that [`Database::get`] keeps open and that are no longer live.
     pub(super) fn close_tables(&mut self) {
         let live: BTreeSet<u64> = self.manifest.levels.iter().flatten().map(|table| table.number).collect();
         let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);

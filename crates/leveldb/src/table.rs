@@ -298,8 +298,8 @@ impl Table {
         start
     }
 
-    /// Whether the data block with this number can have a user key, of which `hash` is the hash for filters.
-    /// If there is no such block, it cannot.
+    /// Whether the data block with this number can have a user key whose hash for filters is `hash`. If there
+    /// is no such block, it cannot.
     pub(super) fn may_have(&self, block: usize, hash: u32) -> bool {
         self.index.get(block).is_some_and(|entry| {
             self.filter.is_empty() || filter::may_contain(&self.filter, entry.handle.offset, hash)

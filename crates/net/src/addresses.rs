@@ -189,8 +189,8 @@ impl AddressTable {
         }
     }
 
-    /// Notes that an address could not be reached, or that its peer was of no use. After some failures in a
-    /// row it is removed, unless the user gave it.
+    /// Notes that an address could not be reached, or that its peer was useless. After some failures in a row
+    /// it is removed, unless the user gave it.
     pub fn failed(&mut self, address: &PeerAddress, now: Instant) {
         let Some(entry) = self.entry_mut(address) else { return };
         entry.failures += 1;

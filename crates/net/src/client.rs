@@ -97,7 +97,7 @@ pub enum ClientEvent {
         /// The coins that it spends, as a peer has sent them, if they were asked for.
         coins: Option<SentCoins>,
     },
-    /// A peer is not asked for spent coins any more.
+    /// A peer is no longer asked for spent coins.
     CoinsRefused {
         /// What was dialled.
         target: Target,
@@ -255,7 +255,7 @@ impl Client {
         self.headers.end(batch.peer, locator);
     }
 
-    /// Asks for headers again, because a batch does not follow a block of the chain any more. See
+    /// Asks for headers again, because a batch no longer follows a block of the chain. See
     /// [`HeaderSync::ask_again`].
     pub fn ask_headers_again(&mut self, batch: &HeaderBatch, locator: Vec<BlockHash>) {
         self.headers.ask_again(batch.peer, locator);
@@ -318,8 +318,8 @@ impl Client {
         self.pool.release(len);
     }
 
-    /// Notes that the bytes of a block are not those that its hash stands for. Its peer is closed, and the
-    /// block is asked of another. `len` is that of [`Client::accept_block`].
+    /// Notes that the bytes of a block do not match its hash. The connection to its peer is closed, and the
+    /// block is requested from another. `len` is that of [`Client::accept_block`].
     pub fn reject_block(&mut self, height: u32, hash: BlockHash, len: usize) {
         self.download.reject(height, hash);
         self.pool.release(len);

@@ -1,4 +1,4 @@
-//! Which block is asked of which peer: a state machine without sockets and clock.
+//! Which block is requested from which peer: a state machine without sockets and clock.
 //!
 //! The caller gives the hashes of the chain in height order ([`Download::extend`]), reports what peers do,
 //! and does what [`Download::poll`] returns. Blocks are delivered once each, in any order within the window;
@@ -8,7 +8,8 @@
 //! - Requests are counted in bytes: the bytes in flight of a peer are its speed times its round trip and a
 //!   bit more, refilled with each block (`assign.rs`).
 //! - The lowest heights go to the peer that will deliver first, far heights to slow peers.
-//! - A late block that others wait for is asked of a second peer too; the first answer counts (`watch.rs`).
+//! - A late block that others wait for is requested from a second peer too; the first answer counts
+//!   (`watch.rs`).
 //! - A pong that comes before a block that was asked for earlier is a definite "no" of the peer.
 //! - No group of addresses holds more than a quarter of the window.
 
@@ -51,7 +52,7 @@ pub struct DownloadOptions {
     pub window_bytes: u64,
     /// Memory for incomplete and unstored blocks, in bytes. It limits how many peers are asked at once.
     pub memory_bytes: u64,
-    /// Maximum bytes that are asked of one peer at once.
+    /// Maximum bytes that are requested from one peer at once.
     pub in_flight_max_bytes: u64,
     /// Maximum bytes that are read in a second. It also limits how many peers are asked at once.
     pub bytes_per_second: Option<u64>,
@@ -111,7 +112,7 @@ pub struct DownloadTotals {
     pub bytes: u64,
     /// Bytes of blocks that came twice.
     pub duplicate_bytes: u64,
-    /// Blocks that were asked of a second peer.
+    /// Blocks that were requested from a second peer.
     pub hedged_blocks: u64,
 }
 
@@ -257,7 +258,7 @@ impl Download {
         self.peers.get_mut(&id)
     }
 
-    /// Returns whether blocks are missing, or asked of peers.
+    /// Returns whether blocks are missing, or requested from peers.
     pub fn waits_for_peers(&self) -> bool {
         self.window.missing_len() + self.window.requested_len() > 0
     }
@@ -286,7 +287,7 @@ impl Download {
         }
     }
 
-    /// Forgets a peer whose connection was closed. What was asked of it alone is missing again.
+    /// Forgets a peer whose connection was closed. What was requested from it alone is missing again.
     pub fn remove_peer(&mut self, id: PeerId) {
         let Some(peer) = self.peers.remove(&id) else { return };
         for request in peer.requests() {
@@ -368,8 +369,8 @@ impl Download {
         self.peers.values_mut().for_each(|peer| peer.forget_below(start));
     }
 
-    /// Notes that the bytes of a delivered block are not those that its hash stands for. The peer that sent
-    /// them is closed, and the block is asked of another.
+    /// Notes that the bytes of a delivered block do not match its hash. The connection to the peer that sent
+    /// them is closed, and the block is requested from another.
     pub fn reject(&mut self, height: u32, hash: BlockHash) {
         if let Some((sender, bytes)) = self.window.reject(height, hash) {
             self.totals.blocks -= 1;
@@ -449,7 +450,7 @@ impl Download {
         if is_busy { Duration::from_millis(100) } else { Duration::from_secs(1) }
     }
 
-    /// Notes that a block is asked of a peer.
+    /// Notes that a block is requested from a peer.
     fn request(&mut self, id: PeerId, height: u32, now: Instant, asked: &mut assign::Asked) {
         let bytes = self.sizes.bytes(height);
         let (Some(peer), Some(hash)) = (self.peers.get_mut(&id), self.window.request(height, id)) else {
@@ -461,7 +462,7 @@ impl Download {
         asked.entry(id).or_default().push(hash);
     }
 
-    /// Notes that a peer will not send a block that was asked of it.
+    /// Notes that a peer will not send a block that was requested from it.
     fn release(&mut self, id: PeerId, group: NetGroup, request: &Request) {
         self.window.release(request.height, request.hash, id);
         self.count_released(group);

@@ -78,8 +78,8 @@ impl SetAside {
     }
 }
 
-/// Checks the indexes before the blocks of the chain at the heights `moved`, of which the first is the
-/// lowest, are stored at places that they did not have. `hash_at` knows the chain.
+/// Checks the indexes before the blocks of the chain at the heights `moved`, in ascending order, are stored
+/// at new places. `hash_at` knows the chain.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if an index would become wrong, unless it may be set aside; any I/O error.
@@ -122,7 +122,7 @@ pub struct DeletedBlocks<'a> {
     pub hash_at: &'a dyn Fn(Height) -> Option<BlockHash>,
     /// Blocks from this one on stay.
     pub kept_from: Height,
-    /// Indexes that are made anew of the blocks before these are deleted.
+    /// Indexes that are made anew from the blocks before these are deleted.
     pub made: &'a [IndexKind],
 }
 
@@ -168,8 +168,8 @@ pub fn before_pruning(
     Ok((set_aside, last.get()))
 }
 
-/// Checks that these indexes are there and can be continued, before blocks are deleted of which they could be
-/// made anew.
+/// Checks that these indexes exist and can be continued, before the blocks that could make them anew are
+/// deleted.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if one cannot be continued; any I/O error.
@@ -218,7 +218,7 @@ pub fn tell_unchanged(files: &Files<'_>, sink: &dyn EventSink) -> Result<(), Err
 /// the new block index will not have.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if bitcoind could not go on with an index, unless it may be set aside; any I/O error.
+/// [`ErrorKind::Usage`] if bitcoind could not continue an index, unless it may be set aside; any I/O error.
 pub fn before_rebuild(
     files: &Files<'_>,
     plan: &Plan,

@@ -10,7 +10,7 @@
 //! - No block up to that one has lost the mark that it came with witnesses, as it does with its place in a
 //!   file. The last blocks above the chainstate have their undo data.
 //! - The tip of `chainstate` is the snapshot's block, or one below it. If it is that block, bitcoind compares
-//!   the coins when it starts, and goes on with the second chainstate alone.
+//!   the coins when it starts, and continues with the second chainstate alone.
 
 use crate::{blocks::files::Files, plan::tree::Tree};
 use api::{

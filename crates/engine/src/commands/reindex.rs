@@ -242,7 +242,7 @@ struct Suspects {
 }
 
 impl Suspects {
-    /// Records a block, and returns whether the caller goes on. Undo data, if the finding rests on it, is
+    /// Records a block, and returns whether the caller continues. Undo data, if the finding rests on it, is
     /// believed once: where it is false, each time costs another pass.
     fn note(&self, planned: &Planned, height: Height, rests_on_undo: bool) -> bool {
         let is_believed = !(rests_on_undo && self.is_again.load(Ordering::Relaxed));

@@ -18,7 +18,7 @@ pub struct BlockDataset<'d> {
 }
 
 impl<'d> BlockDataset<'d> {
-    /// Begins the dataset of a table, or goes on with what an interrupted run has left.
+    /// Begins the dataset of a table, or continues what an interrupted run has left.
     pub fn open<T: Table>(
         disk: &'d dyn Disk,
         options: DatasetOptions,

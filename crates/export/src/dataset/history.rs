@@ -71,9 +71,9 @@ impl<'d> HistoryDataset<'d> {
     /// yet, and what the format makes of them.
     pub const FOLDER_BYTES: u64 = 48 << 20;
 
-    /// Begins the dataset, or goes on with what an interrupted run has left. `digits`: the number of digits
-    /// of script hashes by which they are divided into folders. `asked`: the first and the last prefix, if
-    /// not all were asked for.
+    /// Begins the dataset, or continues what an interrupted run has left. `digits`: the number of digits of
+    /// script hashes by which they are divided into folders. `asked`: the first and the last prefix, if not
+    /// all were asked for.
     pub fn open(
         disk: &'d dyn Disk,
         options: DatasetOptions,

@@ -1,9 +1,9 @@
 //! Asks for the coins that blocks spend, and holds a block until they have come.
 //!
-//! Coins are asked of the peer that is asked for the block, right behind it, so that they come right after
-//! it; if that peer offers none, they are asked of another one. A pong that comes before the coins of a block
-//! that the peer has sent is a definite "no". Whatever a peer does, its block is handed over, if need be
-//! without coins; the peer is then not asked for coins again.
+//! Coins are requested from the peer that is asked for the block, right after it, so that they follow it; if
+//! that peer offers none, they are requested from another. A pong that comes before the coins of a block that
+//! the peer has sent is a definite "no". Whatever a peer does, its block is handed over, if need be without
+//! coins; the peer is then not asked for coins again.
 
 use crate::{peer::PeerId, pool::Target};
 use std::{
@@ -47,7 +47,7 @@ pub(super) type Handed = (HeldBlock, Option<SentCoins>);
 pub(super) enum Answer {
     /// Their block was held.
     Complete(HeldBlock, SentCoins),
-    /// This number of bytes is of no use.
+    /// This number of bytes was not needed.
     Unused(usize),
     /// The same, and the peer was not asked for them.
     Unrequested(usize),
@@ -114,8 +114,8 @@ impl SpentCoins {
         }
     }
 
-    /// Returns those of the blocks that are asked of a peer whose coins are to be asked of it too, and in
-    /// which form. The ping `marker` must follow.
+    /// Of the blocks that are requested from a peer, returns those whose coins are to be requested too, and
+    /// in which form. The ping `marker` must follow.
     pub(super) fn ask(
         &mut self,
         peer: PeerId,
@@ -174,7 +174,7 @@ impl SpentCoins {
         }
     }
 
-    /// Takes a pong: what was asked before its ping will not be answered any more. Returns the blocks that
+    /// Takes a pong: what was requested before its ping will no longer be answered. Returns the blocks that
     /// waited for that, and whether the peer has sent one of them itself.
     pub(super) fn pong(&mut self, peer: PeerId, number: u64) -> (Vec<Handed>, bool) {
         let is_over = |question: &Question| question.peer == peer && question.marker <= number;
@@ -214,7 +214,7 @@ impl SpentCoins {
         Some(target)
     }
 
-    /// Forgets what was asked of a peer. Returns the blocks that were held for it.
+    /// Forgets what was requested from a peer. Returns the blocks that were held for it.
     pub(super) fn forget(&mut self, peer: PeerId) -> Vec<Handed> {
         self.offers.remove(&peer);
         let mut blocks = Vec::new();

@@ -1,4 +1,4 @@
-//! Late blocks are asked of a second peer; peers that are of no use are closed.
+//! Late blocks are requested from a second peer; connections to useless peers are closed.
 
 use super::{Download, MAX_REQUESTED_AT_ONCE, assign::Asked};
 use crate::peer::{CloseReason, Peer, PeerId};
@@ -116,7 +116,7 @@ impl Download {
         late_at.max().is_none_or(|at| now >= at)
     }
 
-    /// Closes peers that send nothing, or so little that they are of no use.
+    /// Closes connections to peers that send nothing, or too little to be useful.
     pub(super) fn close_useless_peers(&mut self, now: Instant, candidate_waits: bool) {
         let useless: Vec<(PeerId, CloseReason)> = self
             .peers

@@ -9,7 +9,7 @@ use wire::BlockHash;
 pub(super) enum SlotState {
     /// It has to be asked for.
     Missing,
-    /// It was asked of these peers, the first of them first.
+    /// It was requested from these peers, in this order.
     Requested(Vec<PeerId>),
     /// It has come, and the caller has it.
     Delivered {
@@ -100,7 +100,7 @@ impl Window {
         self.slots.get_mut(height.checked_sub(self.start)? as usize)
     }
 
-    /// Returns the slot of a block; `None` if it is not, or not any more, the chain's block at this height.
+    /// Returns the slot of a block; `None` if it is not, or no longer, the chain's block at this height.
     fn slot_of(&mut self, height: u32, hash: BlockHash) -> Option<&mut Slot> {
         self.slot_mut(height).filter(|slot| slot.hash == hash)
     }
@@ -132,8 +132,8 @@ impl Window {
         self.advance();
     }
 
-    /// Notes that a block is asked of a peer. Returns its hash, or `None` if it has come already or was
-    /// asked of this peer.
+    /// Notes that a block is requested from a peer. Returns its hash, or `None` if it has come already or was
+    /// requested from this peer.
     pub(super) fn request(&mut self, height: u32, peer: PeerId) -> Option<BlockHash> {
         let slot = self.slot_mut(height)?;
         let hash = slot.hash;
@@ -165,8 +165,8 @@ impl Window {
         }
     }
 
-    /// Notes that a block has come that was asked of this peer. Returns false if it had come before, or is
-    /// not the one of the chain at this height any more.
+    /// Notes that a block has come that was requested from this peer. Returns false if it had come before, or
+    /// is no longer the block of the chain at this height.
     pub(super) fn deliver(&mut self, height: u32, hash: BlockHash, sender: PeerId, bytes: u64) -> bool {
         let Some(slot) = self.slot_of(height, hash) else { return false };
         let mut others = match &mut slot.state {

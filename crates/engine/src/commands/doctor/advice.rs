@@ -13,8 +13,8 @@ pub enum Advice {
     /// Start bitcoind. Nothing is wrong, or bitcoind repairs it when it starts.
     StartBitcoind =>
         "start your node as usual, or with bitcoind; what is left to do, it does when it starts";
-    /// Start bitcoind without its check of the last undo data, of which some is missing. It is a pruned node,
-    /// which can neither make nor download that. Until it has connected new blocks, it cannot disconnect the
+    /// Start bitcoind without its check of the last undo data, some of which is missing. It is a pruned node,
+    /// which can neither make nor download it. Until it has connected new blocks, it cannot disconnect the
     /// last ones.
     StartWithoutUndo => "start bitcoind without its check of undo data: some is missing, and a pruned node \
         cannot get it back; it cannot disconnect the last blocks until it has connected new ones";

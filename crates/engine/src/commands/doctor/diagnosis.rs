@@ -247,8 +247,8 @@ pub struct FilesState {
     pub beyond_use as "blocks_beyond_use": u32,
     /// Names of files with blocks beside the block files that bitcoind does not read.
     pub other_names: Vec<String>,
-    /// Names of the files of which not all could be read, so that blocks may be missing in the numbers that
-    /// follow.
+    /// Names of the files that could not be read completely, so that blocks may be missing in the numbers
+    /// that follow.
     pub unread: Vec<String>,
     /// Number of blocks in these files that the block index does not place there: a crashed bitcoind has left
     /// them, or the files were copied back. Not counted while another process uses the datadir.

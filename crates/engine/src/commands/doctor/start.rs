@@ -189,7 +189,7 @@ pub fn check_reported_table(disk: &dyn Disk, datadir: &Datadir, state: &mut Data
     }
 }
 
-/// Finds a table of which a log has the path, in the directory of the network: a container has another path.
+/// Finds a table whose path is in a log, in the directory of the network: in a container, the path differs.
 fn find_table(disk: &dyn Disk, net_dir: &Path, named: &Path) -> Option<PathBuf> {
     let names: Vec<_> = named.iter().collect();
     let ends = (2..=TABLE_DEPTH.min(names.len())).filter_map(|count| names.get(names.len() - count..));

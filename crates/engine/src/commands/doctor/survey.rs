@@ -85,10 +85,10 @@ fn is_in_file(files: &Files<'_>, number: FileNo, hash: &BlockHash) -> Result<boo
     Ok(is_found)
 }
 
-/// Counts the blocks beyond the bytes that the block index records as used, and names the files of which not
-/// all could be read. When it starts, a pruned node deletes the files below the last one of which nothing is
-/// in use (Core `ScanAndUnlinkAlreadyPrunedFiles`); what is beyond the bytes in use, every node overwrites
-/// one day.
+/// Counts the blocks beyond the bytes that the block index records as used, and names the files that could
+/// not be read completely. When it starts, a pruned node deletes the files below the last one that have
+/// nothing in use (Core `ScanAndUnlinkAlreadyPrunedFiles`); what is beyond the bytes in use, every node
+/// overwrites one day.
 pub fn count_unknown(
     files: &Files<'_>,
     infos: &[FileInfo],

@@ -27,7 +27,7 @@ pub struct Planned {
     pub(super) plan: Plan,
     pub(super) hint_reader: Option<HintReader>,
     pub(super) lost_blocks: u32,
-    /// The indexes that bitcoind could not go on with.
+    /// The indexes that bitcoind could not continue.
     pub(super) set_aside: SetAside,
     /// The blocks that are stored while the rebuild runs, and what is known of them.
     pub(super) awaited: Option<(Arc<AwaitedBlocks>, Awaiting)>,
