@@ -15,7 +15,10 @@ use std::{
     fmt, io,
     ops::{Deref, DerefMut},
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 use vfs::{FileError, Limit, NotRegular, UnfinishedError, lacks_locks};
 use wire::{BlockHash, Height, OutPoint, Txid};
@@ -92,6 +95,12 @@ impl Error {
     /// The error for a caller that asked to stop.
     pub fn interrupted() -> Self {
         Self::new(ErrorKind::Interrupted, "interrupted; the datadir is unchanged")
+    }
+
+    /// Fails with [`Error::interrupted`] if the caller asked to stop.
+    #[inline]
+    pub fn check_interrupt(interrupt: &AtomicBool) -> Result<(), Self> {
+        if interrupt.load(Ordering::Relaxed) { Err(Self::interrupted()) } else { Ok(()) }
     }
 
     /// The error for a thread that panicked.

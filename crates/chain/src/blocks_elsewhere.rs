@@ -341,9 +341,7 @@ pub fn count_elsewhere(
 ) -> Result<u32, Error> {
     let mut found = BTreeSet::new();
     for number in if damaged.is_empty() { Vec::new() } else { files.datadir.blk_files(files.disk)? } {
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
+        Error::check_interrupt(interrupt)?;
         let mut candidates = Vec::new();
         // What cannot be read helps nobody.
         let _ = files.each_block(number, 0, |record| {

@@ -90,9 +90,7 @@ fn commit(
 ) -> Result<Vec<PathBuf>, Error> {
     let Watch { sink, interrupt } = job.watch;
     sink.event(Event::Started(Stage::Commit));
-    if interrupt.load(Ordering::Relaxed) {
-        return Err(Error::interrupted());
-    }
+    Error::check_interrupt(interrupt)?;
     match replacement.commit() {
         Ok(kept) => {
             for kind in kinds {

@@ -23,7 +23,7 @@ use api::{
     stage::Stage,
 };
 use disk::node_indexes::IndexKind;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use vfs::Disk;
 
 /// Continues indexes to the chainstate's best block. If this is interrupted, each index ends where it ended
@@ -70,9 +70,7 @@ fn update(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<MadeIndexes, Error>
     let Collected { rows, muhash, blocks_read } = job.collect(&bases, &mut writer)?;
 
     job.watch.sink.event(Event::Started(Stage::Finish));
-    if job.watch.interrupt.load(Ordering::Relaxed) {
-        return Err(Error::interrupted());
-    }
+    Error::check_interrupt(job.watch.interrupt)?;
     let added = writer.finish(&muhash)?;
     let mut made = Vec::new();
     for index in &mut others {

@@ -24,7 +24,7 @@ use std::{
     collections::BTreeMap,
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::AtomicBool,
 };
 use vfs::{Disk, During as _};
 use wire::{Height, OutPoint};
@@ -216,9 +216,7 @@ impl Merging<'_> {
             count += 1;
             if count % INTERRUPT_CHECK_INTERVAL == 0 {
                 self.meter.add(INTERRUPT_CHECK_INTERVAL);
-                if self.interrupt.load(Ordering::Relaxed) {
-                    return Err(Error::interrupted());
-                }
+                Error::check_interrupt(self.interrupt)?;
             }
         }
         self.meter.add(count % INTERRUPT_CHECK_INTERVAL);

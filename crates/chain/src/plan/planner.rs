@@ -350,9 +350,7 @@ fn scan_all(files: &Files<'_>, interrupt: &AtomicBool) -> Result<Scan, Error> {
     loop {
         let goes_on = |_| !interrupt.load(Ordering::Relaxed);
         let scan = scan_files(files.disk, files.datadir, files.obfuscation, goes_on, &read)?;
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
+        Error::check_interrupt(interrupt)?;
         if !read.is_empty() {
             return Ok(scan);
         }

@@ -15,10 +15,7 @@ use disk::{
     scan::{Scan, ScannedBlock, ScannedFile},
     undo::{UndoArena, UndoView},
 };
-use std::{
-    collections::HashMap,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::{collections::HashMap, sync::atomic::AtomicBool};
 use wire::{
     BlockArena, BlockView, ByteOffset, FileNo, Height, OutPoint, coin::compress_output,
     script::is_unspendable,
@@ -85,9 +82,7 @@ impl<'a> Siblings<'a> {
         let mut contested = Vec::new();
         let mut owners: HashMap<(FileNo, ByteOffset), Vec<u32>> = HashMap::new();
         for (number, height) in ambiguous {
-            if interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted());
-            }
+            Error::check_interrupt(interrupt)?;
             let Some(block) = self.block(number) else { continue };
             match self.record_of(tree, number, height)? {
                 Some(pos) => {

@@ -37,7 +37,7 @@ use pipeline::{
 };
 use std::{
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::AtomicBool,
 };
 use vfs::Disk;
 use wire::{BlockHash, Height, script::is_unspendable};
@@ -270,9 +270,7 @@ pub fn convert(
             let mut writer =
                 HintWriter::create(disk, to, to_format, info.network, info.height, info.block_hash)?;
             while reader.next_block(&mut unspent)?.is_some() {
-                if watch.interrupt.load(Ordering::Relaxed) {
-                    return Err(Error::interrupted());
-                }
+                Error::check_interrupt(watch.interrupt)?;
                 writer.push_block(reader.outputs(), &unspent)?;
             }
             return Ok(writer.finish()?);
@@ -287,9 +285,7 @@ pub fn convert(
             HintWriter::create(disk, to, to_format, Some(files.params.network), info.height, hash)?;
         let (blocks, mut buffers) = (BlockReader::new(chain, files), BlockBuffers::default());
         while let Some(height) = reader.next_block(&mut unspent)? {
-            if watch.interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted());
-            }
+            Error::check_interrupt(watch.interrupt)?;
             let located = blocks.read(height, false, &mut buffers)?;
             let block = located.parse(buffers.block.bytes(), &mut buffers.arena)?;
             let spendable = || {

@@ -285,7 +285,7 @@ impl History<'_> {
             }
             let look = |outputs| {
                 meter.add(outputs);
-                if self.watch.interrupt.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
+                Error::check_interrupt(self.watch.interrupt)
             };
             let mut sink = consumer.begin_bucket(bucket)?;
             let totals = buckets.take(bucket as usize, self.memory.bucket, &mut *sink, &look)?;

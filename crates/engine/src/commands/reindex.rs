@@ -483,9 +483,7 @@ impl Rebuild<'_> {
         clock: &mut Clock,
     ) -> Result<Vec<PathBuf>, Error> {
         self.sink.event(Event::Started(Stage::Commit));
-        if self.interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
+        Error::check_interrupt(self.interrupt)?;
         if undo.is_some() || planned.unprunes() {
             self.target.prepare_index()?;
         }

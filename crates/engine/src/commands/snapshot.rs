@@ -45,10 +45,7 @@ use pipeline::{
     },
 };
 use rules::ChainParams;
-use std::{
-    path::Path,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::{path::Path, sync::atomic::AtomicBool};
 use vfs::Disk;
 use wire::{BlockHash, Height, Network};
 
@@ -248,7 +245,7 @@ fn aggregate_from_blocks(
                     let mut sum = aggregate.sum();
                     coins.in_sequence(|outpoint, coin| {
                         sum.add(outpoint, Some(*coin));
-                        if interrupt.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
+                        Error::check_interrupt(interrupt)
                     })?;
                     Ok(sum)
                 })?;

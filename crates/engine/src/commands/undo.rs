@@ -45,11 +45,7 @@ use pipeline::{
         work_dir::{WorkDir, temp_dir},
     },
 };
-use std::{
-    path::PathBuf,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::{path::PathBuf, sync::atomic::AtomicBool, time::Duration};
 use vfs::Disk;
 use wire::{BlockHash, Height, Network};
 
@@ -234,9 +230,7 @@ fn make_missing(job: &Job<'_>, undo_files: &UndoFiles<'_>, clock: &mut Clock) ->
 fn commit(job: &Job<'_>, new: &NewUndo<'_>) -> Result<Vec<PathBuf>, Error> {
     let (files, chain) = (job.files, &job.plan.chain);
     job.sink.event(Event::Started(Stage::Commit));
-    if job.interrupt.load(Ordering::Relaxed) {
-        return Err(Error::interrupted());
-    }
+    Error::check_interrupt(job.interrupt)?;
     let kept = replace_index(files.disk, files.datadir, job.options.keep_old, |target| {
         let (old, index) = (files.datadir.index_dir(), target.building());
         let change = |entry: &mut IndexEntry| new.change_entry(chain, entry);

@@ -23,7 +23,7 @@ use chain::{
 };
 use std::{
     collections::BTreeSet,
-    sync::{Mutex, PoisonError, atomic::Ordering},
+    sync::{Mutex, PoisonError},
 };
 use wire::{BlockHash, ByteOffset, Height};
 
@@ -64,9 +64,7 @@ impl BlockSurvey {
                 checked => checked,
             }
         })?;
-        if walk.watch.interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
+        Error::check_interrupt(walk.watch.interrupt)?;
         let mut flawed = flawed.into_inner().unwrap_or_else(PoisonError::into_inner);
         flawed.sort_by_key(|(height, _)| *height);
         Ok(Self { flawed, undo })

@@ -211,9 +211,7 @@ fn write<R: Read>(
     let mut file = AtomicFile::create(dir.disk(), copy.with_extension("part"), copy)?;
     let (mut piece, mut total) = (vec![0; PIECE_LEN], 0);
     loop {
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
+        Error::check_interrupt(interrupt)?;
         let len = match unpacked.read(&mut piece) {
             Ok(0) => break,
             Ok(len) => len,

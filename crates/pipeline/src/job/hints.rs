@@ -28,11 +28,7 @@ use chain::{
     plan::{chain_request::HintsEnd, planner::Plan},
 };
 use coins::aggregate::{Aggregate, AggregateKey};
-use std::{
-    collections::HashSet,
-    ops::RangeInclusive,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::{collections::HashSet, ops::RangeInclusive, sync::atomic::AtomicBool};
 use vfs::Disk;
 use wire::{BlockHash, Height, Network, OutPoint};
 
@@ -134,9 +130,7 @@ fn spent_by(
     let (mut spent, mut buffers) = (HashSet::new(), BlockBuffers::default());
     let reader = BlockReader::new(chain, files);
     for height in heights.map(Height) {
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
+        Error::check_interrupt(interrupt)?;
         let located = reader.read(height, false, &mut buffers)?;
         let block = located.parse(buffers.block.bytes(), &mut buffers.arena)?;
         let inputs = block.txs().skip(1).flat_map(|tx| tx.inputs());

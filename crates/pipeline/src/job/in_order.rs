@@ -14,11 +14,7 @@ use api::{
     event::{Event, EventSink, PROGRESS_INTERVAL, Progress},
 };
 use chain::plan::planner::Plan;
-use std::{
-    ops::Range,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Instant,
-};
+use std::{ops::Range, sync::atomic::AtomicBool, time::Instant};
 use wire::Height;
 
 /// Coins to which blocks are connected in order, and what else changes with them.
@@ -75,9 +71,7 @@ impl<'a> InOrder<'a> {
         interrupt: &AtomicBool,
     ) -> Result<Option<Range<u32>>, Error> {
         loop {
-            if interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted());
-            }
+            Error::check_interrupt(interrupt)?;
             if self.next >= self.end {
                 break;
             }

@@ -17,10 +17,7 @@ use crate::{
 use api::{error::Error, machine};
 use chain::threads::{each_number, lock};
 use hints::Numbering;
-use std::sync::{
-    Mutex,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Mutex, atomic::AtomicBool};
 use wire::{BlockView, Coin, Height, OutPoint, coin::compress_output, script::is_unspendable};
 
 /// Callback for each block from height 1 on: height, number of outputs, and indices of the unspent ones.
@@ -68,9 +65,7 @@ impl<'a> CoinsByBlock<'a> {
     /// [`api::error::ErrorKind::Damaged`] for a coin that no block up to the last one can have created; any
     /// I/O error; [`api::error::ErrorKind::Interrupted`].
     pub fn add(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), Error> {
-        if self.interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
+        Error::check_interrupt(self.interrupt)?;
         let (height, end) = (coin.height(), self.end);
         if height.0 == 0 || height > end {
             let detail = format!("coin {outpoint} has height {height}, but the last block has {end}");
@@ -171,9 +166,7 @@ impl OutputFinder<'_> {
         let heights = parts.heights(part);
         let mut found = Vec::new();
         for height in heights.start.max(1)..heights.end.min(self.coins.end.0 + 1) {
-            if self.job.interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted());
-            }
+            Error::check_interrupt(self.job.interrupt)?;
             let first = coins.partition_point(|coin| coin.0 < height);
             let len = coins[first..].partition_point(|coin| coin.0 == height);
             let coins = &coins[first..first + len];

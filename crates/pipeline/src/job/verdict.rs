@@ -51,7 +51,7 @@ use disk::undo::{UndoArena, UndoView};
 use std::{
     collections::HashSet,
     ops::Range,
-    sync::{Mutex, PoisonError, atomic::Ordering},
+    sync::{Mutex, PoisonError},
 };
 use wire::{BlockHash, Height, OutPoint};
 
@@ -298,9 +298,7 @@ impl Job<'_> {
         // The buffers of one block are reused, however large it is.
         let window = self.window(reader, BufferPool::new(usize::MAX), result);
         for height in heights.map(Height) {
-            if self.interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted());
-            }
+            Error::check_interrupt(self.interrupt)?;
             let connected = window.connect_exactly(coins, height, |error| {
                 // No valid block creates a coin that exists, but undo data may claim such a coin.
                 Error::damaged(error.to_string()).at_block(height, chain.block(height).hash)

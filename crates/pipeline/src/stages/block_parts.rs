@@ -174,9 +174,7 @@ impl Shared<'_> {
             return Ok(());
         };
         for height in heights {
-            if self.watch.interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted());
-            }
+            Error::check_interrupt(self.watch.interrupt)?;
             self.read(Height(height), buffers, |block| part.block(block))?;
             let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
             if done.is_multiple_of(PROGRESS_BLOCKS) {

@@ -11,7 +11,6 @@ use disk::{
     snapshot::{SnapshotMetadata, SnapshotReader},
 };
 use rules::ChainParams;
-use std::sync::atomic::Ordering;
 use wire::{Coin, OutPoint};
 
 /// Reads one coin after another.
@@ -52,9 +51,7 @@ pub fn each_coin(
         if coins.is_multiple_of(INTERRUPT_CHECK_INTERVAL) {
             meter.add(INTERRUPT_CHECK_INTERVAL);
         }
-        if watch.interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
+        Error::check_interrupt(watch.interrupt)?;
     }
     Ok(coins)
 }

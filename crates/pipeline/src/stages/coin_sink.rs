@@ -77,9 +77,7 @@ impl<'a> Coins<'a> {
         // One shard at a time is sorted, and then freed.
         let (ranges, runs) = self.unspent.into_ranges(0);
         for range in ranges {
-            if self.interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted().into());
-            }
+            Error::check_interrupt(self.interrupt)?;
             let mut count = 0;
             range.each(&runs, |outpoint, coin| {
                 count += 1;
@@ -185,9 +183,7 @@ fn consume_range<R: RangeSink>(
         count += 1;
         if count.is_multiple_of(INTERRUPT_CHECK_INTERVAL) {
             meter.add(INTERRUPT_CHECK_INTERVAL);
-            if interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted());
-            }
+            Error::check_interrupt(interrupt)?;
         }
         Ok(())
     })?;

@@ -59,9 +59,7 @@ pub fn first_conflict(
             all.entry(outpoint).or_default().extend(changes);
         }
     }
-    if interrupt.load(Ordering::Relaxed) {
-        return Err(Error::interrupted());
-    }
+    Error::check_interrupt(interrupt)?;
     Ok(all.into_values().filter_map(|changes| conflict_of(changes, begins_late)).min())
 }
 

@@ -218,9 +218,7 @@ impl<'a> Worker<'a> {
         let shared = self.shared;
         let deliveries = shared.deliveries.take(part)?;
         for block in blocks {
-            if shared.interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted());
-            }
+            Error::check_interrupt(shared.interrupt)?;
             if failed.load(Ordering::Relaxed) || !shared.faults.matters(block.height) {
                 continue;
             }

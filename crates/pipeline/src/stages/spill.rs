@@ -480,9 +480,7 @@ impl<'a> Spill<'a> {
             list.sort_by_key(|run| (run.level, run.number));
             list.truncate(FAN_IN);
             self.merge(&list, interrupt)?;
-            if interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted());
-            }
+            Error::check_interrupt(interrupt)?;
         }
         Ok(None)
     }

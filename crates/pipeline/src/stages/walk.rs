@@ -47,9 +47,7 @@ impl BlockWalk<'_> {
         each_number(self.threads, batches, Default::default, |(buffers, state), batch| {
             let first = heights.start + batch * BATCH_BLOCKS;
             for height in first..heights.end.min(first.saturating_add(BATCH_BLOCKS)) {
-                if self.watch.interrupt.load(Ordering::Relaxed) {
-                    return Err(Error::interrupted());
-                }
+                Error::check_interrupt(self.watch.interrupt)?;
                 each(buffers, state, Height(height))?;
             }
             let done = done.fetch_add(BATCH_BLOCKS, Ordering::Relaxed);

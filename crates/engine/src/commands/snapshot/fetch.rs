@@ -356,9 +356,7 @@ impl Fetch<'_> {
 
     /// Puts a chunk into the file, unless it is there. Returns why no source has it.
     fn take(&self, index: u64) -> Result<Option<Error>, Error> {
-        if self.watch.interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
+        Error::check_interrupt(self.watch.interrupt)?;
         let range = self.tree.range(index);
         if range.end <= self.old_len {
             let mut bytes = vec![0; usize::try_from(range.end - range.start).unwrap_or_default()];

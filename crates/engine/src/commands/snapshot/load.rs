@@ -50,7 +50,7 @@ use pipeline::{
 use rules::params::PinnedUtxoSet;
 use std::{
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::AtomicBool,
     time::Duration,
 };
 use vfs::{Disk, During as _, write_synced};
@@ -250,9 +250,7 @@ impl Load<'_> {
         write_synced(disk, &base, &pinned.block_hash.0)?;
         disk.sync_dir(dir).during("sync", dir)?;
         self.write_index(below)?;
-        if interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
+        Error::check_interrupt(interrupt)?;
         target.commit(sink)?;
         Ok(coins)
     }

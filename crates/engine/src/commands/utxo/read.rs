@@ -32,7 +32,7 @@ use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{
-        atomic::{AtomicBool, Ordering},
+        atomic::AtomicBool,
         mpsc::{SyncSender, sync_channel},
     },
     thread,
@@ -261,9 +261,7 @@ fn read_snapshot(
                     return Ok(hasher.finish());
                 }
             }
-            if interrupt.load(Ordering::Relaxed) {
-                return Err(Error::interrupted());
-            }
+            Error::check_interrupt(interrupt)?;
         }
         Err(Error::panicked())
     })
