@@ -21,7 +21,7 @@ use api::{
     source_report::SourceReport,
 };
 use disk::{
-    block_files::{AppendOptions, BlockAppender, BlockFiles},
+    block_files::BlockAppender,
     datadir::{BLOCKS, FileKind, file_no},
     keyed_search::{KeyedSearch, begins_with_block},
 };
@@ -88,14 +88,11 @@ pub fn take(
     let above = how.extends.then_some(Height(chain.tip_height().0 + 1));
     let moved: Vec<Height> = wanted.iter().copied().chain(above).collect();
     let aside = indexes::before_moves(files, |height| chain.hash(height), &moved, may_set_aside)?;
-    let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);
-    let max_file_len = options.hooks.block_file_len;
-    let append_options = AppendOptions { max_file_len, ..AppendOptions::default() };
     let mut taking = Taking {
         files,
         chain,
         stored,
-        appender: block_files.append_after(infos, append_options),
+        appender: files.appender(infos, options.hooks.block_file_len),
         wanted: wanted.len() as u32,
         unknown: how.extends.then(BTreeMap::new),
         aside,

@@ -21,7 +21,7 @@ use api::{
 use digest::obfuscation::Obfuscation;
 use disk::{
     blk::write_record,
-    block_files::{AppendOptions, BlockFiles, RecordBuffer},
+    block_files::RecordBuffer,
     datadir::FileKind,
     keyed_search::{KeyedRecord, KeyedSearch},
 };
@@ -66,10 +66,7 @@ pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) 
     moved.sort_unstable();
     indexes::before_moves(files, |height| chain.hash(height), &moved, &options.set_aside_indexes)?
         .apply(files, sink)?;
-    let max_file_len = options.chain.hooks.block_file_len;
-    let append_options = AppendOptions { max_file_len, ..AppendOptions::default() };
-    let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);
-    let mut appender = block_files.append_after(infos, append_options);
+    let mut appender = files.appender(infos, options.chain.hooks.block_file_len);
     stored.forget_damaged(&chain, &[]);
     for GivenBlock { height, bytes, time, tx_count, .. } in &given {
         let (file, pos) = appender.append_block(*height, *time, bytes)?;

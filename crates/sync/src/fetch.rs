@@ -21,10 +21,7 @@ use chain::{
 };
 use contents::read_contents;
 use crossbeam::channel::{Receiver, Sender, unbounded};
-use disk::{
-    block_files::{AppendOptions, BlockFiles},
-    index::FileInfo,
-};
+use disk::index::FileInfo;
 use names::Names;
 use net::{
     client::{Client, ClientEvent, ClientOptions},
@@ -128,10 +125,7 @@ pub fn fetch(
     let stays = follower.at_tip().is_some();
     sink.event(Event::Started(if stays { Stage::Follow } else { Stage::Headers }));
     let (mut contents, aside) = read_contents(files, options, damage, follower, sink)?;
-    let max_file_len = options.chain.hooks.block_file_len;
-    let append_options = AppendOptions { max_file_len, ..AppendOptions::default() };
-    let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);
-    let appender = block_files.append_after(mem::take(&mut contents.infos), append_options);
+    let appender = files.appender(mem::take(&mut contents.infos), options.chain.hooks.block_file_len);
     let writer = &BlockWriter::new(files.params, appender);
     let (arrived_in, arrived) = unbounded();
     let (outcomes_in, outcomes) = unbounded();

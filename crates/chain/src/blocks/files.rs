@@ -12,7 +12,7 @@ use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
     blk::BlockRecord,
-    block_files::{BlockFiles, RecordBuffer, RecordFile},
+    block_files::{AppendOptions, BlockAppender, BlockFiles, RecordBuffer, RecordFile},
     datadir::{Datadir, FileKind},
     index::{FileInfo, IndexEntry, IndexRows},
     scan::for_each_block,
@@ -194,6 +194,12 @@ impl Files<'_> {
         each: impl FnMut(&BlockRecord),
     ) -> Result<u32, DiskError> {
         for_each_block(self.disk, self.datadir, self.obfuscation, file, ByteOffset(from), each)
+    }
+
+    /// Returns what appends to the block files, of which these are in use.
+    pub fn appender(&self, infos: Vec<FileInfo>, max_file_len: u32) -> BlockAppender<'_> {
+        let options = AppendOptions { max_file_len, ..AppendOptions::default() };
+        BlockFiles::new(self.disk, self.datadir, self.obfuscation).append_after(infos, options)
     }
 
     /// Opens a file for reading records.

@@ -20,7 +20,7 @@ use chain::blocks::{
 };
 use coins::CoinsCache;
 use disk::{
-    block_files::{AppendOptions, BlockAppender, BlockFiles},
+    block_files::{BlockAppender, MAX_BLOCK_FILE_LEN},
     chainstate::ChainstateReader,
     index::{FileInfo, IndexEntry, IndexRows},
     undo::UndoView,
@@ -51,12 +51,11 @@ impl<'a> Tip<'a> {
         infos: &[FileInfo],
     ) -> Result<Self, Error> {
         let best_block = coins.best_block();
-        let block_files = BlockFiles::new(files.disk, files.datadir, files.obfuscation);
         Ok(Self {
             files,
             coins: CoinsCache::new(StoredCoins(coins), best_block, random_key()?),
             index: IndexRows::open(files.disk, &files.datadir.index_dir())?,
-            appender: block_files.append_after(infos.to_vec(), AppendOptions::default()),
+            appender: files.appender(infos.to_vec(), MAX_BLOCK_FILE_LEN),
             connected: Vec::new(),
             appended: BTreeSet::new(),
             undo_written: 0,
