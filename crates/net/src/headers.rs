@@ -19,6 +19,7 @@ use std::{
     collections::BTreeMap,
     time::{Duration, Instant},
 };
+pub use wire::header::locator_heights;
 use wire::{BlockHash, Header};
 
 /// Time after which another peer is asked instead of one that does not answer.
@@ -31,22 +32,6 @@ const SILENT_RETRY: Duration = Duration::from_secs(120);
 const ANNOUNCED_INTERVAL: Duration = Duration::from_secs(1);
 /// Full batches that lead no further after which a peer counts as having no more.
 const MAX_STALE_BATCHES: u32 = 3;
-
-/// Returns the heights of a locator for a chain with this tip, highest first: the last ten, then ever larger
-/// steps, then 0 (Core `LocatorEntries`). There are never more than 42.
-pub fn locator_heights(tip: u32) -> Vec<u32> {
-    let (mut heights, mut height, mut step) = (Vec::new(), tip, 1u32);
-    loop {
-        heights.push(height);
-        if height == 0 {
-            return heights;
-        }
-        height = height.saturating_sub(step);
-        if heights.len() > 10 {
-            step = step.saturating_mul(2);
-        }
-    }
-}
 
 /// A flaw in a peer's headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

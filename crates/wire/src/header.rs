@@ -79,3 +79,19 @@ impl Header {
         high & 0x80 == 0 && target != [0; 32] && hash.0.iter().rev().le(target.iter().rev())
     }
 }
+
+/// Returns the heights of a locator for a chain with this tip, highest first: the last ten, then ever larger
+/// steps, then 0 (Core `LocatorEntries`). There are never more than 42.
+pub fn locator_heights(tip: u32) -> Vec<u32> {
+    let (mut heights, mut height, mut step) = (Vec::new(), tip, 1u32);
+    loop {
+        heights.push(height);
+        if height == 0 {
+            return heights;
+        }
+        height = height.saturating_sub(step);
+        if heights.len() > 10 {
+            step = step.saturating_mul(2);
+        }
+    }
+}
