@@ -6,7 +6,6 @@ use api::{
     event::Watch,
     machine,
     options::{ChainOptions, UndoPolicy},
-    remedy::Remedy,
 };
 use chain::blocks::{chain::Chain, files::Files};
 use disk::{
@@ -14,10 +13,10 @@ use disk::{
     datadir::FileKind,
     range_plan::{self, MAX_RANGES, MAX_SHARDS, PlannedBlock},
 };
-use pipeline::job::read_only_job::with_read_only_job;
+use pipeline::job::read_only_job::{require_absent, with_read_only_job};
 use rules::CORE_VERSION;
 use std::{collections::BTreeMap, path::Path};
-use vfs::{Disk, During as _};
+use vfs::Disk;
 use wire::{FileNo, Height, MAX_BLOCK_LEN};
 
 /// Number of shards, if the caller does not choose it: as many as ranges, but no more than this.
@@ -52,11 +51,7 @@ pub fn plan_ranges(
         let text = format!("there can be 1 to {MAX_RANGES} ranges, and 1 to {MAX_SHARDS} shards");
         return Err(usage(text));
     }
-    if disk.exists(path).during("look for", path)? {
-        return Err(usage("a file exists there already".to_owned())
-            .in_file(path, None)
-            .with_remedies([Remedy::OtherName]));
-    }
+    require_absent(disk, path)?;
     let chain = &ChainOptions { undo: UndoPolicy::Trust, ..chain.clone() };
     with_read_only_job(disk, chain, None, Watch { sink, interrupt }, |job, _| {
         let (of_job, params) = (&job.plan.chain, job.files.params);

@@ -15,7 +15,10 @@ use disk::{
     undo::{CHECKSUM_LEN, MAX_UNDO_LEN},
 };
 use pipeline::{
-    job::read_only_job::{plan_for_reading, require_absent},
+    job::{
+        last_block,
+        read_only_job::{plan_for_reading, require_absent},
+    },
     stages::{
         block_parts::{BlockConsumer, BlockData, BlockParts, PartConsumer},
         turns::{Turn, Turns},
@@ -78,13 +81,8 @@ pub fn export(
     let files = &session.files()?;
     let plan = &plan_for_reading(files, options, Watch { sink, interrupt })?;
     // The genesis block spends nothing.
-    let (from, tip) = (from.max(Height(1)), plan.chain.tip_height());
-    let to = options.stop_at_height.unwrap_or(tip);
-    if from > to || to > tip {
-        let detail =
-            format!("there are no blocks from {from} to {to}: the chain on disk ends at height {tip}");
-        return Err(Error::new(ErrorKind::Usage, detail));
-    }
+    let from = from.max(Height(1));
+    let to = last_block(options, plan, from, options.stop_at_height)?;
     let file = unfinished::create(disk, path, unfinished::SUFFIX).map_err(DiskError::from)?;
     sink.event(Event::Started(Stage::Export));
     let state = Mutex::new(State { file, totals: Totals::default() });
