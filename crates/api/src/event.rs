@@ -2,6 +2,7 @@
 //! becomes of events.
 
 use crate::{
+    error::Error,
     note::{Note, Warning},
     stage::Stage,
 };
@@ -121,6 +122,14 @@ impl<'a, S: EventSink + ?Sized> Warnings<'a, S> {
     /// Forwards events to `sink`.
     pub fn new(sink: &'a S) -> Self {
         Self { sink, warnings: Mutex::new(Vec::new()) }
+    }
+
+    /// Runs a command that only works in place, whose errors advise no other output.
+    ///
+    /// # Errors
+    /// Those of `run`.
+    pub fn in_place<T>(sink: &'a S, run: impl FnOnce(&Self) -> Result<T, Error>) -> Result<T, Error> {
+        run(&Self::new(sink)).map_err(Error::in_place_only)
     }
 
     /// Returns where events are forwarded to.

@@ -63,25 +63,18 @@ pub fn sync(
     sink: &dyn SyncSink,
     interrupt: &AtomicBool,
 ) -> Result<SyncReport, Error> {
-    sync_in_place(disk, options, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
-}
-
-fn sync_in_place(
-    disk: &dyn Disk,
-    options: &SyncOptions,
-    sink: &SyncWarnings<'_>,
-    interrupt: &AtomicBool,
-) -> Result<SyncReport, Error> {
-    check_options(options)?;
-    new_datadir::create(disk, &options.chain, false, sink)?;
-    let rebuild = options.rebuild();
-    let (session, datadir) = Session::open_for_change(disk, &rebuild, sink)?;
-    // First of all, so that hints that cannot be had are reported at once.
-    let copies = &hint_copy::directory(disk, &options.chain, &datadir);
-    let hints = rebuild.hints.as_ref().filter(|_| !options.blocks_only);
-    with_plain_hints(copies, hints, rebuild.chain.resume.restart, Watch { sink, interrupt }, |hints| {
-        let rebuild = ReindexOptions { hints, ..rebuild.clone() };
-        sync_session(disk, session, options, &rebuild, sink, interrupt)
+    Warnings::in_place(sink, |sink| {
+        check_options(options)?;
+        new_datadir::create(disk, &options.chain, false, sink)?;
+        let rebuild = options.rebuild();
+        let (session, datadir) = Session::open_for_change(disk, &rebuild, sink)?;
+        // First of all, so that hints that cannot be had are reported at once.
+        let copies = &hint_copy::directory(disk, &options.chain, &datadir);
+        let hints = rebuild.hints.as_ref().filter(|_| !options.blocks_only);
+        with_plain_hints(copies, hints, rebuild.chain.resume.restart, Watch { sink, interrupt }, |hints| {
+            let rebuild = ReindexOptions { hints, ..rebuild.clone() };
+            sync_session(disk, session, options, &rebuild, sink, interrupt)
+        })
     })
 }
 

@@ -161,49 +161,42 @@ pub fn make(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<MadeUndoReport, Error> {
-    make_in_place(disk, options, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
-}
-
-fn make_in_place(
-    disk: &dyn Disk,
-    options: &ChainOptions,
-    sink: &Warnings<'_>,
-    interrupt: &AtomicBool,
-) -> Result<MadeUndoReport, Error> {
-    let options = &ChainOptions { scan: false, ..options.clone() };
-    let mut clock = Clock::start();
-    sink.event(Event::Started(Stage::Plan));
-    let in_place = ReindexOptions::of(ChainOptions { undo: UndoPolicy::Auto, ..options.clone() });
-    let (session, result) = Session::open_for_change(disk, &in_place, sink)?;
-    let files = &session.files()?;
-    check_start(files)?;
-    let before = ExistingState::read(files, false)?;
-    let plan = &job::plan_to_best_block(files, options, before.best_block, Watch { sink, interrupt })?;
-    before.check(plan, files, Accepted::AnyLoss, sink)?;
-    clock.lap(Stage::Plan);
-    let parent = options.work_dir.clone().unwrap_or_else(|| temp_dir(disk));
-    let work = &WorkDir::exclusive(disk, &parent);
-    let undo_files = &UndoFiles::new(files, &result, &plan.index_files, false)?;
-    undo_files.start_over()?;
-    let method = &Method::Routed { uses_undo: true };
-    let watch = Watch { sink, interrupt };
-    let job = Job { undo_sink: Some(undo_files), ..Job::new(files, plan, options, method, work, watch) };
-    let made = make_missing(&job, undo_files, &mut clock).and_then(|()| {
-        let Some(new) = undo_files.take() else { return Ok((UndoReport::default(), Vec::new())) };
-        let kept = commit(&job, &new)?;
-        Ok((new.report(), kept))
-    });
-    let removed = work.remove();
-    let (undo, kept) = made.inspect_err(|_| {
-        // If this fails too, the first error is the one to report; nothing refers to what is left.
-        let _ = undo_files.start_over();
-    })?;
-    if let Err(error) = removed {
-        sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
-    }
-    let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
-    let (network, elapsed) = (options.params.network, clock.started.elapsed());
-    Ok(MadeUndoReport { network, height, hash, undo, kept, elapsed, notes: sink.take() })
+    Warnings::in_place(sink, |sink| {
+        let options = &ChainOptions { scan: false, ..options.clone() };
+        let mut clock = Clock::start();
+        sink.event(Event::Started(Stage::Plan));
+        let in_place = ReindexOptions::of(ChainOptions { undo: UndoPolicy::Auto, ..options.clone() });
+        let (session, result) = Session::open_for_change(disk, &in_place, sink)?;
+        let files = &session.files()?;
+        check_start(files)?;
+        let before = ExistingState::read(files, false)?;
+        let plan = &job::plan_to_best_block(files, options, before.best_block, Watch { sink, interrupt })?;
+        before.check(plan, files, Accepted::AnyLoss, sink)?;
+        clock.lap(Stage::Plan);
+        let parent = options.work_dir.clone().unwrap_or_else(|| temp_dir(disk));
+        let work = &WorkDir::exclusive(disk, &parent);
+        let undo_files = &UndoFiles::new(files, &result, &plan.index_files, false)?;
+        undo_files.start_over()?;
+        let method = &Method::Routed { uses_undo: true };
+        let watch = Watch { sink, interrupt };
+        let job = Job { undo_sink: Some(undo_files), ..Job::new(files, plan, options, method, work, watch) };
+        let made = make_missing(&job, undo_files, &mut clock).and_then(|()| {
+            let Some(new) = undo_files.take() else { return Ok((UndoReport::default(), Vec::new())) };
+            let kept = commit(&job, &new)?;
+            Ok((new.report(), kept))
+        });
+        let removed = work.remove();
+        let (undo, kept) = made.inspect_err(|_| {
+            // If this fails too, the first error is the one to report; nothing refers to what is left.
+            let _ = undo_files.start_over();
+        })?;
+        if let Err(error) = removed {
+            sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
+        }
+        let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
+        let (network, elapsed) = (options.params.network, clock.started.elapsed());
+        Ok(MadeUndoReport { network, height, hash, undo, kept, elapsed, notes: sink.take() })
+    })
 }
 
 /// Makes the undo data of a job, in the files of `undo_files`.

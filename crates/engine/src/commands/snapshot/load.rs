@@ -93,37 +93,29 @@ pub fn load(
     sink: &dyn EventSink,
     interrupt: &AtomicBool,
 ) -> Result<LoadedSnapshotReport, Error> {
-    load_in_place(disk, path, options, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
-}
-
-fn load_in_place(
-    disk: &dyn Disk,
-    path: &Path,
-    options: &ChainOptions,
-    sink: &Warnings<'_>,
-    interrupt: &AtomicBool,
-) -> Result<LoadedSnapshotReport, Error> {
-    let clock = Clock::start();
-    sink.event(Event::Started(Stage::Plan));
-    let reader = SnapshotReader::open(disk, path)?;
-    let pinned = pinned(path, reader.metadata(), options)?;
-    reader.metadata().check_height(path, pinned.height)?;
-    // The block index is replaced.
-    let in_place = ReindexOptions::of(ChainOptions { undo: UndoPolicy::Auto, ..options.clone() });
-    let (_session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
-    let below = blocks_below(disk, &datadir, options, pinned)?;
-    let target = Destination::of_snapshot(disk, datadir.clone())?;
-    let load = Load { disk, datadir: &datadir, options, pinned, target: &target, sink, interrupt };
-    let coins = load.build(reader, path, &below).inspect_err(|_| target.discard())?;
-    Ok(LoadedSnapshotReport {
-        network: options.params.network,
-        height: pinned.height,
-        hash: pinned.block_hash,
-        coins,
-        hash_serialized_3: pinned.hash_serialized_3,
-        chainstate: datadir.snapshot_dir(),
-        elapsed: clock.started.elapsed(),
-        notes: sink.take(),
+    Warnings::in_place(sink, |sink| {
+        let clock = Clock::start();
+        sink.event(Event::Started(Stage::Plan));
+        let reader = SnapshotReader::open(disk, path)?;
+        let pinned = pinned(path, reader.metadata(), options)?;
+        reader.metadata().check_height(path, pinned.height)?;
+        // The block index is replaced.
+        let in_place = ReindexOptions::of(ChainOptions { undo: UndoPolicy::Auto, ..options.clone() });
+        let (_session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
+        let below = blocks_below(disk, &datadir, options, pinned)?;
+        let target = Destination::of_snapshot(disk, datadir.clone())?;
+        let load = Load { disk, datadir: &datadir, options, pinned, target: &target, sink, interrupt };
+        let coins = load.build(reader, path, &below).inspect_err(|_| target.discard())?;
+        Ok(LoadedSnapshotReport {
+            network: options.params.network,
+            height: pinned.height,
+            hash: pinned.block_hash,
+            coins,
+            hash_serialized_3: pinned.hash_serialized_3,
+            chainstate: datadir.snapshot_dir(),
+            elapsed: clock.started.elapsed(),
+            notes: sink.take(),
+        })
     })
 }
 
