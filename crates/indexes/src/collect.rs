@@ -5,20 +5,25 @@ use crate::{
     base::{Base, base_of, heights_of},
     block_filter::FilterHashes,
     coin_stats::Totals,
-    in_order::InOrder,
     job::IndexJob,
     output::{BlockOutput, ObservedBlocks},
     row_files::RowFiles,
     rows::TxRows,
 };
 use api::{block_observer::ObservedBlock, error::Error, event::Event, stage::Stage};
-use chain::blocks::chain::Chain;
+use chain::{blocks::chain::Chain, threads::lock};
 use digest::muhash::MuHash3072;
 use disk::node_indexes::IndexKind;
-use pipeline::stages::block_parts::{BlockConsumer, BlockData, BlockParts, PartConsumer};
+use pipeline::stages::{
+    block_parts::{BlockConsumer, BlockData, BlockParts, PartConsumer},
+    turns::{Turn, Turns},
+};
 use std::{
     ops::RangeInclusive,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 use wire::{BlockHash, Height};
 
@@ -107,7 +112,6 @@ impl IndexJob<'_> {
         };
         let mut blocks_read = 0;
         if let Some(heights) = heights_of(bases) {
-            let threads = self.budget.threads;
             let collecting = Collecting {
                 chain: &self.plan.chain,
                 rows: &rows,
@@ -115,7 +119,8 @@ impl IndexJob<'_> {
                 blocks_read: AtomicU32::new(0),
                 filters: filters.map(|base| base.heights.clone()),
                 stats: stats.map(|base| base.heights.clone()),
-                in_order: InOrder::new(heights.start() / PART_BLOCKS, threads, taker),
+                turns: Turns::new(*heights.start()),
+                taker: Mutex::new(taker),
             };
             let parts = BlockParts {
                 plan: self.plan,
@@ -124,12 +129,12 @@ impl IndexJob<'_> {
                 // No index depends on witnesses.
                 with_witnesses: false,
                 part_blocks: PART_BLOCKS,
-                threads,
+                threads: self.budget.threads,
                 heights,
             };
             parts.read(&collecting, self.watch)?;
             blocks_read = collecting.blocks_read.into_inner();
-            taker = collecting.in_order.into_taker();
+            taker = collecting.taker.into_inner().unwrap_or_else(PoisonError::into_inner);
         }
         rows.iter().try_for_each(|rows| rows.finish())?;
         Ok(Collected { rows, muhash: taker.muhash, blocks_read })
@@ -197,7 +202,8 @@ struct Collecting<'a, 's> {
     observed: Option<&'a ObservedBlocks>,
     /// Number of blocks that were read.
     blocks_read: AtomicU32,
-    in_order: InOrder<Vec<Placed>, Taker<'s>>,
+    turns: Turns,
+    taker: Mutex<Taker<'s>>,
     /// Heights of the blocks whose filters are wanted.
     filters: Option<RangeInclusive<u32>>,
     /// Heights of the blocks whose statistics are wanted.
@@ -206,10 +212,8 @@ struct Collecting<'a, 's> {
 
 impl BlockConsumer for Collecting<'_, '_> {
     fn begin_part(&self, heights: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
-        let number = heights.start() / PART_BLOCKS;
-        self.in_order.wait(number);
         let blocks = Vec::with_capacity(PART_BLOCKS as usize);
-        let mut part = Part { collecting: self, number, blocks, is_complete: false };
+        let mut part = Part { collecting: self, turn: self.turns.of(heights.clone()), blocks };
         if let Some(observed) = self.observed.filter(|observed| observed.has_all(heights.clone())) {
             let outputs =
                 observed.outputs.as_ref().map(|outputs| outputs.read(heights.clone())).transpose()?;
@@ -230,25 +234,18 @@ impl BlockConsumer for Collecting<'_, '_> {
 /// A part that a worker is making.
 struct Part<'a, 'b, 'c> {
     collecting: &'a Collecting<'b, 'c>,
-    number: u32,
+    turn: Turn<'a>,
     blocks: Vec<Placed>,
-    is_complete: bool,
-}
-
-impl Drop for Part<'_, '_, '_> {
-    fn drop(&mut self) {
-        if !self.is_complete {
-            self.collecting.in_order.fail();
-        }
-    }
 }
 
 impl Part<'_, '_, '_> {
-    fn hand_over(mut self) -> Result<(), Error> {
-        let mut blocks = std::mem::take(&mut self.blocks);
+    /// Gives the blocks to the taker when it is the turn of the part.
+    fn hand_over(self) -> Result<(), Error> {
+        let Self { collecting, turn, mut blocks } = self;
         complete(&mut blocks);
-        self.collecting.in_order.hand_over(self.number, blocks, Taker::take)?;
-        self.is_complete = true;
+        turn.wait()?;
+        lock(&collecting.taker).take(blocks)?;
+        turn.end();
         Ok(())
     }
 }

@@ -9,9 +9,9 @@
 //!
 //! One pass over the blocks serves all indexes that are wanted (`collect.rs`). Rows whose keys are hashes
 //! (`rows.rs`) are sorted through a temporary file (`partitions.rs`). Filters and statistics depend on the
-//! blocks below, so they are made in the order of the blocks (`in_order.rs`). A check makes the same rows,
-//! and compares them with those in the index. A rebuild shows its blocks to an observer (`observer.rs`), so
-//! that they need not be read again.
+//! blocks below, so each part of the blocks waits for its turn. A check makes the same rows, and compares
+//! them with those in the index. A rebuild shows its blocks to an observer (`observer.rs`), so that they
+//! need not be read again.
 //!
 //! Source of all formats: Core `src/index/`.
 
@@ -25,7 +25,6 @@ mod coin_stats;
 mod collect;
 mod filter_reader;
 mod findings;
-mod in_order;
 mod job;
 mod last_rows;
 mod locator;
