@@ -10,8 +10,9 @@ use crate::{
     stats_at::{self, MAX_HEIGHTS},
 };
 use engine::{
-    AtomicFile, BlockTime, Sats,
+    BlockTime, Sats,
     blocks::{BlockRange, HashAt, ReadBlocksOptions},
+    unfinished,
 };
 use export::{AgeRow, AgeTable, Columns, PROGRAM, RowFile};
 use std::{collections::BTreeSet, ffi::OsStr, ops::RangeInclusive};
@@ -117,8 +118,7 @@ pub fn run(args: &AgesArgs) -> Done {
     ];
     files.into_iter().try_for_each(|file| file.finish(&metadata).map(drop))?;
     for path in pictures {
-        let svg = picture::svg(&heights).into_bytes();
-        AtomicFile::write(&RealDisk, path.with_extension("svg.peregrine-part"), path, &svg)?;
+        unfinished::write(&RealDisk, path, picture::svg(&heights).as_bytes())?;
     }
     let outputs = args.output.iter().map(|path| path.display().to_string()).collect();
     Ok(reply(&AgesJson { chain: range.network, outputs, heights }, Exit::Done, rows))

@@ -3,13 +3,13 @@
 
 use crate::{
     bitcoin_conf::BitcoinConf,
-    named_dirs::{above, existing_dir, own_network, refuse_unexpanded, right_blocksdir, usage},
+    named_dirs::{existing_dir, own_network, refuse_unexpanded, right_blocksdir, usage},
     node_settings::{self, MIN_PRUNE_TARGET},
 };
 use clap::Args as ClapArgs;
 use engine::{
     AssumeValid, BuriedDeployment, ChainOptions, ChainParams, Datadir, Disk as _, Error, FileKind, Height,
-    Location, Network, RealDisk,
+    Location, Network, RealDisk, dir_of,
     doctor::{Advice, NodeSettings, StartFault},
 };
 use hex_conservative::decode_to_vec;
@@ -212,7 +212,7 @@ impl CoreArgs {
         let own = own_network(&named).filter(|own| self.chain.is_none_or(|chain| chain == *own));
         let base = match own {
             // The folder of a custom signet says which one is meant.
-            Some(own) if named.file_name() == own.subdirectory().map(OsStr::new) => above(&named),
+            Some(own) if named.file_name() == own.subdirectory().map(OsStr::new) => dir_of(&named),
             _ => &named,
         };
         let chain = self.chain.or(own);
@@ -325,7 +325,7 @@ impl CoreArgs {
         if self.noconf {
             return Ok(Default::default());
         }
-        let home = if own_network(base).is_some() { above(base) } else { base };
+        let home = if own_network(base).is_some() { dir_of(base) } else { base };
         let path = home.join(self.conf.as_deref().unwrap_or(Path::new("bitcoin.conf")));
         match BitcoinConf::read(&path, home, chain)? {
             Some(conf) => Ok((conf, Some(path))),

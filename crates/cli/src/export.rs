@@ -5,6 +5,7 @@ pub mod history;
 pub mod utxo;
 
 use crate::prelude::*;
+use engine::dir_of;
 use export::{BlockTable, Columns, InputTable, OutputTable, Table, TransactionTable, WrittenFiles};
 use tables::columns_of;
 
@@ -56,6 +57,5 @@ fn written_text(written: &WrittenFiles, kept: &str) -> String {
 
 /// The directory for temporary files: the one that is given, or the one that the output is in.
 fn work_dir(given: Option<&Path>, output: &Path) -> PathBuf {
-    let beside = output.parent().filter(|dir| !dir.as_os_str().is_empty());
-    given.or(beside).unwrap_or(Path::new(".")).to_owned()
+    given.unwrap_or_else(|| dir_of(output)).to_owned()
 }

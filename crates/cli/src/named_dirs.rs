@@ -72,11 +72,6 @@ pub fn right_blocksdir(dir: &Path, chain: Option<Network>) -> Option<PathBuf> {
     right.map(Path::to_owned)
 }
 
-/// Returns the directory that a directory is in.
-pub fn above(dir: &Path) -> &Path {
-    dir.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 /// Returns the network whose own folder in a datadir `dir` is, by its name and because it has block files.
 pub fn own_network(dir: &Path) -> Option<Network> {
     let network = Location::network_of_name(dir)?;

@@ -7,7 +7,7 @@ use crate::{
     report::{WithFile, pinned_text, set_hash_text},
 };
 use engine::{
-    UndoPolicy,
+    UndoPolicy, dir_of,
     snapshot::{CHUNK_LEN, FetchOptions, FetchedSnapshotReport, SharedSnapshotReport},
 };
 use std::{collections::BTreeSet, net::SocketAddr, num::NonZeroUsize};
@@ -119,8 +119,7 @@ fn after_blocks(args: &ShareSnapshotArgs) -> Result<Vec<SharedSnapshotReport>, E
     let located = args.datadir.core.locate()?;
     paths::check(&located, args.run.work_dir.as_deref(), &[("--output", Some(&args.output))])?;
     let options = args.datadir.chain_options(&located, &args.run);
-    let beside = args.output.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let work_dir = options.work_dir.or_else(|| Some(beside.to_owned()));
+    let work_dir = options.work_dir.or_else(|| Some(dir_of(&args.output).to_owned()));
     let options = ChainOptions { work_dir, undo: UndoPolicy::Auto, scan: args.scan, ..options };
     let heights: BTreeSet<Height> = args.at.iter().copied().map(Height).collect();
     let stages = if heights.len() == 1 { stages::SHARE_HEIGHT } else { stages::SHARE_HEIGHTS };

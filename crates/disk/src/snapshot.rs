@@ -18,7 +18,7 @@
 //! has loaded and compares the result with the assumeutxo hash in its source, so a changed file is detected
 //! by its UTXO-set hash or not at all.
 //!
-//! While it is written, the file has the suffix [`INCOMPLETE_SUFFIX`]. An error removes that file; a
+//! While it is written, the file has the suffix [`unfinished::SUFFIX`]. An error removes that file; a
 //! crash leaves it, and the next [`SnapshotWriter::create`] removes it. A coin takes at most 10,080 bytes; a
 //! mainnet file (2026) has about 11 GB.
 
@@ -33,9 +33,6 @@ use wire::coin::{chainstate_key_order, compressed_script_len};
 use wire::read::{write_compact_size, write_var_int};
 use wire::script::MAX_SCRIPT_SIZE;
 use wire::{BlockHash, Coin, Height, Network, OutPoint, Reader, Sats, Txid, WireError};
-
-/// Suffix of the name of a file that is being written.
-pub const INCOMPLETE_SUFFIX: &str = unfinished::SUFFIX;
 
 /// The first bytes of a snapshot.
 pub const SNAPSHOT_MAGIC: [u8; 5] = *b"utxo\xff";
@@ -215,7 +212,7 @@ impl<'d> SnapshotWriter<AtomicFile<'d>> {
                 FileError { path: path.to_owned(), action: "create", is_creation: true, source }.into()
             );
         }
-        let file = unfinished::create(disk, path, INCOMPLETE_SUFFIX)?;
+        let file = unfinished::create(disk, path, unfinished::SUFFIX)?;
         Ok(Self::begin(file, path, SnapshotMetadata { magic, base_block, base_height: None, coins }))
     }
 

@@ -46,7 +46,9 @@ pub use disk::{
     xor::kept_key_file,
 };
 pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams, SpentCoin};
-pub use vfs::{AtomicFile, Disk, Limit, LockHolder, RealDisk, open_regular, unsynced_dir};
+pub use vfs::{
+    AtomicFile, Disk, Limit, LockHolder, RealDisk, dir_of, open_regular, unfinished, unsynced_dir,
+};
 pub use wire::{
     BlockHash, BlockTime, BlockView, FileNo, Height, Network, OutPoint, Sats, ScriptVerifier, TxView, Txid,
     UtxoElement, Wtxid, coin::CompressedScript, named, script::is_unspendable,

@@ -2,7 +2,7 @@
 //! second file, whose digest it has.
 
 use crate::{prelude::*, report::scripts_text};
-use engine::{AtomicFile, CORE_VERSION, Disk as _, Subject, hex, reindex::ScriptsReport};
+use engine::{CORE_VERSION, Disk as _, Subject, hex, reindex::ScriptsReport, unfinished};
 use ranges::RangePlan;
 use serde::Deserialize;
 use std::io;
@@ -93,9 +93,7 @@ impl PlanJson {
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
-        let mut temporary = path.as_os_str().to_os_string();
-        temporary.push(".peregrine-part");
-        Ok(AtomicFile::write(&RealDisk, temporary.into(), path, text.as_bytes())?)
+        Ok(unfinished::write(&RealDisk, path, text.as_bytes())?)
     }
 
     pub fn rows(&self, path: &Path, plan: &RangePlan) -> Rows {

@@ -7,13 +7,11 @@ use digest::sha256::Sha256;
 use hex_conservative::DisplayHex as _;
 use peregrine_disk::DiskError;
 use peregrine_disk::chainstate::ChainstateReader;
-use peregrine_disk::snapshot::{
-    INCOMPLETE_SUFFIX, METADATA_LEN, SnapshotMetadata, SnapshotReader, SnapshotWriter,
-};
+use peregrine_disk::snapshot::{METADATA_LEN, SnapshotMetadata, SnapshotReader, SnapshotWriter};
 use proptest::{collection::vec, prelude::*};
 use std::path::{Path, PathBuf};
 use testkit::{data::CoreDatadir, fuzz::MemoryDisk};
-use vfs::{Disk, RealDisk};
+use vfs::{Disk, RealDisk, unfinished};
 use wire::coin::{chainstate_key_order, compress_output};
 use wire::read::{write_compact_size, write_var_int};
 use wire::{BlockHash, Coin, Network, OutPoint, Sats, Txid};
@@ -318,7 +316,7 @@ fn a_link_to_a_missing_file_is_followed() {
 
 fn incomplete(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(INCOMPLETE_SUFFIX);
+    name.push(unfinished::SUFFIX);
     name.into()
 }
 
