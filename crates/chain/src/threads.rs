@@ -70,8 +70,8 @@ pub fn on_all<T: Send>(
 }
 
 /// Calls `each` with all numbers below `count`, on `threads` threads, which take them in order, each with a
-/// state of its own that `begin` makes. Numbers above one with an error are not begun, and none once a thread
-/// has panicked.
+/// state of its own that `begin` makes. Numbers above one with an error are not begun; once a thread has
+/// panicked, only those are that others have taken.
 ///
 /// # Errors
 /// The error of the lowest number that has one; the same errors as [`spawn`]; [`ErrorKind::Internal`] if a
@@ -85,7 +85,7 @@ pub fn each_number<S>(
     let (next, bound) = (AtomicU32::new(0), AtomicU32::new(count));
     let lowest = Mutex::new(None::<(u32, Error)>);
     let work = || {
-        let _stop_others = StopIfPanicking(&bound);
+        let _stop_others = StopIfPanicking { next: &next, bound: &bound };
         let mut state = begin();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -102,19 +102,27 @@ pub fn each_number<S>(
         }
     };
     thread::scope(|scope| {
-        let start = |_| spawn(scope, "worker", work).inspect_err(|_| bound.store(0, Ordering::Relaxed));
+        let start = |_| spawn(scope, "worker", work).inspect_err(|_| take_no_more(&next, &bound));
         join_all((0..threads).map(start).collect()).into_iter().collect::<Result<(), _>>()
     })?;
     lowest.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |(_, error)| Err(error))
 }
 
-/// Lets the other threads of [`each_number`] begin no further number if this one panics.
-struct StopIfPanicking<'a>(&'a AtomicU32);
+/// Lets the threads of [`each_number`] begin no number that is not taken. A thread may wait for what is.
+fn take_no_more(next: &AtomicU32, bound: &AtomicU32) {
+    bound.fetch_min(next.load(Ordering::Relaxed), Ordering::Relaxed);
+}
+
+/// Does that if this thread panics.
+struct StopIfPanicking<'a> {
+    next: &'a AtomicU32,
+    bound: &'a AtomicU32,
+}
 
 impl Drop for StopIfPanicking<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.0.store(0, Ordering::Relaxed);
+            take_no_more(self.next, self.bound);
         }
     }
 }

@@ -313,7 +313,7 @@ fn records_stay_usable_wherever_a_replacement_of_the_block_index_is_cut() {
             panic!("{error}")
         }
     }
-    for is_in_place in [false, true] {
+    let cut_when = |is_in_place: bool| {
         let (case, new) = (Case::new(), tempfile::tempdir().unwrap());
         let (index, next) = (case.datadir.index_dir(), new.path().join("index"));
         fs::write(index.join("CURRENT"), "MANIFEST-000002\n").unwrap();
@@ -329,12 +329,27 @@ fn records_stay_usable_wherever_a_replacement_of_the_block_index_is_cut() {
         assert!(cut.is_err());
         clear_stale_made_undo(&RealDisk, &case.datadir).unwrap();
         assert!(case.resume().is_ok(), "in place: {is_in_place}");
+        (case, new, index, next)
+    };
+    for is_in_place in [false, true] {
+        let (case, _new, index, next) = cut_when(is_in_place);
         let kept = keep_made_undo(&RealDisk, &case.datadir, &next, &[FileNo(0)], || {
             fs::copy(next.join("CURRENT"), index.join("CURRENT")).unwrap();
             Ok::<_, Cut>(())
         });
         assert!(kept.is_ok() && case.resume().is_ok());
         assert!(!case.waiting().join("peregrine.mark.new").exists());
+    }
+    // The next replacement is cut too, or its mark finds no space: the second mark was the only valid one.
+    for at in 0.. {
+        let (case, _new, _, next) = cut_when(true);
+        let disk =
+            FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::StorageFull);
+        let cut = keep_made_undo(&disk, &case.datadir, &next, &[], || Err::<(), _>(Cut));
+        assert!(cut.is_err() && case.resume().is_ok(), "operation {at}");
+        if !disk.has_failed() {
+            break;
+        }
     }
 }
 
