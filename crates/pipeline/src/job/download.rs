@@ -13,13 +13,15 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Bytes that are read at once.
 const PIECE_LEN: usize = 256 << 10;
 /// Maximum number of pieces that wait to be taken.
 const MAX_PIECES: usize = 8;
+/// Time in which a piece must come: a source that sends few bytes would keep others from being asked.
+const MAX_PIECE_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 300 });
 /// Interval at which an interrupt is looked for.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of attempts to continue without a new byte. The n-th waits n times this long before it.
@@ -90,7 +92,12 @@ impl<'a> Download<'a> {
     }
 
     fn next(&self) -> io::Result<Piece> {
+        let begun = Instant::now();
         loop {
+            if begun.elapsed() > MAX_PIECE_TIME {
+                let text = format!("fewer than {PIECE_LEN} bytes came in {MAX_PIECE_TIME:?}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+            }
             if self.interrupt.load(Ordering::Relaxed) {
                 return Err(io::Error::other("interrupted"));
             }
@@ -178,9 +185,9 @@ mod tests {
     use api::options::RemoteBody;
     use std::sync::Mutex;
 
-    /// A server that names no length, or a false one, can send bytes without end.
+    /// A server that names no length, or a false one, can send bytes without end, or late.
     #[derive(Debug)]
-    struct Endless;
+    struct Endless(Duration);
 
     impl Remote for Endless {
         fn name(&self) -> &str {
@@ -188,6 +195,7 @@ mod tests {
         }
 
         fn open(&self, _: &str, from: u64) -> io::Result<RemoteBody> {
+            thread::sleep(self.0);
             Ok(RemoteBody { from, len: None, bytes: Box::new(io::repeat(7)) })
         }
     }
@@ -222,8 +230,10 @@ mod tests {
 
     #[test]
     fn what_is_downloaded_is_cut_off_at_a_length() {
-        let (bytes, result) = downloaded(Arc::new(Endless), 3 << 20);
+        let (bytes, result) = downloaded(Arc::new(Endless(Duration::ZERO)), 3 << 20);
         assert_eq!((bytes.len(), result.unwrap_err().kind()), (3 << 20, io::ErrorKind::FileTooLarge));
+        let (_, result) = downloaded(Arc::new(Endless(2 * MAX_PIECE_TIME)), 3 << 20);
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
         let whole = Breaking { after: 1000, has_ranges: true, asked: Mutex::default() };
         let (bytes, result) = downloaded(Arc::new(whole), 999);
         assert_eq!((bytes.len(), result.unwrap_err().kind()), (0, io::ErrorKind::FileTooLarge));

@@ -301,6 +301,14 @@ fn a_fetch_resumes_after_interrupts_and_power_cuts() {
         let states = scenario.explore(Crashes { stride: 3, ..Crashes::default() });
         assert!(states > 10, "{states}");
     }
+    // A run that proves nothing keeps what an earlier one has proven.
+    let output = files.path().join("kept");
+    fs::write(part(&output), shared.bytes()).unwrap();
+    let options = shared.fetching(&[&good], &output);
+    let interrupted = engine::snapshot::fetch(&FaultDisk::healthy(), &options, quiet(&AtomicBool::new(true)));
+    assert_eq!(interrupted.unwrap_err().kind, ErrorKind::Interrupted);
+    let report = fetch(&options).unwrap();
+    assert_eq!(report.chunks_kept, report.chunks);
     // What is kept is counted; a torn chunk is fetched again; what is too long is cut.
     let output = files.path().join("out");
     let mut left = shared.bytes();

@@ -259,4 +259,9 @@ fn no_folder_looks_complete_that_is_not() {
     }
     let states = scenario.explore(Crashes { stride: 2, twice: false, ..Crashes::default() });
     assert!(states > 20, "{states}");
+    // The user's own empty folder stays.
+    let own = scratch();
+    let interrupted = share_on(&FaultDisk::healthy(), &options, &heights, own.path(), &AtomicBool::new(true));
+    assert_eq!(interrupted.unwrap_err().kind, ErrorKind::Interrupted);
+    assert!(own.path().exists());
 }

@@ -124,6 +124,8 @@ pub fn fetch(
     options: &FetchOptions,
     watch: Watch<'_>,
 ) -> Result<FetchedSnapshotReport, Error> {
+    let output = unfinished::target(disk, &options.output)?;
+    let options = &FetchOptions { output, ..options.clone() };
     require_absent(disk, &options.output)?;
     let all =
         options.sources.iter().map(|source| Source::new(disk, source)).collect::<Result<Vec<_>, _>>()?;
@@ -155,7 +157,7 @@ pub fn fetch(
         watch,
     };
     fetch.join().inspect_err(|_| {
-        if fetch.done.load(Ordering::Relaxed) == 0 {
+        if fetch.old_len == 0 && fetch.done.load(Ordering::Relaxed) == 0 {
             let _ = disk.remove_file(&fetch.temporary);
         }
     })?;

@@ -130,6 +130,7 @@ pub fn share(
     }
     let output = &unfinished::target(disk, output)?;
     refuse_existing(disk, &heights, output)?;
+    let is_new = !disk.exists(output).during("look for", output)?;
     disk.create_dir_all(output).during_creation(output)?;
     let mut sets = Vec::new();
     let each = &mut |job: &Job<'_>, dir: &Path, after| {
@@ -137,7 +138,7 @@ pub fn share(
         Ok(())
     };
     let done = with_coins_after(disk, options, &heights, each, watch);
-    if done.is_err() {
+    if is_new && done.is_err() {
         // Only if it is empty: the folders in it are complete.
         let _ = disk.remove_dir(output);
     }
