@@ -33,7 +33,7 @@ use std::{
     path::Path,
     sync::{Mutex, PoisonError, atomic::Ordering},
 };
-use vfs::{Disk, During as _};
+use vfs::{Disk, During as _, unfinished};
 
 /// Block bytes per byte of a delta, at least: it has spends too.
 const BLOCK_BYTES_PER_DELTA_BYTE: u64 = 15;
@@ -65,6 +65,7 @@ pub fn check_range(
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<DeltaReport, Error> {
     plan.heights(options.range)?;
+    let output = &unfinished::target(disk, output)?;
     if disk.exists(output).during("look for", output)? {
         let is_delta = Delta::exists(disk, output)?;
         let found = is_delta.then(|| Delta::read(disk, output)).transpose()?;

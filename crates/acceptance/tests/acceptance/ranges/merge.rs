@@ -170,6 +170,10 @@ fn an_interrupted_check_is_resumed_and_a_finished_one_is_kept() {
     assert!(resumed > 3, "{resumed}");
     assert_eq!(acceptance::leftovers(cut.dir.path()), [] as [PathBuf; 0]);
     assert!(cut.check_as(&options, "whole").unwrap().was_there);
+    // The link to the result stays one.
+    std::os::unix::fs::symlink("elsewhere", cut.path("link")).unwrap();
+    cut.check_as(&options, "link").unwrap();
+    assert!(cut.path("link").is_symlink() && delta_files(&cut.path("elsewhere")) == expected);
     let error = cut.check_as(&cut.check_options(0), "whole").unwrap_err();
     assert_eq!((error.kind, &*error.remedies), (ErrorKind::Usage, &[Remedy::OtherName][..]), "{error}");
 }
