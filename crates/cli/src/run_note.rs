@@ -4,7 +4,7 @@
 //! It has words, no line for a shell, and only those of a command that resumes count: a datadir can come from
 //! somebody else.
 
-use engine::{ChainOptions, Datadir, Disk as _, RealDisk};
+use engine::{ChainOptions, Datadir, Disk as _, RealDisk, unfinished};
 use peregrine::shell;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -18,6 +18,8 @@ use std::{
 const NAME: &str = "peregrine-command";
 /// Name of the directory that a run makes in the work directory, and of the checkpoint there.
 const CHECKPOINT: &str = "peregrine-work/manifest";
+/// Its maximum length in bytes.
+const MAX_LEN: u64 = 1 << 20;
 /// The commands that save checkpoints for a result in the datadir.
 const RESUMABLE: [&str; 3] = ["reindex", "repair", "sync"];
 
@@ -56,7 +58,7 @@ impl RunNote {
 
     /// Returns the note in a datadir, if the checkpoint is still there.
     pub fn read(datadir: &Datadir) -> Option<Self> {
-        let text = fs::read(datadir.net_dir().join(NAME)).ok()?;
+        let text = RealDisk.read(&datadir.net_dir().join(NAME), MAX_LEN).ok()?;
         let note: Self = serde_json::from_slice(&text).ok()?;
         let is_plain = |word: &String| !word.contains(char::is_control);
         let is_safe = note.words.iter().chain(&note.directory).all(is_plain) && note.command().is_some();
@@ -112,7 +114,11 @@ impl NoteKeeper {
 
     fn write(&self) -> io::Result<()> {
         let path = self.path();
-        fs::write(&path, serde_json::to_vec(&self.note)?)?;
+        if RealDisk.is_link(&path)? {
+            // It was made by somebody who wants another file to be overwritten.
+            return Ok(());
+        }
+        unfinished::write(&RealDisk, &path, &serde_json::to_vec(&self.note)?).map_err(io::Error::other)?;
         let mut ownership = RealDisk.ownership(self.datadir.net_dir())?;
         ownership.mode = RealDisk.ownership(&path)?.mode;
         RealDisk.set_ownership(&path, ownership)

@@ -6,7 +6,7 @@ use crate::{
     progress::{PointJson, Recorder, StageStartJson},
     storage::StorageJson,
 };
-use engine::{CORE_VERSION, reindex::ReindexReport, verify::VerifyReport};
+use engine::{CORE_VERSION, reindex::ReindexReport, unfinished, verify::VerifyReport};
 use peregrine::{
     output::{self, SCHEMA},
     run_log::{Run, create_new},
@@ -14,7 +14,7 @@ use peregrine::{
 };
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
-use std::{env, io::Write as _};
+use std::env;
 
 /// A run, without names and paths.
 #[derive(Serialize, JsonSchema)]
@@ -187,10 +187,11 @@ impl ReportToShare {
             error: result.err().and_then(shared),
             seconds: state.started.elapsed().as_secs_f64(),
         };
-        let mut file = create_new(&self.file)?;
-        writeln!(file, "{}", output::json(&report)).map_err(|error| {
-            let what = format!("the report cannot be written: {error}");
-            Error::new(engine::ErrorKind::Environment, what).in_file(&self.file, None)
+        drop(create_new(&self.file)?);
+        let text = format!("{}\n", output::json(&report));
+        unfinished::write(&RealDisk, &self.file, text.as_bytes()).inspect_err(|_| {
+            // With a file here, the same command would be refused.
+            let _ = std::fs::remove_file(&self.file);
         })?;
         Ok(format!("{} (without names and paths)", self.file.display()))
     }

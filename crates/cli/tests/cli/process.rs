@@ -175,6 +175,17 @@ fn checkpoints_without_a_pause_leave_time_for_progress() {
     assert_eq!(count(r#"{"event":"memory""#), 1, "{lines}");
 }
 
+/// Run by root, it overwrote the file to which the link leads, and gave it to the owner of the datadir.
+#[test]
+fn a_link_with_the_name_of_the_note_is_not_followed() {
+    let (dir, [flag, hash]) = long_work();
+    let mine = dir.path().join("mine");
+    fs::write(&mine, "mine").unwrap();
+    std::os::unix::fs::symlink(&mine, dir.path().join("regtest/peregrine-command")).unwrap();
+    resume(start_and_stop(dir.path(), &[&flag, &hash], "check"));
+    assert_eq!(fs::read_to_string(&mine).unwrap(), "mine");
+}
+
 #[test]
 fn restart_ignores_the_checkpoint_of_an_interrupted_run() {
     let (dir, [flag, hash]) = long_work();
