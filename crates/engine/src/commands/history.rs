@@ -253,16 +253,18 @@ impl History<'_> {
     }
 
     /// Checks that temporary files have space. The movements of all scripts have about as many bytes as the
-    /// blocks on mainnet; elsewhere, blocks may have outputs of 43 bytes only, which are movements of 128.
-    /// Each bucket has an equal share.
+    /// blocks on mainnet; elsewhere, blocks may have outputs of 31 bytes only, which are movements of 116.
+    /// Each bucket has about an equal share, and is written again, sorted, if it does not fit into memory.
     fn check_space(&self, block_bytes: u64) -> Result<(), Error> {
         let HistoryRange { prefix_digits: digits, first_prefix, last_prefix, .. } = self.range;
         let wanted = u64::from(last_prefix - first_prefix) + 1;
         let of_all = match self.files.params.network {
             Network::Main => block_bytes + block_bytes / 4,
-            _ => 3 * block_bytes,
+            _ => 4 * block_bytes,
         };
-        let temporary = (of_all >> (4 * digits)) * wanted;
+        let of_bucket = of_all >> (4 * digits);
+        let times = if 2 * of_bucket > self.memory.bucket as u64 { 2 } else { 1 };
+        let temporary = times * of_bucket * wanted;
         if temporary > self.memory.buckets as u64 {
             let (need, dir) = (DiskNeed { chainstate: 0, temporary, undo: 0 }, self.work.path());
             need.check(self.work.disk(), dir, dir, dir)?;

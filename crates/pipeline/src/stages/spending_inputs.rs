@@ -41,7 +41,9 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
-use wire::{Coin, Height, OutPoint, Sats, Txid, UtxoElement, coin::compress_output, script::is_unspendable};
+use wire::{
+    Coin, Height, Network, OutPoint, Sats, Txid, UtxoElement, coin::compress_output, script::is_unspendable,
+};
 
 /// Bytes of a coin's hash. If two outputs of a part have the same one, which is less likely than one in
 /// 10^14, that is an error.
@@ -58,8 +60,10 @@ const LONG_RECORD_LEN: usize = RECORD_LEN + 32;
 const READ_BLOCKS: u32 = 32;
 /// Number of records that a thread keeps until they are divided.
 const BATCH_RECORDS: usize = 1 << 14;
-/// Block bytes per input, at least: on mainnet 200.
-const BLOCK_BYTES_PER_INPUT: u64 = 140;
+/// Block bytes per input of mainnet, at least: they are 200.
+const BLOCK_BYTES_PER_INPUT_ON_MAINNET: u64 = 140;
+/// The same on other chains, whose inputs may have no signatures.
+const BLOCK_BYTES_PER_INPUT: u64 = 41;
 
 /// Outputs, and the inputs that are to be found for them.
 pub struct SpendsRequest<'a> {
@@ -116,7 +120,9 @@ impl<'a> SpendsRequest<'a> {
         let sizes = block_sizes(&plan.chain);
         let (first, end) = (*self.heights.start(), *self.heights.end() + 1);
         let block_bytes: u64 = (first..end).map(|height| u64::from(sizes[height as usize])).sum();
-        let temporary = block_bytes / BLOCK_BYTES_PER_INPUT * self.record_len() as u64;
+        let is_main = files.params.network == Network::Main;
+        let per_input = if is_main { BLOCK_BYTES_PER_INPUT_ON_MAINNET } else { BLOCK_BYTES_PER_INPUT };
+        let temporary = block_bytes / per_input * self.record_len() as u64;
         if temporary > self.memory_bytes as u64 {
             let need = DiskNeed { chainstate: 0, temporary, undo: 0 };
             need.check(work.disk(), work.path(), work.path(), work.path())?;
