@@ -22,7 +22,7 @@ use disk::{
 use rules::ChainParams;
 use std::collections::BTreeSet;
 use vfs::During as _;
-use wire::{FileNo, Network};
+use wire::{FileNo, Height, Network};
 
 /// The state from which a job resumes.
 pub struct Resumed {
@@ -42,6 +42,8 @@ pub struct Identity<'a> {
     pub chain: &'a Chain,
     /// Whether block files are deleted behind the job, so that completed blocks need not be stored.
     pub is_paced: bool,
+    /// Height up to which scripts are not run.
+    pub skipped_to: Option<Height>,
     /// Digest of the options that decide what "completed" means. See [`settings`].
     pub settings: [u8; 32],
     /// The block files as they were before the first block was read.
@@ -71,8 +73,6 @@ pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32
         }
     }
     sha.update(&options.assume_valid.hash(params).unwrap_or_default().0);
-    // Without the headers above the blocks, scripts are run that were skipped before.
-    sha.update(&[plan.choice.assumed_valid_to.is_some().into()]);
     if let Some(height) = plan.choice.checked_to {
         sha.update(&height.0.to_le_bytes());
     }
@@ -82,14 +82,27 @@ pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32
     sha.finalize()
 }
 
+/// Returns a digest of [`settings`], and of which completed blocks have scripts that were not run: without the
+/// headers above the blocks, fewer are assumed to be valid.
+fn with_skipped(settings: [u8; 32], skipped_to: Option<Height>, completed: &CompletedBlocks) -> [u8; 32] {
+    let highest = completed.heights().filter(|height| Some(*height) <= skipped_to).last();
+    let mut sha = Sha256::new();
+    sha.update(&settings);
+    sha.update(&highest.map_or(0, |height| height.0 + 1).to_le_bytes());
+    sha.finalize()
+}
+
 /// Returns the aggregate's key that an interrupted job with the same `settings` used; `None` if there was
 /// none. The key of another job must not be used: it was not drawn after these hints were fixed.
-pub fn saved_key(work: &WorkDir<'_>, settings: &[u8; 32]) -> Result<Option<AggregateKey>, Error> {
+pub fn saved_key(work: &WorkDir<'_>, plan: &Plan, settings: [u8; 32]) -> Result<Option<AggregateKey>, Error> {
     if !work.exists()? {
         return Ok(None);
     }
     let checkpoint = Checkpoint::read(work.disk(), work.path())?;
-    let checkpoint = checkpoint.filter(|checkpoint| checkpoint.settings == *settings);
+    let checkpoint = checkpoint.filter(|Checkpoint { settings: saved, state, .. }| {
+        let completed = CompletedBlocks::from_words(state.completed.clone(), state.blocks as usize);
+        *saved == with_skipped(settings, plan.choice.scripts_skipped_to(), &completed)
+    });
     Ok(checkpoint.and_then(|checkpoint| match checkpoint.state.matching {
         SavedMatching::Hints { key, .. } => Some(AggregateKey::new(*key)),
         SavedMatching::Join => None,
@@ -131,7 +144,7 @@ impl Identity<'_> {
         let checkpoint = Checkpoint {
             network: self.files.params.network,
             chain: self.chain_digest(&partial.completed),
-            settings: self.settings,
+            settings: with_skipped(self.settings, self.skipped_to, &partial.completed),
             files: [&self.stamps[..], &self.stamps_of_awaited(&partial.completed)?].concat(),
             runs: runs.iter().map(SpillFile::to_ref).collect(),
             next_run,
@@ -190,7 +203,7 @@ impl Identity<'_> {
         if self.chain_digest(&completed) != checkpoint.chain {
             return Err(other("it belongs to another chain, or the blocks have moved within their files"));
         }
-        if checkpoint.settings != self.settings {
+        if checkpoint.settings != with_skipped(self.settings, self.skipped_to, &completed) {
             return Err(other("it was made with other options for script checks or hints"));
         }
         let Some(partial) = PartialState::restore(saved, blocks, method) else {

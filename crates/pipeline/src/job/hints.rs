@@ -111,7 +111,7 @@ pub fn method(
     let hints = Some(reader);
     let mut method =
         Method::Hints(HintMatching { hints, aggregate, height, with_undo, digest, above, spent_above });
-    if let Some(key) = checkpoint::saved_key(work, &checkpoint::settings(all, plan, &method))?
+    if let Some(key) = checkpoint::saved_key(work, plan, checkpoint::settings(all, plan, &method))?
         && let Method::Hints(matching) = &mut method
     {
         matching.aggregate = Aggregate::new(options.aggregate, key);

@@ -273,7 +273,8 @@ impl Job<'_> {
         let (files, chain) = (self.files, &self.plan.chain);
         let settings = checkpoint::settings(self.options, self.plan, self.method);
         let (stamps, is_paced) = (checkpoint::stamps(files, chain)?, self.pruned_download().is_some());
-        Ok(Identity { files, chain, is_paced, settings, stamps })
+        let skipped_to = self.plan.choice.scripts_skipped_to();
+        Ok(Identity { files, chain, is_paced, skipped_to, settings, stamps })
     }
 
     /// Whether a checkpoint that belongs to another job is to be discarded.
