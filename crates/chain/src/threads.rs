@@ -85,7 +85,7 @@ pub fn each_number<S>(
     let (next, bound) = (AtomicU32::new(0), AtomicU32::new(count));
     let lowest = Mutex::new(None::<(u32, Error)>);
     let work = || {
-        let _stop_others = StopIfPanicking { next: &next, bound: &bound };
+        let _stop_others = StopIfPanicking { next: &next, count };
         let mut state = begin();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
@@ -102,27 +102,24 @@ pub fn each_number<S>(
         }
     };
     thread::scope(|scope| {
-        let start = |_| spawn(scope, "worker", work).inspect_err(|_| take_no_more(&next, &bound));
+        let start =
+            |_| spawn(scope, "worker", work).inspect_err(|_| _ = next.fetch_max(count, Ordering::Relaxed));
         join_all((0..threads).map(start).collect()).into_iter().collect::<Result<(), _>>()
     })?;
     lowest.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |(_, error)| Err(error))
 }
 
-/// Lets the threads of [`each_number`] begin no number that is not taken. A thread may wait for what is.
-fn take_no_more(next: &AtomicU32, bound: &AtomicU32) {
-    bound.fetch_min(next.load(Ordering::Relaxed), Ordering::Relaxed);
-}
-
-/// Does that if this thread panics.
+/// Lets the other threads of [`each_number`] take no more numbers if this one panics. What is taken is begun:
+/// others may wait for it.
 struct StopIfPanicking<'a> {
     next: &'a AtomicU32,
-    bound: &'a AtomicU32,
+    count: u32,
 }
 
 impl Drop for StopIfPanicking<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            take_no_more(self.next, self.bound);
+            self.next.fetch_max(self.count, Ordering::Relaxed);
         }
     }
 }
