@@ -182,6 +182,10 @@ impl<E: FnMut(&AgesAt) -> Result<(), Error> + Send> PartConsumer for Part<'_, E>
             }
         }
         for coin in block.coins {
+            if coin.height > height {
+                let error = Error::damaged("the undo data is false: it has a coin of a higher block");
+                return Err(error.at_block(height, hash).about(Subject::UndoData));
+            }
             let script_type = match coin.script {
                 CompressedScript::P2pkh(_) => ScriptType::P2pkh,
                 CompressedScript::P2sh(_) => ScriptType::P2sh,
