@@ -295,8 +295,8 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Brings a peer online, and waits until blocks are asked of it: its headers are known then. Meanwhile, another
-/// peer sends its blocks one by one, since one that sends nothing for ten seconds would be closed.
+/// Brings a peer online, and waits until blocks are requested from it: its headers are known then. Meanwhile,
+/// another peer sends its blocks one by one, since one that sends nothing for ten seconds would be closed.
 pub fn appears_beside(other: &ScriptedPeer, appearing: &ScriptedPeer, blocks: Range<usize>) {
     appearing.set_offline(false);
     let mut sent = blocks.start;
