@@ -29,7 +29,7 @@ const BLOCK_BYTES_PER_UNDO_BYTE: u64 = 5;
 
 reported! {
 /// Disk space needed, in bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct DiskNeed {
     /// For the new chainstate, which is written beside the old one.
     pub chainstate as "chainstate_bytes": u64,

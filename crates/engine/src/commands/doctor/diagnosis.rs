@@ -338,7 +338,7 @@ pub struct Leftovers {
 }
 
 /// What a rebuild would need, estimated.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct RebuildNeed {
     /// Why the rebuild that is needed would be refused; `None` if it would not be, or if none is needed.
     pub refusal as "rebuild_refused": Option<Error>,

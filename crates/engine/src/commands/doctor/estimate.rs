@@ -56,16 +56,7 @@ impl Estimate<'_> {
         let resolved = disk.resolve(&chainstate).unwrap_or(chainstate.clone());
         let free = disk.free_space(dir_of(&resolved)).ok();
         if index.is_pruned {
-            let need = DiskNeed { chainstate: 0, temporary: 0, undo: 0 };
-            return RebuildNeed {
-                refusal: None,
-                need,
-                free,
-                lacks_space: false,
-                bytes_per_second: None,
-                duration: None,
-                checked_duration: None,
-            };
+            return RebuildNeed { free, ..RebuildNeed::default() };
         }
         let [block_bytes, undo_bytes] = lengths.each().map(|lengths| lengths.values().sum::<u64>());
         let budget = MemoryBudget::of_blocks(options, index.blocks as usize, lacking > 0);
