@@ -72,8 +72,8 @@ impl DiskNeed {
         Self { chainstate: self.chainstate.max(rows), temporary, ..self }
     }
 
-    /// The same need if the run saves checkpoints, even if all coins fit into the memory: each contains all of
-    /// them, and the one before is removed when the next is complete.
+    /// The same need if the run saves checkpoints, even if all coins fit into the memory: each contains all
+    /// of them, and the one before is removed when the next is complete.
     #[must_use]
     pub fn with_checkpoints(self) -> Self {
         Self { temporary: self.temporary.max(2 * self.chainstate), ..self }

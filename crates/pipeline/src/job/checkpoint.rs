@@ -82,8 +82,8 @@ pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32
     sha.finalize()
 }
 
-/// Returns a digest of [`settings`], and of which completed blocks have scripts that were not run: without the
-/// headers above the blocks, fewer are assumed to be valid.
+/// Returns a digest of [`settings`], and of which completed blocks have scripts that were not run: without
+/// the headers above the blocks, fewer are assumed to be valid.
 fn with_skipped(settings: [u8; 32], skipped_to: Option<Height>, completed: &CompletedBlocks) -> [u8; 32] {
     let highest = completed.heights().filter(|height| Some(*height) <= skipped_to).last();
     let mut sha = Sha256::new();

@@ -67,8 +67,8 @@ impl Case {
         self.files(disk).append_after(infos, self.options)
     }
 
-    /// Appends the blocks that `index` does not contain. Calls a failed operation `retries` times again, except
-    /// for a flush; updates the index after each flush.
+    /// Appends the blocks that `index` does not contain. Calls a failed operation `retries` times again,
+    /// except for a flush; updates the index after each flush.
     fn append(
         &self,
         disk: &dyn Disk,
