@@ -65,7 +65,6 @@ pub fn check_range(
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<DeltaReport, Error> {
     plan.heights(options.range)?;
-    let output = &unfinished::target(disk, output)?;
     if disk.exists(output).during("look for", output)? {
         let is_delta = Delta::exists(disk, output)?;
         let found = is_delta.then(|| Delta::read(disk, output)).transpose()?;
@@ -76,6 +75,7 @@ pub fn check_range(
         let found = found.filter(is_same).ok_or_else(|| new_delta::exists(output))?;
         return Ok(DeltaReport::of(&found, true));
     }
+    let output = &unfinished::target(disk, output)?;
     let work = &new_delta::work_dir(disk, output);
     let (new, delta) = delta_of_range(disk, plan, options, work, Watch { sink, interrupt })?;
     new.finish(&delta, output)?;

@@ -73,12 +73,12 @@ pub fn merge_deltas(
         let of_shards = found.shards.iter().map(|shard| shard.number);
         found.plan == plan.digest && found.ranges == ranges && of_shards.eq(shards.iter().copied())
     };
-    let output = &unfinished::target(disk, output)?;
     if disk.exists(output).during("look for", output)? {
         let found = Delta::exists(disk, output)?.then(|| Delta::read(disk, output)).transpose()?;
         let found = found.filter(is_same).ok_or_else(|| new_delta::exists(output))?;
         return Ok(DeltaReport::of(&found, true));
     }
+    let output = &unfinished::target(disk, output)?;
     let mut coinbases = coinbases_of(&deltas)?;
     if missing.is_none() {
         // They are compared: no merge follows that needs them.

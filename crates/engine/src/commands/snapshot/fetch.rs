@@ -124,9 +124,9 @@ pub fn fetch(
     options: &FetchOptions,
     watch: Watch<'_>,
 ) -> Result<FetchedSnapshotReport, Error> {
+    require_absent(disk, &options.output)?;
     let output = unfinished::target(disk, &options.output)?;
     let options = &FetchOptions { output, ..options.clone() };
-    require_absent(disk, &options.output)?;
     let all =
         options.sources.iter().map(|source| Source::new(disk, source)).collect::<Result<Vec<_>, _>>()?;
     let mut faults = Vec::new();
