@@ -106,7 +106,9 @@ impl NoteKeeper {
     pub fn begin(&self) {
         let Self { note, datadir, is_written } = self;
         let is_free = RunNote::read(datadir).is_none_or(|old| old.work_dir == note.work_dir);
-        if is_free && !is_written.swap(true, Ordering::Relaxed) {
+        // A datadir can come from somebody else, and a link lead to any file.
+        let is_link = RealDisk.is_link(&self.path()).unwrap_or(true);
+        if is_free && !is_link && !is_written.swap(true, Ordering::Relaxed) {
             // It is only a help: without it, the user has to know the command.
             let _ = self.write();
         }
@@ -114,10 +116,6 @@ impl NoteKeeper {
 
     fn write(&self) -> io::Result<()> {
         let path = self.path();
-        if RealDisk.is_link(&path)? {
-            // It was made by somebody who wants another file to be overwritten.
-            return Ok(());
-        }
         unfinished::write(&RealDisk, &path, &serde_json::to_vec(&self.note)?).map_err(io::Error::other)?;
         let mut ownership = RealDisk.ownership(self.datadir.net_dir())?;
         ownership.mode = RealDisk.ownership(&path)?.mode;
