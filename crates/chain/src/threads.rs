@@ -70,8 +70,8 @@ pub fn on_all<T: Send>(
 }
 
 /// Calls `each` with all numbers below `count`, on `threads` threads, which take them in order, each with a
-/// state of its own that `begin` makes. Numbers above one with an error are not begun; once a thread has
-/// panicked, only those are that others have taken.
+/// state of its own that `begin` makes. Numbers above one with an error are not begun. Once a thread has
+/// panicked, only numbers that are already taken are begun.
 ///
 /// # Errors
 /// The error of the lowest number that has one; the same errors as [`spawn`]; [`ErrorKind::Internal`] if a

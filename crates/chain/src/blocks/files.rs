@@ -196,7 +196,7 @@ impl Files<'_> {
         for_each_block(self.disk, self.datadir, self.obfuscation, file, ByteOffset(from), each)
     }
 
-    /// Returns what appends to the block files, of which these are in use.
+    /// Returns an appender to the block files. `infos` is what the block index records about them.
     pub fn appender(&self, infos: Vec<FileInfo>, max_file_len: u32) -> BlockAppender<'_> {
         let options = AppendOptions { max_file_len, ..AppendOptions::default() };
         BlockFiles::new(self.disk, self.datadir, self.obfuscation).append_after(infos, options)
