@@ -21,7 +21,7 @@ const PIECE_LEN: usize = 256 << 10;
 /// Maximum number of pieces that wait to be taken.
 const MAX_PIECES: usize = 8;
 /// Time in which a piece must come: a source that sends few bytes would keep others from being asked.
-const MAX_PIECE_TIME: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 300 });
+const MAX_PIECE_TIME: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 300 });
 /// Interval at which an interrupt is looked for.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of attempts to continue without a new byte. The n-th waits n times this long before it.
