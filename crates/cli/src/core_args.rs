@@ -97,6 +97,9 @@ pub struct Located {
     /// on the same chain: names and values.
     repeated: Vec<(&'static str, String)>,
     noconf: bool,
+    /// Whether the configuration file names the datadir and includes other files: their paths start at the
+    /// usual datadir, unless the command line names one.
+    is_root_of_conf: bool,
 }
 
 /// What the settings say of a chain.
@@ -241,12 +244,15 @@ impl CoreArgs {
                 .transpose()?,
             prune: conf
                 .get(network, "prune")
-                .and_then(|text| text.parse().ok())
+                .and_then(|text| node_settings::leading_number(&text).try_into().ok())
                 .filter(|&mebibytes| mebibytes > 0),
             settings: NodeSettings::default(),
             ignored: conf.ignored.clone(),
             repeated: self.repeated(is_named.then_some(network)),
             noconf: self.noconf,
+            is_root_of_conf: self.datadir.is_none()
+                && conf.setting(network, "datadir").is_some()
+                && !conf.list(network, "includeconf").is_empty(),
             conf: read.conf_path,
             root: read.root,
             blocksdir: read.blocksdir,
@@ -418,9 +424,17 @@ impl Located {
         other
     }
 
+    /// The same without a directory of block files that the command line names.
+    pub fn without_blocksdir(&self) -> Self {
+        let mut other = self.clone();
+        other.repeated.retain(|(name, _)| *name != "blocksdir");
+        other
+    }
+
     /// Returns the options with which another `peregrine` works on the same datadir and chain.
     pub fn flags(&self) -> Vec<String> {
-        let mut words = vec!["--datadir".to_owned(), self.root.display().to_string()];
+        let root = (!self.is_root_of_conf).then(|| self.root.display().to_string());
+        let mut words: Vec<_> = root.into_iter().flat_map(|root| ["--datadir".to_owned(), root]).collect();
         words.extend(self.other_conf().into_iter().flat_map(|path| ["--conf".to_owned(), path]));
         words.extend(self.noconf.then(|| "--noconf".to_owned()));
         words.extend(self.repeated.iter().flat_map(|(name, value)| [format!("--{name}"), value.clone()]));
@@ -429,7 +443,8 @@ impl Located {
 
     /// Returns the options with which bitcoind works on the same chain of the datadir at `root`.
     pub fn core_flags(&self, root: &Path) -> Vec<String> {
-        let mut words = vec![format!("-datadir={}", root.display())];
+        let datadir = (!self.is_root_of_conf).then(|| format!("-datadir={}", root.display()));
+        let mut words: Vec<_> = datadir.into_iter().collect();
         words.extend(self.other_conf().map(|path| format!("-conf={path}")));
         words.extend(self.noconf.then(|| "-noconf".to_owned()));
         words.extend(self.repeated.iter().map(|(name, value)| format!("-{name}={value}")));

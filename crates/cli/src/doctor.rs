@@ -57,8 +57,7 @@ pub fn run(args: &DoctorArgs) -> Done {
     };
     let next = printable(line.of(&diagnosis.advice));
     let resumes = interrupted.as_ref().map(|note| printable(line.resume(note)));
-    let command = interrupted.as_ref().and_then(RunNote::command);
-    let is_next = command.is_some_and(|command| next.contains(&format!("peregrine {command} ")));
+    let is_next = interrupted.as_ref().is_some_and(|note| line.is_resumed(&diagnosis.advice, note));
     let next = resumes.clone().filter(|_| is_next).unwrap_or(next);
     let is_repair = diagnosis.advice == Advice::Repair;
     let next_offline = is_repair.then(|| printable(line.repair_offline()));

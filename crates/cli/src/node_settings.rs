@@ -26,7 +26,8 @@ const NEED_ANOTHER: [(&str, &str, bool); 5] = [
 ];
 
 /// Options that another chain than main has in its own section only (Core `ArgsManager::NETWORK_ONLY`).
-const IN_SECTION: [&str; 7] = ["addnode", "bind", "connect", "port", "rpcbind", "rpcport", "wallet"];
+const IN_SECTION: [&str; 8] =
+    ["addnode", "bind", "connect", "port", "rpcbind", "rpcport", "wallet", "walletdir"];
 
 /// An option, the values with which bitcoind starts, and what is wrong with others.
 type ValueRule = (&'static str, fn(&str) -> bool, &'static str);
@@ -38,7 +39,7 @@ const VALUES: [ValueRule; 8] = [
     ("minimumchainwork", is_hash, "it is not a number of at most 64 hexadecimal digits"),
     (
         "onlynet",
-        |value| ["ipv4", "ipv6", "onion", "i2p", "cjdns"].contains(&value),
+        |value| ["ipv4", "ipv6", "onion", "i2p", "cjdns"].contains(&&*value.to_lowercase()),
         "there is no such network",
     ),
     ("peertimeout", |value| leading_number(value) > 0, "it must be more than 0"),
@@ -80,16 +81,22 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
         |name: &str, chosen: Option<Network>| own.is_empty() && name == "chain" && chosen.is_some();
     let others = others.into_iter().filter(|(setting, chosen)| !is_replaced(&setting.name, *chosen));
     for (setting, _) in others.chain(own.iter().copied().skip(1)) {
-        faults.push(fault(setting, &format!("it is not the only one that chooses a chain; {refused}"), true));
+        faults.push(fault(
+            setting,
+            &format!("it is not the only one that chooses a chain; {refused}"),
+            false,
+        ));
     }
     for name in IN_SECTION.iter().filter(|_| network != Network::Main) {
         let setting = conf.setting(network, name).filter(|setting| setting.is_common());
         let what = format!("for this chain, it must be in the section [{network}]; {refused}");
-        faults.extend(setting.map(|it| fault(it, &what, true)));
+        faults.extend(setting.map(|it| fault(it, &what, false)));
     }
     for (name, is_valid, what) in VALUES {
         let setting = conf.setting(network, name).filter(|setting| !is_valid(setting.value()));
-        faults.extend(setting.map(|it| fault(it, &format!("{what}; {refused}"), true)));
+        // Without it, the node would show itself in networks from which it was kept away.
+        let is_removable = name != "onlynet";
+        faults.extend(setting.map(|it| fault(it, &format!("{what}; {refused}"), is_removable)));
     }
     let prunes = conf.setting(network, "prune").is_some_and(|setting| leading_number(setting.value()) != 0);
     for (first, second) in EXCLUSIVE.iter().filter(|_| prunes) {
@@ -97,6 +104,7 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
         faults.extend(setting.map(|it| fault(it, &format!("it excludes {first}; {refused}"), true)));
     }
     for (name, other, default) in NEED_ANOTHER {
+        let default = if name == "listenonion" { listens_unless_told(conf, network) } else { default };
         let has_other = conf.get(network, other).map_or(default, |value| value == "basic" || is_true(&value));
         let setting = if name.ends_with("bind") { conf.setting(network, name) } else { is_on(name) };
         let setting = setting.filter(|_| !has_other);
@@ -117,8 +125,17 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
     NodeSettings { indexes: indexes.collect(), faults }
 }
 
+/// Whether a node listens for peers if `listen` is not set (Core `InitParameterInteraction`).
+fn listens_unless_told(conf: &BitcoinConf, network: Network) -> bool {
+    let is_set = |name: &str| conf.setting(network, name).is_some();
+    let is_closed = conf.get(network, "connect").is_some()
+        || conf.get(network, "maxconnections").is_some_and(|most| leading_number(&most) <= 0)
+        || conf.get(network, "proxy").is_some_and(|proxy| !["", "0"].contains(&&*proxy));
+    is_set("bind") || is_set("whitebind") || !is_closed
+}
+
 /// The number with which a value begins, as Core reads numbers; 0 if there is none.
-fn leading_number(value: &str) -> i64 {
+pub fn leading_number(value: &str) -> i64 {
     let is_of_number = |(at, c): &(usize, char)| c.is_ascii_digit() || *at == 0 && "+-".contains(*c);
     let number: String = value.char_indices().take_while(is_of_number).map(|(_, c)| c).collect();
     number.parse().unwrap_or(0)
@@ -142,7 +159,7 @@ fn fault(setting: &Setting, what: &str, is_removable: bool) -> StartFault {
     let Place { file, line } = setting.place.clone();
     let place = line.map_or(String::new(), |line| format!("line {line}, "));
     // A password is not to be printed.
-    let value = if is_removable { setting.value() } else { ".." };
+    let value = if setting.name == "rpcpassword" { ".." } else { setting.value() };
     let detail = format!("{place}`{}={value}`: {what}", setting.name);
     let error = Error::new(ErrorKind::Usage, detail).in_file(file.clone(), None);
     // A member of settings.json is not a line.

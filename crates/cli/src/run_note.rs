@@ -70,6 +70,14 @@ impl RunNote {
         RESUMABLE.into_iter().find(|name| self.words.first().is_some_and(|word| word == name))
     }
 
+    /// Whether it is a command with these words, of which the first is its name. Options may have other
+    /// values.
+    pub fn does(&self, words: &[String]) -> bool {
+        let name = |word: &str| word.split('=').next().map(str::to_owned);
+        let has = |word: &String| self.words.iter().any(|own| name(own) == name(word));
+        self.command().is_some() && words.first() == self.words.first() && words.iter().all(has)
+    }
+
     /// The command as a line for a shell.
     pub fn line(&self) -> String {
         let words = ["peregrine".to_owned()].into_iter().chain(self.words.iter().cloned());

@@ -555,7 +555,10 @@ pub(crate) fn owner_of(disk: &dyn Disk, path: &Path) -> Result<Ownership, DiskEr
 }
 
 /// Returns `kept`, or, if that name is taken, the first one that is not with a number appended.
-pub(crate) fn free_name(disk: &dyn Disk, kept: PathBuf) -> Result<PathBuf, DiskError> {
+///
+/// # Errors
+/// [`DiskError::File`] if a name cannot be looked at.
+pub fn free_name(disk: &dyn Disk, kept: PathBuf) -> Result<PathBuf, DiskError> {
     let mut name = kept.clone();
     for number in 2.. {
         if !exists(disk, &name)? {

@@ -15,14 +15,11 @@ use crate::blk::RECORD_HEADER_LEN;
 use crate::datadir::{Datadir, FileKind};
 use crate::error::DiskError;
 use crate::keyed_search::KeyedSearch;
+use crate::replace::{KEPT_SUFFIX, free_name, with_suffix};
 use digest::obfuscation::Obfuscation;
 use hex_conservative::DisplayHex as _;
 use leveldb::Database;
-use std::{
-    collections::BTreeMap,
-    io::ErrorKind,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeMap, io::ErrorKind, path::Path};
 use vfs::{AtomicFile, Disk, During as _};
 use wire::{BlockHash, FileNo, Header, Network, Reader};
 
@@ -223,7 +220,10 @@ fn wrong_key(
     let escapes = key.map(|byte| format!("\\{byte:03o}")).concat();
     let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
     let keep = match is_there {
-        true => format!("mv -n {} {} && ", quoted(&path), quoted(&kept_key_file(disk, &path))),
+        true => {
+            let kept = free_name(disk, with_suffix(&path, KEPT_SUFFIX))?;
+            format!("mv -n {} {} && ", quoted(&path), quoted(&kept))
+        }
         false => String::new(),
     };
     let flaw = format!(
@@ -232,15 +232,6 @@ fn wrong_key(
         quoted(&path)
     );
     Ok(DiskError::WrongKey { path, flaw, key })
-}
-
-/// Returns a name under which a key file can be kept.
-pub fn kept_key_file(disk: &dyn Disk, path: &Path) -> PathBuf {
-    let mut names = (1..).map(|number| match number {
-        1 => path.with_extension("dat.old"),
-        _ => path.with_extension(format!("dat.old{number}")),
-    });
-    names.find(|path| !disk.exists(path).unwrap_or(true)).unwrap_or_default()
 }
 
 /// Names files and their key.

@@ -43,7 +43,7 @@ pub use digest::kernel::Kernel;
 pub use disk::{
     datadir::{Datadir, FileKind, Location},
     node_indexes::IndexKind,
-    xor::kept_key_file,
+    replace::free_name,
 };
 pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams, SpentCoin};
 pub use vfs::{

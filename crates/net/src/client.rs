@@ -280,6 +280,8 @@ impl Client {
     /// Forgets the blocks from `height` on. See [`Download::truncate`].
     pub fn truncate_download(&mut self, height: u32) {
         self.download.truncate(height);
+        let blocks = self.spent.truncate(height);
+        self.hand_over(blocks);
         self.is_settling = false;
     }
 

@@ -4,7 +4,7 @@ use crate::{core_args::Located, node_settings::MIN_PRUNE_TARGET, run_note::RunNo
 use engine::{
     IndexKind, Network, RealDisk,
     doctor::{Advice, ChainstatePosition, DatadirState, Diagnosis},
-    kept_key_file,
+    free_name,
 };
 use peregrine::shell::{as_user, command_line, user_name};
 use std::{
@@ -34,11 +34,11 @@ impl<'a> NextLine<'a> {
                 "peregrine doctor --datadir DIR  # the directory that bitcoind uses as -datadir".to_owned()
             }
             Advice::NameChallenge => {
-                let line = command_line(self.doctor_of(self.network).into_iter());
+                let line = command_line(self.doctor_of(Some(self.network)).into_iter());
                 format!("{line} --signetchallenge HEX  # the challenge that bitcoind uses")
             }
             Advice::NameBlocksdir { directory: None } => {
-                let line = command_line(self.peregrine(&["doctor"]).into_iter());
+                let line = command_line(self.doctor_of(None).into_iter());
                 format!("{line} --blocksdir DIR  # as for bitcoind -blocksdir; if it has none, the datadir")
             }
             Advice::CheckDisk => {
@@ -87,6 +87,12 @@ impl<'a> NextLine<'a> {
         Some(self.for_owner(self.peregrine(&["reindex", "--assumevalid", "checked"])))
     }
 
+    /// Whether the command of an interrupted run does what is advised.
+    pub(super) fn is_resumed(&self, advice: &Advice, note: &RunNote) -> bool {
+        let (words, flags) = (self.words(advice), self.located.flags());
+        words.strip_suffix(&*flags).is_some_and(|words| note.does(words.get(1..).unwrap_or_default()))
+    }
+
     /// Returns the command that resumes an interrupted run.
     pub(super) fn resume(&self, note: &RunNote) -> String {
         match self.other_owner() {
@@ -106,25 +112,27 @@ impl<'a> NextLine<'a> {
         match advice {
             Advice::NameBlocksdir { directory: Some(dir) } => {
                 let last = ["--blocksdir".to_owned(), dir.display().to_string()];
-                self.peregrine(&["doctor"]).into_iter().chain(last).collect()
+                self.doctor_of(None).into_iter().chain(last).collect()
             }
             Advice::CorrectSetting { file, line, .. } => {
                 let number = line.unwrap_or_default();
+                let kept = kept_name(file);
+                let suffix = kept.strip_prefix(&*file.display().to_string()).unwrap_or(".old");
                 let words = [format!("{number}d"), file.display().to_string()].into_iter();
-                owned(["sed", "-i.old"]).chain(words).collect()
+                owned(["sed", &format!("-i{suffix}")]).chain(words).collect()
             }
             Advice::LookDeeper => self.peregrine(&["doctor", "--deep"]),
-            Advice::MoveAway { path } => move_away(path, &format!("{}.old", path.display())),
+            Advice::MoveAway { path } => move_away(path, &kept_name(path)),
             Advice::MoveSnapshotAway => {
                 let root = &self.located.root;
                 let dir = self.state.map_or(root.clone(), |state| state.dir.join("chainstate_snapshot"));
-                move_away(&dir, &dir.with_extension("old").display().to_string())
+                move_away(&dir, &kept_name(&dir))
             }
             Advice::StartBitcoind => self.core("bitcoind", None),
             Advice::StartWithoutUndo => self.core("bitcoind", Some("-checklevel=1")),
             Advice::StopBitcoind => self.core("bitcoin-cli", Some("stop")),
             Advice::BitcoindReindex => self.core("bitcoind", Some("-reindex")),
-            Advice::ChooseNetwork { network } => self.doctor_of(*network),
+            Advice::ChooseNetwork { network } => self.doctor_of(Some(*network)),
             Advice::FinishReplacement => self.peregrine(&["recover"]),
             Advice::TakeFromFiles { directory } => {
                 let from = ["--from".to_owned(), directory.display().to_string()];
@@ -163,23 +171,37 @@ impl<'a> NextLine<'a> {
         words.chain(self.located.flags()).collect()
     }
 
-    /// The command that looks at another network's datadir.
-    fn doctor_of(&self, network: Network) -> Vec<String> {
-        owned(["peregrine", "doctor"]).chain(self.located.with_network(network).flags()).collect()
+    /// The command that looks at another network's datadir; `None`: at block files elsewhere.
+    fn doctor_of(&self, network: Option<Network>) -> Vec<String> {
+        let other = network
+            .map_or_else(|| self.located.without_blocksdir(), |network| self.located.with_network(network));
+        owned(["peregrine", "doctor"]).chain(other.flags()).collect()
     }
 
     /// A command of Core, for this datadir.
     fn core(&self, program: &str, last: Option<&str>) -> Vec<String> {
         let dir = self.state.map_or(&*self.located.root, |state| core_datadir(&state.dir, self.network));
-        let is_pruned = program == "bitcoind" && self.state.is_some_and(|state| state.index.is_pruned);
+        // bitcoin-cli refuses options that it does not know.
+        let located =
+            if program == "bitcoind" { self.located.clone() } else { self.located.without_blocksdir() };
+        let is_pruned = program == "bitcoind" && self.is_pruned();
         // Without this, it asks for a new download of all blocks.
         let prune = is_pruned.then(|| format!("-prune={}", self.prune_target()));
         // Its blocks cannot be read again, and with it bitcoind does not start.
         let indexes = self.state.filter(|state| is_pruned && state.lacks_blocks_of_indexes());
         let broken = indexes.into_iter().flat_map(|state| &state.indexes).filter(|index| index.is_broken());
         let without = broken.map(|index| format!("-{}=0", index.kind.option()));
-        let words = owned([program]).chain(self.located.core_flags(dir)).chain(prune).chain(without);
+        let words = owned([program]).chain(located.core_flags(dir)).chain(prune).chain(without);
         words.chain(last.map(str::to_owned)).collect()
+    }
+
+    /// Whether the node is pruned; without a block index that tells, whether it was to be at its last start.
+    fn is_pruned(&self) -> bool {
+        let last = |state: &DatadirState| state.start.last.prune(self.network).is_some();
+        self.state.is_some_and(|state| match state.index.state.is_sound() {
+            true => state.index.is_pruned,
+            false => self.located.prune.is_some() || last(state),
+        })
     }
 
     fn has_index(&self, kind: IndexKind) -> bool {
@@ -207,8 +229,8 @@ impl<'a> NextLine<'a> {
         let bytes: String = key.iter().map(|byte| format!("\\{byte:03o}")).collect();
         // A wrong key may belong to other files.
         let exists = file.exists();
-        let old = kept_key_file(&RealDisk, &file);
-        let [file, old] = [&file, &old].map(|path| command_line([path.display().to_string()].into_iter()));
+        let [file, old] =
+            [file.display().to_string(), kept_name(&file)].map(|path| command_line([path].into_iter()));
         let keep = if exists { format!("mv {file} {old} && ") } else { String::new() };
         let line = format!("{keep}printf '{bytes}' > {file}");
         match self.other_owner() {
@@ -234,6 +256,12 @@ impl<'a> NextLine<'a> {
 
 fn owned<const N: usize>(words: [&str; N]) -> impl Iterator<Item = String> + use<N> {
     words.map(str::to_owned).into_iter()
+}
+
+/// A name beside a file or directory under which it can be kept.
+fn kept_name(path: &Path) -> String {
+    let kept = format!("{}.old", path.display());
+    free_name(&RealDisk, kept.clone().into()).map_or(kept, |free| free.display().to_string())
 }
 
 fn move_away(path: &Path, to: &str) -> Vec<String> {

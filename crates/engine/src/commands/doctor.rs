@@ -99,6 +99,11 @@ impl DoctorOptions {
         let chain = ChainOptions::new(datadir, network, ScriptChecks::LeftOut);
         Self { chain, deep: false, settings: NodeSettings::default(), work_dir: None }
     }
+
+    /// Whether block files are to be in a directory outside the datadir.
+    fn has_other_blocksdir(&self) -> bool {
+        self.chain.blocksdir.as_ref().is_some_and(|dir| *dir != self.chain.datadir)
+    }
 }
 
 /// Examines a datadir.
@@ -127,6 +132,11 @@ pub fn diagnose(
             let advice = match &absence {
                 _ if obstacle.is_some() => obstacle.unwrap_or(Advice::NameDatadir),
                 Absence::NoDirectory => Advice::NameDatadir,
+                Absence::OnlyChainstate | Absence::NoBlocks
+                    if has_other_databases(disk, options, &datadir) =>
+                {
+                    Advice::NameBlocksdir { directory: None }
+                }
                 // Its blocks are gone, and with them their index.
                 Absence::OnlyChainstate => Advice::BitcoindReindex,
                 // A datadir is not made among the files of others.
@@ -147,6 +157,13 @@ pub fn diagnose(
 /// Whether a directory is empty, or has nothing that shows its purpose but bitcoind's settings.
 fn is_new(disk: &dyn Disk, root: &Path) -> bool {
     disk.list(root).is_ok_and(|names| names.is_empty() || names.iter().any(|name| name == "bitcoin.conf"))
+}
+
+/// Whether there are databases beside block files that are to be elsewhere: the disk there may not be mounted.
+fn has_other_databases(disk: &dyn Disk, options: &DoctorOptions, datadir: &Datadir) -> bool {
+    let databases = [datadir.index_dir(), datadir.chainstate_dir()];
+    let exists = |dir: &PathBuf| disk.exists(dir).unwrap_or(true);
+    options.has_other_blocksdir() && databases.iter().any(exists)
 }
 
 struct Examination<'a> {
@@ -310,8 +327,8 @@ impl Examination<'_> {
         Ok(advise(state, &circumstances))
     }
 
-    /// Whether bitcoind may have block files in a directory other than the one that is examined; that
-    /// directory, if it is known.
+    /// Whether bitcoind may have block files in a directory other than the one that is examined, or that one
+    /// may be on a disk that is not mounted; the other directory, if it is known.
     fn other_blocksdir(&self, last_start: &LastStart) -> Option<Option<PathBuf>> {
         let chain = &self.options.chain;
         let has_blocks = |dir: &Path| {
@@ -322,7 +339,8 @@ impl Examination<'_> {
         let named = last_start.blocksdir(chain.params.network).filter(|dir| *dir != chain.datadir);
         let found = named.iter().chain([&chain.datadir]).find(|dir| has_blocks(dir)).cloned();
         let found = found.or(named.filter(|_| chain.blocksdir.is_none()));
-        let is_unknown = chain.blocksdir.is_none() && last_start.version.is_none();
+        let is_unknown =
+            self.options.has_other_blocksdir() || chain.blocksdir.is_none() && last_start.version.is_none();
         if found.is_some() || is_unknown { Some(found) } else { None }
     }
 
@@ -349,22 +367,25 @@ impl Examination<'_> {
     fn owner(&self) -> Owner {
         let Self { disk, datadir, .. } = *self;
         let owner_of = |path: &Path| disk.ownership(path).ok();
-        let uid = owner_of(&datadir.blocks_dir()).map_or(disk.user(), |blocks| blocks.uid);
+        let blocks_dir = datadir.blocks_dir();
+        // A datadir of root can be a mount point. Blocks of root can be copies.
+        let owners = [datadir.net_dir(), &blocks_dir].map(owner_of).into_iter().flatten();
+        let uid = owners.map(|found| found.uid).find(|uid| *uid != 0);
+        let uid = uid.or(owner_of(&blocks_dir).map(|blocks| blocks.uid)).unwrap_or(disk.user());
         let is_own = |found: &Ownership| found.uid == uid;
+        // Others may be allowed to write to shared blocks.
+        let is_shared = |dir: &Path| owner_of(dir).is_none_or(|found| found.mode & 0o022 != 0);
         // Nothing is closed to root.
         let is_closed = |found: &Ownership| is_own(found) && uid != 0 && found.mode & 0o600 != 0o600;
         let is_foreign = |dir: &PathBuf| {
             let paths = [dir.clone(), dir.join("CURRENT")];
-            let is_database = owner_of(&paths[1]).is_some();
+            let must_be_own =
+                if *dir == blocks_dir { !is_shared(dir) } else { owner_of(&paths[1]).is_some() };
             let mut found = paths.iter().filter_map(|path| owner_of(path));
-            found.any(|found| is_closed(&found) || is_database && !is_own(&found))
+            found.any(|found| is_closed(&found) || must_be_own && !is_own(&found))
         };
-        let dirs = [
-            datadir.net_dir().to_owned(),
-            datadir.blocks_dir(),
-            datadir.index_dir(),
-            datadir.chainstate_dir(),
-        ];
+        let dirs =
+            [datadir.net_dir().to_owned(), blocks_dir.clone(), datadir.index_dir(), datadir.chainstate_dir()];
         let foreign = dirs.into_iter().filter(is_foreign);
         Owner { uid, user: disk.user(), foreign: foreign.collect() }
     }

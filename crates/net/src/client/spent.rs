@@ -8,6 +8,7 @@
 use crate::{peer::PeerId, pool::Target};
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
+    mem,
     time::{Duration, Instant},
 };
 use wire::{BlockHash, SpentCoinsForm};
@@ -197,6 +198,20 @@ impl SpentCoins {
                 if now.saturating_duration_since(since) >= PATIENCE)
         };
         self.questions.values().find(is_late).map(|question| question.peer)
+    }
+
+    /// Returns the blocks from `height` on that were held: the chain has others there.
+    pub(super) fn truncate(&mut self, height: u32) -> Vec<Handed> {
+        let mut blocks = Vec::new();
+        for question in self.questions.values_mut() {
+            if matches!(&question.block, BlockState::Held(block, _) if block.height >= height)
+                && let BlockState::Held(block, _) = mem::replace(&mut question.block, BlockState::Gone)
+            {
+                self.held_bytes -= block.bytes.len();
+                blocks.push((block, None));
+            }
+        }
+        blocks
     }
 
     /// Does not ask again who is reached there. Returns the blocks that were held for it.

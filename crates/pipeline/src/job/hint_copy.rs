@@ -6,7 +6,7 @@
 //! it. What is unpacked from a file on this machine does not stay: the next run unpacks it again.
 
 use super::download::Download;
-use crate::stages::work_dir::{WorkDir, hint_copy_name, is_hint_copy};
+use crate::stages::work_dir::{WorkDir, hint_copy_name, is_hint_copy, temp_dir};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
@@ -102,7 +102,7 @@ pub fn with_plain_file<T>(
     interrupt: &AtomicBool,
     read: impl FnOnce(&Path) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let dir = WorkDir::exclusive(disk, &parent.map_or_else(std::env::temp_dir, Path::to_owned));
+    let dir = WorkDir::exclusive(disk, &parent.map_or_else(|| temp_dir(disk), Path::to_owned));
     let result = unpack(&dir, file, interrupt).and_then(|copy| match copy {
         None => read(file),
         Some(copy) => read(&copy).map_err(|error| name_original(error, &copy, file)),

@@ -217,6 +217,12 @@ fn block_files_in_another_directory_are_not_called_lost() {
     fs::remove_dir_all(other.join("regtest")).unwrap();
     let found = examined(&options);
     assert_eq!(found.advice, Advice::BitcoindReindex);
+    // With their disk not mounted, bitcoind -reindex would discard sound databases.
+    for folder in ["", "regtest/blocks"] {
+        fs::create_dir_all(other.join(folder)).unwrap();
+        options.chain.blocksdir = Some(other.clone());
+        assert_eq!(examined(&options).advice, Advice::NameBlocksdir { directory: None }, "{folder}");
+    }
 }
 
 /// Once, `undo make` was advised, which was refused for this reason, for ever.

@@ -178,7 +178,7 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
 /// it starts.
 type Start = (&'static str, &'static str, &'static str);
 
-const STARTS: [Start; 58] = [
+const STARTS: [Start; 60] = [
     ("nothing", "start-bitcoind", ""),
     ("prune=300 in bitcoin.conf", "correct-setting", "Prune configured below the minimum of 550 MiB"),
     ("prune=-5 in bitcoin.conf", "correct-setting", "Prune cannot be configured with a negative value"),
@@ -197,6 +197,8 @@ const STARTS: [Start; 58] = [
     ("maxmempool=1", "correct-setting", "-maxmempool must be at least 5 MB"),
     ("minimumchainwork=zz", "correct-setting", "Invalid minimum work specified"),
     ("onlynet=tor", "correct-setting", "Unknown network specified in -onlynet"),
+    ("onlynet=Onion", "start-bitcoind", ""),
+    ("listenonion=1 and a proxy", "correct-setting", "Cannot set -listen=0 together with -listenonion=1"),
     ("peertimeout=0", "correct-setting", "peertimeout must be a positive integer"),
     (
         "port=18555 for all chains",

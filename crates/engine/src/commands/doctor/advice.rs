@@ -26,12 +26,12 @@ pub enum Advice {
     Wait => "wait until the other program that uses the datadir has ended";
     /// Choose the directory that bitcoind uses: there is no directory with this name.
     NameDatadir => "pass the directory that bitcoind uses as its datadir";
-    /// Choose the directory that bitcoind uses for block files, of which there are none here; `None` if the
-    /// log does not name it.
+    /// Choose the directory that bitcoind uses for block files, of which there are none here, or mount its
+    /// disk; `None` if the log does not name another one.
     NameBlocksdir {
         /// What the log names.
         directory with "OptionalPathText": Option<PathBuf>,
-    } => "pass the directory in which bitcoind keeps block files: there are none here";
+    } => "pass the directory in which bitcoind keeps block files, or mount its disk: there are none here";
     /// Choose this network.
     ChooseNetwork {
         /// The network.

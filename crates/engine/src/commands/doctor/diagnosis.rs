@@ -117,12 +117,12 @@ pub struct SnapshotState {
 /// The owner of a datadir.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Owner {
-    /// User id of the owner of the block files' directory.
+    /// User id of the owner of the datadir, or of its blocks if the datadir is root's.
     pub uid as "owner": u32,
     /// Effective user id of this process.
     pub user: u32,
-    /// Databases that belong to other users, and directories that their owner may not write: bitcoind cannot
-    /// open them.
+    /// Databases, and blocks, that belong to other users, and directories that their owner may not write:
+    /// bitcoind cannot open them.
     pub foreign as "foreign_databases" with "PathTexts": Vec<PathBuf>,
 }
 }

@@ -98,6 +98,16 @@ fn a_pong_without_coins_is_a_no() {
 }
 
 #[test]
+fn blocks_that_the_chain_has_lost_are_held_no_longer() {
+    let now = Instant::now();
+    let mut spent = asked();
+    assert!(spent.block(block(0, 1), now).is_none() && spent.block(block(0, 2), now).is_none());
+    assert_eq!(handed(spent.truncate(2)), [(2, false)]);
+    assert_eq!(handed(spent.block(block(5, 2), now)), [], "the chain has come back");
+    assert_eq!(spent.held_bytes, 200, "the block below, and that which was asked for again");
+}
+
+#[test]
 fn a_silent_peer_is_late_and_asked_no_more() {
     let now = Instant::now();
     let mut spent = asked();
