@@ -41,6 +41,8 @@ struct Branch {
     headers: Vec<Header>,
     /// Hash of the last one.
     tip: BlockHash,
+    /// Their work.
+    work: U256,
 }
 
 /// See the module.
@@ -238,12 +240,15 @@ impl HeaderChain {
         }
         let from_future = headers.get(new).map(|header| header.time);
         let Some(&tip) = hashes[..new].last() else { return Ok(AddedHeaders { from_future, ..none }) };
-        let mut above = self.branch.take_if(|_| !on_chain).map(|branch| branch.headers).unwrap_or_default();
-        above.truncate((parent.0 - fork.0) as usize);
+        let taken = self.branch.take_if(|_| !on_chain).map(|branch| (branch.headers, branch.work));
+        let (mut above, work) = taken.unwrap_or((Vec::new(), U256::ZERO));
+        let left = above.split_off((parent.0 - fork.0) as usize);
         above.extend(&headers[..new]);
-        let (height, work) = (Height(parent.0 + new as u32), work_of(&above));
+        // Each header is counted once: a branch can be long.
+        let work = work.wrapping_sub(work_of(&left)).wrapping_add(work_of(&headers[..new]));
+        let height = Height(parent.0 + new as u32);
         if self.has_as_much_work_above(fork, work) {
-            self.branch = Some(Branch { fork, headers: above, tip });
+            self.branch = Some(Branch { fork, headers: above, tip, work });
             return Ok(AddedHeaders { new, height, shared: fork, fork: None, from_future });
         }
         let left = (fork < self.tip_height()).then_some(fork);

@@ -6,6 +6,7 @@
 use crate::{
     address::{NetGroup, NetworkKind, PeerAddress},
     message::{AddressRecord, Services},
+    peer::PeerId,
 };
 use std::{
     collections::{HashMap, HashSet},
@@ -38,6 +39,8 @@ pub enum Source {
     Fixed(NetworkKind),
     /// A peer whose address is in this group.
     Peer(NetGroup),
+    /// A peer that was dialled by its name, such as a DNS seed behind a proxy.
+    Name(PeerId),
 }
 
 /// The facts about an address.

@@ -391,7 +391,9 @@ impl Client {
     /// Closes the connections that are not needed when all blocks are there.
     fn settle(&mut self) {
         self.dialer.limit(KEPT_PEERS);
-        let extra: Vec<PeerId> = self.download.peers().map(|(id, _)| id).skip(KEPT_PEERS).collect();
+        // The user's peers would be dialled again.
+        let others = self.download.peers().filter(|(_, peer)| !peer.is_named);
+        let extra: Vec<PeerId> = others.map(|(id, _)| id).skip(KEPT_PEERS).collect();
         extra.into_iter().for_each(|id| self.close(id, CloseReason::NotNeeded));
     }
 
@@ -480,10 +482,11 @@ impl Client {
                 }
             }
             Message::Addresses(records) if self.dialer.wants_addresses() => {
-                if let Some(Target::Address(address)) = self.pool.target(peer) {
-                    let source = Source::Peer(address.host.group());
-                    self.add_addresses(&records, source);
-                }
+                let source = match self.pool.target(peer) {
+                    Some(Target::Address(address)) => Source::Peer(address.host.group()),
+                    _ => Source::Name(peer),
+                };
+                self.add_addresses(&records, source);
             }
             _ => {}
         }

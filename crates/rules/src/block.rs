@@ -196,7 +196,8 @@ pub(crate) fn lock_times(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
 }
 
 pub(crate) fn bip34_active(params: &ChainParams, height: Height) -> bool {
-    height >= params.bip34_height
+    // Core makes no such checks of the genesis block.
+    height >= params.bip34_height && height > Height(0)
 }
 
 pub(crate) fn segwit_active(params: &ChainParams, height: Height) -> bool {

@@ -650,7 +650,9 @@ impl Fetch<'_> {
         if self.aim.stays {
             return self.save_new();
         }
-        if self.index.unsaved > 0 || self.index.is_behind {
+        // Core stores no headers of a chain with less work: anybody can make them.
+        let is_worthless = self.phase == Phase::Headers && !self.chain.has_minimum_work();
+        if (self.index.unsaved > 0 || self.index.is_behind) && !is_worthless {
             let infos = self.flush()?;
             write_index(self.files, &self.chain, &self.stored, &infos, &[], self.sink)?;
             (self.index.unsaved, self.index.is_behind) = (0, false);

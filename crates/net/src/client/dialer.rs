@@ -278,9 +278,11 @@ impl Dialer {
         if matches!(reason, CloseReason::AskedForTooMuch | CloseReason::SpentCoins(_)) {
             self.table.dial_again(address);
         }
+        // Without other connections, of which one may be in this network, this machine may be offline.
+        let is_online = was_ready || self.open.values().filter(|open| open.is_ready).count() > 1;
         if reason.is_misbehaviour() {
             self.table.misbehaved(address, now);
-        } else if !was_ready || speed.is_none() && *reason != CloseReason::NotNeeded {
+        } else if is_online && (!was_ready || speed.is_none() && *reason != CloseReason::NotNeeded) {
             self.table.failed(address, now);
         }
     }
@@ -365,6 +367,29 @@ mod tests {
         assert!(dialer.candidate_waits(at(9)));
         dialer.limit(8);
         assert_eq!(dialer.wanted, 8);
+    }
+
+    /// After an hour without a network, a run that waits once knew nobody any more.
+    #[test]
+    fn addresses_are_kept_while_nobody_is_connected() {
+        let mut now = Instant::now();
+        let mut dialer = dialer(1, 64);
+        let is_known = |dialer: &Dialer| !dialer.table.is_empty();
+        for id in 0..20 {
+            let (target, _) = dialer.next(now).expect("it is dialled again");
+            dialer.dialled(PeerId(id), &target, now);
+            dialer.closed(Some(PeerId(id)), &target, &CloseReason::ConnectTimedOut, None, now);
+            now += Duration::from_secs(60);
+        }
+        assert!(is_known(&dialer));
+        dialer.open.extend([98, 99].map(|id| (PeerId(id), Open { group: None, is_ready: true })));
+        for id in 20.. {
+            let Some((target, _)) = dialer.next(now) else { break };
+            dialer.dialled(PeerId(id), &target, now);
+            dialer.closed(Some(PeerId(id)), &target, &CloseReason::ConnectTimedOut, None, now);
+            now += Duration::from_secs(60 * 60);
+        }
+        assert!(!is_known(&dialer), "others are connected, so it is at fault");
     }
 
     /// A named peer that once broke a rule was not dialled for a day.

@@ -276,7 +276,7 @@ impl Connection {
                 self.handle(raw, found, now)?;
             }
         }
-        if self.transport.memory_bytes() > 0 {
+        if self.transport.incoming().is_some() {
             self.incomplete_since.get_or_insert(now);
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! Saves and restores an unfinished job: which blocks are completed, and whether the job is the same.
 
 use crate::stages::{
-    completed_blocks::CompletedBlocks, method::Method, partial_state::PartialState, spill::SpillFile,
-    work_dir::WorkDir,
+    check::has_all_repeats, completed_blocks::CompletedBlocks, method::Method, partial_state::PartialState,
+    spill::SpillFile, work_dir::WorkDir,
 };
 use api::{
     error::{Error, ErrorKind},
@@ -76,8 +76,7 @@ pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32
     if let Some(height) = plan.choice.checked_to {
         sha.update(&height.0.to_le_bytes());
     }
-    let overwrites = params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height());
-    sha.update(&[options.scripts.are_run().into(), overwrites.into()]);
+    sha.update(&[options.scripts.are_run().into(), has_all_repeats(params, chain).into()]);
     sha.update(&method.identity());
     sha.finalize()
 }

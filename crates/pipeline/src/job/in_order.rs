@@ -56,7 +56,8 @@ impl<'a> InOrder<'a> {
         Self { window, ahead: None, next, end, exactly, meter: Meter::new(plan, next..end, sink) }
     }
 
-    /// Connects all blocks. Commits whenever the coins have used up their `memory`, and at the end. Returns
+    /// Connects all blocks. Commits whenever the coins have used up their `memory`, after the blocks that are
+    /// connected one by one, so that these are behind a caller who begins again, and at the end. Returns
     /// the heights of a window in which something is wrong with a block, or with a file: the coins are then
     /// between two blocks, and the caller begins again at the last commit, and connects these blocks one by
     /// one.
@@ -96,7 +97,7 @@ impl<'a> InOrder<'a> {
             self.next += blocks.len() as u32;
             self.meter.show(self.next, &counts);
             to.connected(&blocks, counts)?;
-            if to.coins().bytes() > memory.coins {
+            if to.coins().bytes() > memory.coins || self.next == self.exactly.end {
                 to.commit(false)?;
             }
         }

@@ -361,8 +361,12 @@ fn apply(
 /// ends between the two blocks of such a pair keeps all coins; a repeated coinbase in it is then left to
 /// sequential validation.
 fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
-    params.is_overwritten_coinbase(height, &chain.block(height).hash)
-        && params.bip30_exceptions.iter().all(|&(again, _)| again <= chain.tip_height())
+    params.is_overwritten_coinbase(height, &chain.block(height).hash) && has_all_repeats(params, chain)
+}
+
+/// Whether all blocks of the network that repeat a coinbase are on this chain.
+pub fn has_all_repeats(params: &ChainParams, chain: &Chain) -> bool {
+    params.bip30_exceptions.iter().all(|(again, hash)| chain.has(*again, hash))
 }
 
 /// Returns the claims of undo data: one for each input of a block.

@@ -7,7 +7,12 @@ use acceptance::{
     undo::{Expected, UndoFiles, assert_complete, rev_bytes},
     update::{AT_ONCE, EACH_BLOCK, How, assert_coins, behind, replace, update, update_options},
 };
-use engine::ChainOptions;
+use engine::{BuriedDeployment, ChainOptions};
+use testkit::{
+    block::{HeaderPlan, assemble},
+    make::MadeTx,
+    mutation::anyone,
+};
 
 fn assert_at(root: &Path, height: u32, what: &str) {
     let hash = chain().main().nth(height as usize).unwrap().hash;
@@ -205,6 +210,40 @@ fn an_invalid_block_ends_the_update_at_the_last_commit() {
         // What the error offers.
         update(&update_options(dir.path(), how, Some(tip - 3))).unwrap();
         assert_at(dir.path(), tip - 3, "below the invalid block");
+    }
+}
+
+/// A coinbase that is made again is valid if the first one is spent below it in the same window, which only
+/// connecting its blocks one by one shows. Two such windows once followed each other for ever.
+#[test]
+fn coinbases_are_made_again_once_they_are_spent() {
+    const BELOW: u32 = 109;
+    let params = ChainParams::custom_regtest(&[(BuriedDeployment::Bip34, Height(10_000))]);
+    let mut blocks = vec![GeneratedBlock::genesis()];
+    for height in 1..149 {
+        let (prev, time) = (blocks[height as usize - 1].hash, 1_700_000_000 + height);
+        let plan = HeaderPlan { height, prev, version: 0x2000_0000, time };
+        let original = blocks.get(if height < 120 { 1 } else { 2 }).unwrap_or(&blocks[0]);
+        let mut original: bitcoin::Block = bitcoin::consensus::deserialize(&original.bytes).unwrap();
+        let mut original = original.txdata.remove(0);
+        let made = |tx: &bitcoin::Transaction| MadeTx::new(tx, Vec::new());
+        blocks.push(match height {
+            110 | 146 => {
+                original.input[0].previous_output = bitcoin::OutPoint::new(original.compute_txid(), 0);
+                original.output[0].value = bitcoin::Amount::from_sat(1);
+                let coinbase = testkit::block::coinbase(height, 7, vec![anyone(1)]);
+                assemble(plan, &made(&coinbase), &[made(&original)], false)
+            }
+            111 | 147 => assemble(plan, &made(&original), &[], false),
+            _ => testkit::block::empty(prev, height, time, 1),
+        });
+    }
+    for how in [AT_ONCE, EACH_BLOCK] {
+        let dir = behind(blocks.iter(), BELOW, &layout());
+        let options = ChainOptions { params, ..update_options(dir.path(), how, None) };
+        assert_eq!(update(&options).unwrap().height, Height(148));
+        let coins = stats(dir.path(), Network::Regtest).unwrap();
+        assert_eq!(coins.txouts, 148, "one of each block: those that spend two have another");
     }
 }
 
