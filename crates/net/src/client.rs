@@ -148,7 +148,12 @@ impl Client {
     /// Adds a target that the user gave. It is dialled until it is connected, and again when it is closed.
     /// Without a proxy, the caller resolves names ([`Client::names`]).
     pub fn add_target(&mut self, target: Target) {
-        self.dialer.add_user_target(target);
+        self.dialer.add_target(target, false);
+    }
+
+    /// Adds a DNS seed, which a proxy resolves. It is dialled until it has told addresses of other peers.
+    pub fn add_seed(&mut self, target: Target) {
+        self.dialer.add_target(target, true);
     }
 
     /// Returns the names that are to be resolved now, and again later if none of their addresses is of use.
@@ -482,11 +487,16 @@ impl Client {
                 }
             }
             Message::Addresses(records) if self.dialer.wants_addresses() => {
-                let source = match self.pool.target(peer) {
-                    Some(Target::Address(address)) => Source::Peer(address.host.group()),
-                    _ => Source::Name(peer),
+                let Some(target) = self.pool.target(peer).cloned() else { return };
+                let source = match &target {
+                    Target::Address(address) => Source::Peer(address.host.group()),
+                    Target::Name(..) => Source::Name(peer),
                 };
                 self.add_addresses(&records, source);
+                // Most tell their own one first.
+                if records.len() > 1 && self.dialer.forget_seed(&target) {
+                    self.close(peer, CloseReason::NotNeeded);
+                }
             }
             _ => {}
         }

@@ -49,6 +49,8 @@ struct UserTarget {
     not_before: Option<Instant>,
     failures: u32,
     needs_v1: bool,
+    /// Whether it is only to tell addresses of other peers.
+    is_seed: bool,
 }
 
 impl UserTarget {
@@ -142,7 +144,8 @@ impl Dialer {
         }
     }
 
-    pub(super) fn add_user_target(&mut self, target: Target) {
+    /// Dials a target that the user gave, or that a seed stands for (`is_seed`).
+    pub(super) fn add_target(&mut self, target: Target, is_seed: bool) {
         let is_route = !(self.resolves && matches!(target, Target::Name(..)));
         self.users.push(UserTarget {
             routes: is_route.then(|| target.clone()).into_iter().collect(),
@@ -153,7 +156,15 @@ impl Dialer {
             not_before: None,
             failures: 0,
             needs_v1: false,
+            is_seed,
         });
+    }
+
+    /// Forgets a seed that has told addresses. Returns whether it was one.
+    pub(super) fn forget_seed(&mut self, target: &Target) -> bool {
+        let before = self.users.len();
+        self.users.retain(|user| !(user.is_seed && user.target == *target));
+        self.users.len() < before
     }
 
     /// Returns the names that are to be resolved before they can be dialled.
@@ -175,7 +186,7 @@ impl Dialer {
     /// Returns what the user gave that leads to a target.
     pub(super) fn named(&self, target: &Target) -> Option<&Target> {
         let leads = |user: &&UserTarget| user.target == *target || user.dialled.as_ref() == Some(target);
-        self.users.iter().find(leads).map(|user| &user.target)
+        self.users.iter().filter(|user| !user.is_seed).find(leads).map(|user| &user.target)
     }
 
     /// Sets how many connections are wanted from now on.
@@ -398,7 +409,7 @@ mod tests {
         let start = Instant::now();
         let mut dialer = Dialer::new(vec![NetworkKind::Ipv4], true, true, false, 8);
         let target = Target::Name("node.example".to_owned(), 8333);
-        dialer.add_user_target(target.clone());
+        dialer.add_target(target.clone(), false);
         let (mut now, mut version) = (start, TransportVersion::V2);
         for (id, (reason, speed, pause)) in [
             (CloseReason::ClosedByPeer, None, USER_RETRY),
@@ -426,12 +437,26 @@ mod tests {
     }
 
     #[test]
+    fn a_seed_is_nobody_s_peer_and_is_forgotten() {
+        let now = Instant::now();
+        let mut dialer = Dialer::new(vec![NetworkKind::Ipv4], false, true, false, 8);
+        let seed = Target::Name("seed.example".to_owned(), 8333);
+        dialer.add_target(seed.clone(), true);
+        assert_eq!(dialer.next(now).map(|(target, _)| target).as_ref(), Some(&seed));
+        dialer.dialled(PeerId(1), &seed, now);
+        assert_eq!(dialer.named(&seed), None);
+        assert!(dialer.forget_seed(&seed) && !dialer.forget_seed(&seed));
+        dialer.closed(Some(PeerId(1)), &seed, &CloseReason::NotNeeded, None, now);
+        assert_eq!(dialer.next(now + USER_RETRY_MAX), None);
+    }
+
+    #[test]
     fn all_addresses_of_a_name_are_tried_before_it_is_resolved_again() {
         let mut now = Instant::now();
         let mut dialer = Dialer::new(vec![NetworkKind::Ipv4], true, true, true, 8);
         let name = Target::Name("node.example".to_owned(), 8333);
         let addresses = [7, 8].map(|at| Target::Address(address(at, 0)));
-        dialer.add_user_target(name.clone());
+        dialer.add_target(name.clone(), false);
         for round in 0..3 {
             assert_eq!((dialer.next(now), dialer.unresolved(now)), (None, vec![name.clone()]));
             dialer.resolved(&name, &addresses, now);

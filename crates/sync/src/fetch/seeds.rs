@@ -37,7 +37,7 @@ impl Seeds {
         for (seed, number) in asked.map(seeds::dns_seeds).unwrap_or_default().iter().zip(0..) {
             let (network, found_in) = (options.chain.params.network, found_in.clone());
             if proxy.is_some() {
-                client.add_target(seeds::proxy_target(seed, network));
+                client.add_seed(seeds::proxy_target(seed, network));
                 continue;
             }
             // Other seeds are asked if this thread cannot be started. If the download has ended when the seed
