@@ -83,8 +83,7 @@ mod tests {
 
     #[test]
     fn circumstances_name_the_machine_and_the_commit() {
-        let output =
-            OutputArgs { work_dir: ".".into(), csv: None, export_json: None, busy: true, json: false };
+        let output = OutputArgs { work_dir: ".".into(), csv: None, busy: true, json: false };
         let text = Circumstances::begin(&output).unwrap().end().text();
         assert!(
             text.contains(ARCH)

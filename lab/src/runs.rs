@@ -41,10 +41,6 @@ pub struct OutputArgs {
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
 
-    /// Write the times to this new file, in the format of hyperfine's --export-json
-    #[arg(long, value_name = "FILE")]
-    pub export_json: Option<PathBuf>,
-
     /// Measure although the machine is busy: its load average is above 0.5. The result says so
     #[arg(long)]
     pub busy: bool,
@@ -66,16 +62,13 @@ pub struct Rows {
     rows: Vec<Run>,
     columns: &'static [&'static str],
     csv: Option<(PathBuf, File)>,
-    export: Option<(PathBuf, File)>,
 }
 
 impl Rows {
-    /// Creates the files for the runs, so that nothing is measured in vain.
+    /// Creates the file for the runs, so that nothing is measured in vain.
     pub fn new(args: &OutputArgs, columns: &'static [&'static str]) -> Result<Self, Error> {
-        let create = |path: &Option<PathBuf>| {
-            path.as_ref().map(|path| create_new(path).map(|file| (path.clone(), file))).transpose()
-        };
-        Ok(Self { rows: Vec::new(), columns, csv: create(&args.csv)?, export: create(&args.export_json)? })
+        let create = |path: &PathBuf| create_new(path).map(|file| (path.clone(), file));
+        Ok(Self { rows: Vec::new(), columns, csv: args.csv.as_ref().map(create).transpose()? })
     }
 
     /// Returns the runs so far.
@@ -83,13 +76,9 @@ impl Rows {
         &self.rows
     }
 
-    /// Writes the times of all runs, if the user wants them, and returns the runs.
-    pub fn finish(self) -> Result<Vec<Run>, Error> {
-        if let Some((path, mut file)) = self.export {
-            let text = json(&exported(&self.rows)) + "\n";
-            file.write_all(text.as_bytes()).map_err(|error| environment("write", &path, error))?;
-        }
-        Ok(self.rows)
+    /// Returns the runs.
+    pub fn finish(self) -> Vec<Run> {
+        self.rows
     }
 
     /// Adds a run to the CSV and shows it. Fails if the run failed, or if its UTXO set is not that of the
@@ -121,35 +110,6 @@ impl Rows {
         self.rows.push(run);
         Ok(())
     }
-}
-
-/// Returns the times of all runs as hyperfine has them.
-fn exported(rows: &[Run]) -> Value {
-    let result = |program: &String| {
-        let own: Vec<&Run> = rows.iter().filter(|run| run.program() == *program).collect();
-        let values = |name: &str| own.iter().filter_map(|run| run.number(name)).collect::<Vec<f64>>();
-        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-        let times = values("wall_s");
-        let squares: f64 = times.iter().map(|time| (time - mean(&times)).powi(2)).sum();
-        let spread = Spread::of(&times);
-        let of = |value: fn(Spread) -> f64| spread.map(value);
-        let memory = own.iter().map(|run| run.number("peak_rss_kib").map(|kib| kib as u64 * 1024));
-        json!({
-            "command": program,
-            "mean": mean(&times),
-            "stddev": (times.len() > 1).then(|| (squares / (times.len() as f64 - 1.0)).sqrt()),
-            "median": of(|spread| spread.median),
-            "user": mean(&values("user_s")),
-            "system": mean(&values("system_s")),
-            "min": of(|spread| spread.lowest),
-            "max": of(|spread| spread.highest),
-            "times": times,
-            "memory_usage_byte": memory.collect::<Vec<_>>(),
-            "exit_codes": own.iter().map(|run| run.0.get("exit")).collect::<Vec<_>>(),
-            "parameters": own[0].text("proposal").map_or(json!({}), |name| json!({ "proposal": name })),
-        })
-    };
-    json!({ "results": programs(rows).iter().map(result).collect::<Vec<_>>() })
 }
 
 /// Returns the names of all programs, in the order in which they were first run.
@@ -411,19 +371,6 @@ pub fn shown(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_follows_from_the_times_is_hyperfines() {
-        let run = |time: f64| {
-            Run::of(json!({ "program": "a", "wall_s": time, "user_s": 1.5, "system_s": 1.0, "exit": 0 }))
-        };
-        let result = &exported(&[1.0, 2.0, 6.0].map(run))["results"][0];
-        let of = |name: &str| result[name].as_f64().unwrap();
-        assert_eq!(["mean", "median", "min", "max", "user"].map(of), [3.0, 2.0, 1.0, 6.0, 1.5]);
-        assert!((of("stddev") - 7.0_f64.sqrt()).abs() < 1e-12);
-        let result = &exported(&[run(4.0)])["results"][0];
-        assert_eq!((&result["stddev"], &result["median"]), (&Value::Null, &json!(4.0)));
-    }
 
     #[test]
     fn a_run_is_read_as_it_was_written() {

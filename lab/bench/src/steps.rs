@@ -30,9 +30,7 @@ use std::{
     time::{Duration, Instant},
 };
 use vfs::{FileError, RealDisk};
-use wire::{
-    BlockHash, ByteOffset, Coin, FileNo, OutPoint, TxView, Txid, read::write_var_int, script::is_unspendable,
-};
+use wire::{BlockHash, ByteOffset, Coin, FileNo, OutPoint, TxView, Txid};
 
 /// Why a step failed.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
@@ -192,15 +190,6 @@ impl<'a> Lab<'a> {
                 Ok(())
             }),
             "distinct" => self.check_inputs(way, watch),
-            "hints_alone" => self.packed_hints(watch, |_, spends, bytes| {
-                let bit = |(at, height): (usize, &u32)| u8::from(*height == 0) << at;
-                bytes.extend(spends.chunks(8).map(|eight| eight.iter().enumerate().map(bit).sum::<u8>()));
-            }),
-            "hints_heights" => self.packed_hints(watch, |height, spends, bytes| {
-                // The number of blocks after which an output is spent, which may be its own block; or 0.
-                let after = |spent: &u32| spent.checked_sub(height).map_or(0, |blocks| u64::from(blocks) + 1);
-                spends.iter().for_each(|spent| write_var_int(bytes, after(spent)));
-            }),
             "bytes_of_blocks" => Ok(self.bytes_of(|block| block.view.bytes().len())),
             "bytes_of_undo" => Ok(self.bytes_of(|block| block.undo.len())),
             "last_flush" => self.flush_last(way == "read", watch),
@@ -355,37 +344,6 @@ impl<'a> Lab<'a> {
         // How much a shortcut for one input gains depends on how many there are.
         let answer = format!("{valid} transactions, {single} of them with one input");
         Ok(outcome(answer, self.prevouts.len()))
-    }
-
-    /// For each spendable output of each block, in order, the height at which it is spent, or 0.
-    fn spends(&self) -> Vec<Vec<u32>> {
-        let mut spent_at = HashMap::with_capacity(self.prevouts.len());
-        for block in self.blocks {
-            let inputs = block.view.txs().skip(1).flat_map(|tx| tx.inputs());
-            spent_at.extend(inputs.map(|input| (input.prevout(), block.height.0)));
-        }
-        let of_block = |block: &Block<'_>| {
-            let outputs = block.view.txs().zip(&block.txids).flat_map(|(tx, txid)| {
-                let spendable =
-                    (0..).zip(tx.outputs()).filter(|(_, out)| !is_unspendable(out.script_pubkey()));
-                spendable.map(|(vout, _)| OutPoint { txid: *txid, vout })
-            });
-            outputs.map(|outpoint| spent_at.get(&outpoint).copied().unwrap_or_default()).collect()
-        };
-        self.blocks.iter().map(of_block).collect()
-    }
-
-    /// Packs what `write` writes of each block: its height, and where its outputs are spent.
-    fn packed_hints(
-        &self,
-        watch: &mut Stopwatch,
-        write: impl Fn(u32, &[u32], &mut Vec<u8>),
-    ) -> io::Result<Outcome> {
-        let (blocks, mut bytes) = (self.spends(), Vec::new());
-        (1..).zip(&blocks).for_each(|(height, spends)| write(height, spends, &mut bytes));
-        let packed = watch.time(|| packed_len(&bytes[..]))?;
-        let outputs = blocks.iter().map(Vec::len).sum();
-        Ok(Outcome { answer: format!("{outputs} outputs"), count: outputs, size: Some(packed) })
     }
 
     fn bytes_of(&self, bytes: impl Fn(&Block<'_>) -> usize) -> Outcome {

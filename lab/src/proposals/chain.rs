@@ -1,4 +1,4 @@
-//! The chain on which proposals are measured: a copy of its block files, hints and a snapshot of it, and its
+//! The chain on which proposals are measured: a copy of its block files, hints for it, and its
 //! blocks in memory.
 
 use crate::{
@@ -64,12 +64,12 @@ pub struct Extent {
 impl Chain {
     /// Generates a chain of about `bytes` bytes in a folder. Its blocks are assumed valid, except those at
     /// its end. Another process does it: memory that this one keeps counts towards the peaks of runs.
-    pub fn generate(folder: PathBuf, bytes: u64, seed: u64, is_signed: bool) -> Result<Self, Error> {
+    pub fn generate(folder: PathBuf, bytes: u64, seed: u64) -> Result<Self, Error> {
         print_message("generating a chain");
         let own = std::env::current_exe().map_err(|error| environment("find", &folder, error))?;
         let mut command = Command::new(own);
         command.arg("generate").arg(&folder).args([bytes, seed].map(|number| number.to_string()));
-        let output = command.args(is_signed.then_some("--signed")).output();
+        let output = command.output();
         let output = output.map_err(|error| failed(format!("cannot run this program again: {error}")))?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let generated = said.split_whitespace().collect::<Vec<_>>();
@@ -99,7 +99,7 @@ impl Chain {
         Self { stop_at_height, hints_height, ..self }
     }
 
-    /// Returns one of the files that commands need: hints, a snapshot.
+    /// Returns one of the files of commands: hints, the output.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.with_extension(name)
     }
@@ -112,26 +112,15 @@ impl Chain {
             command.arg(file.map_or_else(|| PathBuf::from(word), |name| self.file(name)));
         }
         add_datadir(&mut command, self.network, &self.folder);
-        if !matches!(words, ["utxo", ..] | [_, "convert", ..]) {
-            command.args(["--progress", "none"]);
+        if matches!(words, [_, "convert", ..]) {
+            return command;
         }
-        if !matches!(words, ["utxo", ..] | [_, "convert" | "verify", ..]) {
-            let chooses_scripts = words.contains(&"--assumevalid");
-            let mut further = args.further();
-            while let Some(word) = further.next() {
-                if chooses_scripts && word == "--assumevalid" {
-                    further.next();
-                } else {
-                    command.arg(word);
-                }
-            }
-            if let Some(hash) = self.assumed_valid.filter(|_| !chooses_scripts) {
-                command.arg("--assumevalid").arg(hash.to_string());
-            }
+        command.args(["--progress", "none"]).args(args.further());
+        if let Some(hash) = self.assumed_valid {
+            command.arg("--assumevalid").arg(hash.to_string());
         }
         let option = match words {
-            ["reindex" | "verify", ..] => "--stop-at-height",
-            [_, "make", ..] if !words.contains(&"--chainstate") && !words.contains(&"--height") => "--height",
+            ["reindex", ..] => "--stop-at-height",
             _ => return command,
         };
         if let Some(height) = self.stop_at_height {
@@ -140,21 +129,12 @@ impl Chain {
         command
     }
 
-    /// Makes what commands need: `hints`, a `snapshot`, a `chainstate`.
-    pub fn make(&self, what: &str, program: &Path, args: &ProgramArgs) -> Result<(), Error> {
-        print_message(&format!("making the {what}"));
-        let (file, height) = (format!("{{{what}}}"), self.hints_height.unwrap_or_default().to_string());
-        let words: &[&str] = match what {
-            "chainstate" => &["reindex"],
-            // The height at which they end is their own.
-            "hints" => &["hints", "make", "--output", &file, "--height", &height],
-            _ => &[what, "make", "--output", &file],
-        };
-        self.run(program, words, args)
-    }
-
-    fn run(&self, program: &Path, words: &[&str], args: &ProgramArgs) -> Result<(), Error> {
-        let output = self.command(program, words, args).output();
+    /// Makes hints, which end at a height of their own.
+    pub fn make_hints(&self, program: &Path, args: &ProgramArgs) -> Result<(), Error> {
+        print_message("making the hints");
+        let height = self.hints_height.unwrap_or_default().to_string();
+        let words = ["hints", "make", "--output", "{hints}", "--height", &height];
+        let output = self.command(program, &words, args).output();
         let output = output.map_err(|error| failed(format!("cannot run {}: {error}", program.display())))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -249,14 +229,11 @@ pub struct GenerateArgs {
     folder: PathBuf,
     bytes: u64,
     seed: u64,
-    #[arg(long)]
-    signed: bool,
 }
 
 /// Generates a chain, and returns height and hash of its last block with transactions.
 pub fn generate_chain(args: &GenerateArgs) -> Done {
-    let spec =
-        ChainSpec { signed: args.signed, empty_tail: EMPTY_TAIL, ..ChainSpec::new(args.seed, args.bytes) };
+    let spec = ChainSpec { signed: false, empty_tail: EMPTY_TAIL, ..ChainSpec::new(args.seed, args.bytes) };
     let written = DatadirWriter::create(&args.folder, Layout::new(args.seed)).and_then(|mut writer| {
         let totals = generate(&spec, |block| writer.push(block))?;
         writer.finish()?;

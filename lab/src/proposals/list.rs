@@ -106,27 +106,21 @@ pub struct Statement {
     pub source: String,
 }
 
-/// A way of doing the same work: a step of a rebuild in this process, a run of the program, or a command to a
-/// `bitcoind` that runs.
+/// A way of doing the same work: a step of a rebuild in this process, or a run of the program.
 #[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
     pub name: String,
     /// What [`Lab::step`](bench::steps::Lab::step) knows.
     pub step: Option<String>,
-    /// Arguments of the program, in which `{output}`, `{hints}` and `{snapshot}` are files.
+    /// Arguments of the program, in which `{output}` and `{hints}` are files.
     pub run: Option<String>,
-    /// An RPC and its arguments.
-    pub core: Option<String>,
-    /// The field of the answer to a run or an RPC that all variants have in common.
+    /// The field of a run's report that all variants have in common.
     #[serde(default)]
     pub answer: String,
     /// Whether its size is that of the result after `xz -9`.
     #[serde(default)]
     pub is_packed: bool,
-    /// Whether all scripts are run, on a chain with signatures.
-    #[serde(default)]
-    pub runs_scripts: bool,
 }
 
 /// A number of a document that has no counterpart here, and why.
@@ -164,11 +158,6 @@ impl Variant {
     /// Returns the words of its command, if it is a run.
     pub fn words(&self) -> Option<Vec<&str>> {
         Some(self.run.as_ref()?.split(' ').collect())
-    }
-
-    /// Returns its number of threads, if it is a run that has one.
-    pub fn threads(&self) -> Option<usize> {
-        self.words()?.into_iter().skip_while(|word| *word != "--threads").nth(1)?.parse().ok()
     }
 }
 
@@ -238,8 +227,8 @@ mod tests {
             assert!(!variants.is_empty() && variant_names.len() == variants.len(), "{name}");
             assert!(variant_names.iter().all(|name| !name.contains('"')), "CSV quotes them: {name}");
             assert!(differs.ends_with('.') && differs.matches(". ").count() == 0, "{name}: {differs}");
-            for Variant { step, run, core, answer, .. } in variants {
-                let ways = [step, run, core].into_iter().flatten().count();
+            for Variant { step, run, answer, .. } in variants {
+                let ways = [step, run].into_iter().flatten().count();
                 assert!(ways == 1 && step.is_none() != answer.is_empty(), "{name}");
             }
             if let Some(Line { statement, variant, .. }) = line {

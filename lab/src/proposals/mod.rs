@@ -31,22 +31,17 @@ use page::{About, BENCH_BITCOIN, CoreBench, Report};
 pub use page::{DocumentsArgs, run as print_documents};
 use parse_size::parse_size;
 use rows::{COLUMNS, row, summary};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::{
     fs::{self, File},
     io::{self, Write as _},
     num::NonZeroU32,
     ops::RangeInclusive,
     path::{Path, PathBuf},
-    process::{Command, ExitStatus},
+    process::ExitStatus,
     sync::atomic::{AtomicBool, Ordering},
-    thread::available_parallelism,
     time::Duration,
 };
-use testkit::node::{Node, PATIENCE, Started};
-
-/// The generated chain whose scripts are run has this share of the bytes: a run takes longer there.
-const SIGNED_SHARE: u64 = 8;
 
 #[derive(ClapArgs, Debug)]
 pub struct ProposalsArgs {
@@ -91,17 +86,9 @@ pub struct ProposalsArgs {
     #[command(flatten)]
     pub program: ProgramArgs,
 
-    /// The program with which all scripts are run, which starts more slowly [default: the measured one]
-    #[arg(long, value_name = "FILE")]
-    pub script_program: Option<PathBuf>,
-
     /// Show the results of Bitcoin Core's own benchmarks too, from the file of bench_bitcoin -output-json
     #[arg(long, value_name = "FILE")]
     pub bench_bitcoin: Option<PathBuf>,
-
-    /// Measure commands of this bitcoind too
-    #[arg(long, value_name = "FILE")]
-    pub bitcoind: Option<PathBuf>,
 
     /// Record the run in this new folder: raw.csv, summary and, if given, bench_bitcoin.json
     #[arg(long, value_name = "DIR", conflicts_with = "csv")]
@@ -127,16 +114,16 @@ pub fn run(args: &ProposalsArgs) -> Done {
     let folder = scratch.0.join("chain");
     let chain = match &args.datadir {
         Some(datadir) => Chain::copy(datadir, args.chain, folder)?,
-        None => Chain::generate(folder, args.size, args.seed, false)?,
+        None => Chain::generate(folder, args.size, args.seed)?,
     };
     let chain = chain.limited(args.stop_at_height, args.hints_height);
     let extent = chain.extent()?;
     let lab = Laboratory { args, program: &program, scratch: &scratch.0, interrupt: &interrupt };
     // Before the blocks are in memory: the kernel counts that of this process towards a run's peak.
-    let skipped = lab.measure_runs(&proposals, &chain, &extent, &mut rows)?;
+    lab.measure_runs(&proposals, &chain, &extent, &mut rows)?;
     lab.measure_steps(&proposals, &chain, &mut rows)?;
-    let about = About::new(args, &chain, &extent, circumstances, skipped);
-    let report = Report::new(about, &proposals, core, rows.finish()?);
+    let about = About::new(args, &chain, &extent, circumstances);
+    let report = Report::new(about, &proposals, core, rows.finish());
     if let Some(record) = record {
         record.finish(&report, args.bench_bitcoin.as_deref())?;
     }
@@ -230,84 +217,33 @@ impl Laboratory<'_> {
         if self.interrupt.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
     }
 
-    /// Measures all runs of the program and of others. Returns which of them are left out, and why.
+    /// Measures all runs of the program.
     fn measure_runs(
         &self,
         proposals: &[&'static Proposal],
         chain: &Chain,
         extent: &Extent,
         rows: &mut Rows,
-    ) -> Result<Vec<String>, Error> {
-        let variants = || proposals.iter().flat_map(|proposal| &proposal.variants);
-        let mut skipped = Vec::new();
-        let cores = available_parallelism().map_or(1, usize::from);
-        if variants().any(|variant| variant.threads() > Some(cores)) {
-            skipped.push(format!("runs with more than {cores} threads: this machine has as many cores"));
+    ) -> Result<(), Error> {
+        let words = proposals.iter().flat_map(|proposal| &proposal.variants).filter_map(Variant::words);
+        if words.flatten().any(|word| word == "{hints}") {
+            chain.make_hints(self.program, &self.args.program)?;
         }
-        let has_scripts = variants().any(|variant| variant.runs_scripts);
-        let can_run_scripts = has_scripts && self.can_run_scripts()?;
-        if has_scripts && !can_run_scripts {
-            skipped.push("runs of all scripts: this program contains no code for them".to_owned());
-        }
-        // The generated chain has no signatures.
-        let is_unsigned = can_run_scripts && self.args.datadir.is_none();
-        let signed = is_unsigned.then(|| self.signed_chain()).transpose()?;
-        let words = variants().filter(|variant| signed.is_none() || !variant.runs_scripts);
-        let words: Vec<&str> = words.filter_map(Variant::words).flatten().collect();
-        let needs = |names: &[&str]| words.iter().any(|word| names.contains(word));
-        // `utxo stats` reads the chainstate without saying so.
-        if needs(&["--chainstate", "utxo"]) {
-            chain.make("chainstate", self.program, &self.args.program)?;
-        }
-        for (what, word) in [("hints", "{hints}"), ("snapshot", "{snapshot}")] {
-            if needs(&[word]) {
-                chain.make(what, self.program, &self.args.program)?;
-            }
-        }
-        if self.args.bitcoind.is_none() && variants().any(|variant| variant.core.is_some()) {
-            skipped.push("commands of bitcoind: --bitcoind names none".to_owned());
-        }
-        let is_wanted = |variant: &Variant| {
-            let fits = variant.threads().is_none_or(|threads| threads <= cores);
-            let is_run = variant.run.is_some() && fits && (!variant.runs_scripts || can_run_scripts);
-            let is_core = variant.core.is_some() && self.args.bitcoind.is_some();
-            is_run || is_core
-        };
-        self.in_turns(proposals, is_wanted, rows, |variant| match &signed {
-            _ if variant.core.is_some() => self.ask_core(variant, chain, extent.bytes),
-            Some((chain, extent)) if variant.runs_scripts => self.run(variant, chain, extent.bytes),
-            _ => self.run(variant, chain, extent.bytes),
-        })?;
-        Ok(skipped)
-    }
-
-    fn script_program(&self) -> &Path {
-        self.args.script_program.as_deref().unwrap_or(self.program)
-    }
-
-    /// Returns whether the program contains Bitcoin Core's code for scripts.
-    fn can_run_scripts(&self) -> Result<bool, Error> {
-        let program = self.script_program();
-        let version = Command::new(program).arg("--version").output();
-        let version = version.map_err(|error| environment("run", program, error))?;
-        Ok(String::from_utf8_lossy(&version.stdout).contains("libbitcoinkernel"))
-    }
-
-    /// Generates a chain with signatures, and makes hints for it.
-    fn signed_chain(&self) -> Result<(Chain, Extent), Error> {
-        let (folder, bytes) = (self.scratch.join("signed"), self.args.size / SIGNED_SHARE);
-        let chain = Chain::generate(folder, bytes, self.args.seed, true)?;
-        chain.make("hints", self.program, &self.args.program)?;
-        let extent = chain.extent()?;
-        Ok((chain, extent))
+        self.in_turns(
+            proposals,
+            |variant| variant.run.is_some(),
+            rows,
+            |variant| self.run(variant, chain, extent.bytes),
+        )
     }
 
     /// Measures a run of the program on a chain with `bytes` bytes of blocks.
     fn run(&self, variant: &Variant, chain: &Chain, bytes: usize) -> Result<(Measured, Outcome), Error> {
         let output = empty_output(chain)?;
         let words = variant.words().unwrap_or_default();
-        let program = if variant.runs_scripts { self.script_program() } else { self.program };
-        let measured = self.measured(&mut chain.command(program, &words, &self.args.program))?;
+        let mut command = chain.command(self.program, &words, &self.args.program);
+        let measured = measure(&mut command, self.scratch, self.interrupt)
+            .map_err(|error| failed(format!("cannot run a program: {error}")))?;
         let report: Value = serde_json::from_str(&measured.output).unwrap_or(Value::Null);
         let answer = match &report[&variant.answer] {
             Value::Null if measured.status.success() => {
@@ -317,35 +253,6 @@ impl Laboratory<'_> {
         };
         let size = size(&output, variant.is_packed).map_err(|error| environment("read", &output, error))?;
         Ok((measured, Outcome { answer, count: bytes, size }))
-    }
-
-    fn measured(&self, command: &mut Command) -> Result<Measured, Error> {
-        measure(command, self.scratch, self.interrupt)
-            .map_err(|error| failed(format!("cannot run a program: {error}")))
-    }
-
-    /// Measures a call of a `bitcoind` that has started on the chain.
-    fn ask_core(&self, variant: &Variant, chain: &Chain, bytes: usize) -> Result<(Measured, Outcome), Error> {
-        let output = empty_output(chain)?;
-        let cannot = |error: Box<dyn std::error::Error + Send + Sync>| failed(format!("bitcoind: {error}"));
-        let mut command = Command::new(self.args.bitcoind.as_deref().unwrap_or(Path::new("bitcoind")));
-        command.arg(format!("-datadir={}", chain.folder.display()));
-        command.arg(format!("-chain={}", chain.network.name()));
-        command.args(["-listen=0", "-connect=0", "-dnsseed=0", "-nodebuglogfile"]);
-        command.args(["-persistmempool=0", "-checkblocks=1", "-checklevel=0"]);
-        let mut node = Node::run(command, PATIENCE).map_err(cannot)?;
-        if let Started::No(words) = node.wait() {
-            return Err(failed(format!("bitcoind does not start: {words}")));
-        }
-        let mut words = variant.core.iter().flat_map(|words| words.split(' '));
-        let method = words.next().unwrap_or_default();
-        let words = words.map(|word| if word == "{output}" { json!(output) } else { json!(word) });
-        let (params, mut watch) = (Value::Array(words.collect()), Stopwatch::default());
-        let report = watch.time(|| node.call(method, params)).map_err(cannot)?;
-        node.stop().map_err(cannot)?;
-        let size = size(&output, false).map_err(|error| environment("read", &output, error))?;
-        let outcome = Outcome { answer: in_words(&report[&variant.answer]), count: bytes, size };
-        Ok((in_this_process(&watch), outcome))
     }
 
     /// Measures all steps in this process, each once before it counts: the first call pays for new memory.

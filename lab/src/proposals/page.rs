@@ -76,18 +76,10 @@ pub struct About {
     pub block_bytes: usize,
     pub runs: u32,
     pub args: String,
-    /// Proposals that could not be measured, and why.
-    pub skipped: Vec<String>,
 }
 
 impl About {
-    pub fn new(
-        args: &ProposalsArgs,
-        chain: &Chain,
-        extent: &Extent,
-        circumstances: Circumstances,
-        skipped: Vec<String>,
-    ) -> Self {
+    pub fn new(args: &ProposalsArgs, chain: &Chain, extent: &Extent, circumstances: Circumstances) -> Self {
         let generated = || format!("generated, {} bytes, seed {}", args.size, args.seed);
         Self {
             circumstances: circumstances.end(),
@@ -98,7 +90,6 @@ impl About {
             block_bytes: extent.bytes,
             runs: args.runs.get(),
             args: args.program.args.clone(),
-            skipped,
         }
     }
 
@@ -109,7 +100,6 @@ impl About {
         let _ = writeln!(text, "blocks   {blocks} ({chain}) to height {height}, {block_bytes} bytes");
         let _ =
             writeln!(text, "runs     {runs} of each variant, in turns, every second round in reverse order");
-        self.skipped.iter().for_each(|skipped| text += &format!("skipped  {skipped}\n"));
         text
     }
 }
