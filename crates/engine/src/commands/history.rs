@@ -24,7 +24,7 @@ use chain::{
     blocks::{chain::Chain, files::Files},
     plan::planner::Plan,
     session::Session,
-    threads::for_all,
+    threads::{each_number, lock},
 };
 use digest::muhash::MuHash3072;
 use disk::{chainstate::ChainstateReader, utxo_stats::stats_unless_stopped};
@@ -38,7 +38,10 @@ use pipeline::{
 };
 use std::{
     ops::RangeInclusive,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 use vfs::Disk;
 use wire::{BlockHash, Height, Network, Sats};
@@ -279,38 +282,24 @@ impl History<'_> {
         buckets: &HistoryBuckets<'_>,
         consumer: &impl HistoryConsumer,
     ) -> Result<HistoryTotals, Error> {
-        let (has_failed, meter) =
-            (AtomicBool::new(false), CoinMeter::new(self.watch.sink, buckets.outputs()));
-        let take = |bucket: u32| {
-            if has_failed.load(Ordering::Relaxed) {
-                return Ok(HistoryTotals::default());
-            }
-            let look = |outputs| {
-                meter.add(outputs);
-                Error::check_interrupt(self.watch.interrupt)
-            };
-            let mut sink = consumer.begin_bucket(bucket)?;
-            let totals = buckets.take(bucket as usize, self.memory.bucket, &mut *sink, &look)?;
-            sink.finish()?;
-            Ok(totals)
+        let meter = CoinMeter::new(self.watch.sink, buckets.outputs());
+        let (wanted, totals) = (buckets.wanted(), Mutex::new(HistoryTotals::default()));
+        let look = |outputs| {
+            meter.add(outputs);
+            Error::check_interrupt(self.watch.interrupt)
         };
-        let done = for_all(self.memory.takers, buckets.wanted(), |bucket| {
-            let done = take(bucket);
-            has_failed.fetch_or(done.is_err(), Ordering::Relaxed);
-            (bucket, done)
-        })?;
-        let mut totals = HistoryTotals::default();
-        let mut failed: Option<(u32, Error)> = None;
-        for (bucket, done) in done {
-            match done {
-                Ok(done) => totals.add(&done),
-                Err(error) if failed.as_ref().is_none_or(|(lowest, _)| bucket < *lowest) => {
-                    failed = Some((bucket, error));
-                }
-                Err(_) => {}
-            }
-        }
-        failed.map_or(Ok(totals), |(_, error)| Err(with_block(error, &self.plan.chain)))
+        let take = |(): &mut (), number: u32| {
+            let bucket = wanted.start() + number;
+            let mut sink = consumer.begin_bucket(bucket)?;
+            let done = buckets.take(bucket as usize, self.memory.bucket, &mut *sink, &look)?;
+            sink.finish()?;
+            lock(&totals).add(&done);
+            Ok(())
+        };
+        let count = wanted.end() - wanted.start() + 1;
+        each_number(self.memory.takers, count, || (), take)
+            .map_err(|error| with_block(error, &self.plan.chain))?;
+        Ok(totals.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Compares the coins that are left with the chainstate.

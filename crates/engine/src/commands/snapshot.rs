@@ -18,7 +18,7 @@ use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
     machine,
-    options::ChainOptions,
+    options::{ChainOptions, UndoPolicy},
     stage::Stage,
     subject::Subject,
     utxo_stats::UtxoStatsReport,
@@ -235,22 +235,27 @@ fn aggregate_from_blocks(
             let base = metadata.base_block;
             return Err(usage(format!("the snapshot's base block {base} is not in the most-work chain")));
         }
-        job.with_undo_or_without(
-            clock,
-            |job, clock| Job { method: &hinted_spent, ..*job }.sum(clock),
-            |job, clock| {
-                job.check_temporary_need()?;
-                let matched = job.match_spends(clock)?;
-                let (sum, _) = job.for_each_coin(matched, clock, |coins| {
-                    let mut sum = aggregate.sum();
-                    coins.in_sequence(|outpoint, coin| {
-                        sum.add(outpoint, Some(*coin));
-                        Error::check_interrupt(interrupt)
-                    })?;
-                    Ok(sum)
-                })?;
-                Ok(sum)
-            },
-        )
+        let mut resume = job.resume;
+        if job.expects_undo() {
+            match (Job { method: &hinted_spent, ..*job }).sum(clock) {
+                Err(error) if error.is_about(Subject::UndoData) && options.undo == UndoPolicy::Auto => {
+                    job.work.remove()?;
+                    resume = None;
+                }
+                done => return done,
+            }
+        }
+        let job = &Job { method: &Method::of(options.undo), resume, ..*job };
+        job.check_temporary_need()?;
+        let matched = job.match_spends(clock)?;
+        let (sum, _) = job.for_each_coin(matched, clock, |coins| {
+            let mut sum = aggregate.sum();
+            coins.in_sequence(|outpoint, coin| {
+                sum.add(outpoint, Some(*coin));
+                Error::check_interrupt(interrupt)
+            })?;
+            Ok(sum)
+        })?;
+        Ok(sum)
     })
 }

@@ -28,7 +28,7 @@ mod worker_pool;
 pub use chain::plan::chain_request::ChainRequest;
 
 use crate::{
-    job::{clock::Clock, memory::MemoryBudget},
+    job::memory::MemoryBudget,
     stages::{
         block_fault::BlockFaults,
         block_source::{BlockSource, UndoReading},
@@ -382,31 +382,6 @@ impl Job<'_> {
             UndoPolicy::Trust => true,
             UndoPolicy::Make => false,
         }
-    }
-
-    /// Calls `with_undo` if the undo data of all blocks is expected to be on disk, with this job. Otherwise,
-    /// or if that has found damaged undo data and undo data may be made, calls `without_undo` with a job that
-    /// makes undo data.
-    ///
-    /// # Errors
-    /// The errors of both.
-    pub fn with_undo_or_without<T>(
-        &self,
-        clock: &mut Clock,
-        with_undo: impl FnOnce(&Job<'_>, &mut Clock) -> Result<T, Error>,
-        without_undo: impl FnOnce(&Job<'_>, &mut Clock) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        let mut resume = self.resume;
-        if self.expects_undo() {
-            match with_undo(self, clock) {
-                Err(error) if error.is_about(Subject::UndoData) && self.options.undo == UndoPolicy::Auto => {
-                    self.work.remove()?;
-                    resume = None;
-                }
-                done => return done,
-            }
-        }
-        without_undo(&Job { method: &Method::of(self.options.undo), resume, ..*self }, clock)
     }
 }
 
