@@ -1,7 +1,7 @@
 //! What a datadir of the tests can be like: the situations of `testkit`, and damage at a place that only the
 //! tests' own chain has.
 
-use super::{BUSY, Case, Template, blk, chain, changed, entry, options, rev, run, scratch, tree};
+use super::{BUSY, Case, blk, chain, changed, entry, options, rev, run, scratch, tree};
 use disk::index::{BlockIndex, BlockStatus, IndexEntry};
 use engine::{Height, reindex::ReindexOptions};
 use std::{
@@ -11,7 +11,7 @@ use std::{
 };
 use testkit::{
     Chain, ChainSpec,
-    corrupt::{copy_dir, flip_bit, truncate},
+    corrupt::{Files, copy_dir, flip_bit, snapshot, truncate, write_files},
     sibling::sibling,
     situation::{self, OLDER},
 };
@@ -229,7 +229,7 @@ pub fn cause(name: &str, case: &Case, store: &Path) {
     if let Some((_, cause)) = OWN.iter().find(|(own, _)| *own == name) {
         return cause(case);
     }
-    STORE.write_to(store);
+    write_files(&STORE, store).unwrap();
     if name == "blocks: in a directory that only the user knows" {
         fs::write(case.root().join("regtest/debug.log"), "").unwrap();
     }
@@ -237,7 +237,7 @@ pub fn cause(name: &str, case: &Case, store: &Path) {
 }
 
 /// An older chainstate, and one of another chain.
-static STORE: LazyLock<Template> = LazyLock::new(|| {
+static STORE: LazyLock<Files> = LazyLock::new(|| {
     let (store, case, foreign) = (scratch(), Case::new(), scratch());
     let other = Chain::generate(&ChainSpec { blocks: Some(112), ..ChainSpec::new(21, 40_000) });
     other.write_datadir(foreign.path(), &super::layout()).unwrap();
@@ -250,5 +250,5 @@ static STORE: LazyLock<Template> = LazyLock::new(|| {
     for (root, name) in [(case.root(), "older"), (foreign.path(), "foreign")] {
         copy_dir(&root.join("regtest/chainstate"), &store.path().join(name)).unwrap();
     }
-    Template::copy_of(store.path())
+    snapshot(store.path()).unwrap()
 });

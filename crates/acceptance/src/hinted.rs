@@ -2,7 +2,7 @@
 //! with hints, and interrupted rebuilds.
 
 use super::{Case, Template};
-use disk::index::{BlockIndex, BlockStatus, IndexEntry, read_block_index, write_block_index};
+use disk::index::{BlockIndex, IndexEntry};
 use engine::{
     AssumeValid, BlockHash, Error, Height, Network,
     hints::{AggregateKind, HintOptions},
@@ -18,6 +18,7 @@ use std::{
 use testkit::{
     Chain,
     block::{has_work, mine},
+    corrupt::edit_index,
     fault::FaultDisk,
 };
 use wire::{BlockArena, BlockTime, Header, OutPoint, Txid, script::is_unspendable};
@@ -145,28 +146,18 @@ pub fn with_join_fallback(options: &ReindexOptions) -> ReindexOptions {
 /// Adds headers on top of the main chain to a block index, so that all its blocks are buried deep enough to
 /// be assumed valid.
 pub fn bury(index_dir: &Path) {
-    let mut index: BlockIndex = read_block_index(&vfs::RealDisk, index_dir).unwrap();
-    let tip = index.entries.iter().max_by_key(|entry| (entry.status.has_undo(), entry.height));
-    let mut last = *tip.unwrap();
-    for _ in 0..BURIAL {
-        let mut header =
-            Header { prev: last.hash, time: BlockTime(last.header.time.0 + 600), nonce: 0, ..last.header };
-        let hash = mine(&mut header, has_work);
-        last = IndexEntry {
-            hash,
-            header,
-            height: Height(last.height.0 + 1),
-            status: BlockStatus(BlockStatus::VALID_TREE),
-            tx_count: 0,
-            file: None,
-            data_pos: None,
-            undo_pos: None,
-        };
-        index.entries.push(last);
-    }
-    index.entries.sort_unstable_by_key(|entry| entry.hash);
-    std::fs::remove_dir_all(index_dir).unwrap();
-    write_block_index(&FaultDisk::healthy(), index_dir, &index).unwrap();
+    let add = |index: &mut BlockIndex| {
+        let tip = index.entries.iter().max_by_key(|entry| (entry.status.has_undo(), entry.height));
+        let mut last = *tip.unwrap();
+        for _ in 0..BURIAL {
+            let time = BlockTime(last.header.time.0 + 600);
+            let mut header = Header { prev: last.hash, time, nonce: 0, ..last.header };
+            let hash = mine(&mut header, has_work);
+            last = IndexEntry::of_header(hash, header, Height(last.height.0 + 1));
+            index.entries.push(last);
+        }
+    };
+    edit_index(index_dir, add).unwrap();
 }
 
 /// A datadir of the tests' chain whose blocks are buried.

@@ -39,7 +39,7 @@ use std::{
 use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec,
-    corrupt::{flip_bit, overwrite, snapshot},
+    corrupt::{Files, edit_index, flip_bit, overwrite, snapshot, write_files},
     datadir::{Layout, write_chainstate},
     fault::FaultDisk,
     model::{Model, ModelStats},
@@ -287,8 +287,8 @@ pub fn snapshot_at(height: u32) -> (TempDir, PathBuf) {
     (dir, file)
 }
 
-/// The files of a datadir, by name below its root: made once, copied for each test.
-pub struct Template(Vec<(PathBuf, Vec<u8>)>);
+/// The files of a datadir: made once, copied for each test.
+pub struct Template(Files);
 
 impl Template {
     /// A datadir of a chain, with a chainstate that is three blocks behind.
@@ -307,25 +307,14 @@ impl Template {
 
     /// The files of a directory.
     pub fn copy_of(root: &Path) -> Self {
-        let relative =
-            |(path, bytes): (PathBuf, Vec<u8>)| (path.strip_prefix(root).unwrap().to_owned(), bytes);
-        Self(snapshot(root).unwrap().into_iter().map(relative).collect())
+        Self(snapshot(root).unwrap())
     }
 
     /// Copies the files to a new directory.
     pub fn case(&self) -> Case {
         let dir = scratch();
-        self.write_to(dir.path());
+        write_files(&self.0, dir.path()).unwrap();
         Case { dir }
-    }
-
-    /// Copies the files to a directory.
-    pub fn write_to(&self, dir: &Path) {
-        for (name, bytes) in &self.0 {
-            let path = dir.join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, bytes).unwrap();
-        }
     }
 }
 
@@ -419,10 +408,7 @@ impl Case {
 
     /// Rewrites the block index.
     pub fn edit_index(&self, edit: impl FnOnce(&mut disk::index::BlockIndex)) {
-        let mut index = self.index();
-        edit(&mut index);
-        std::fs::remove_dir_all(self.blocks("index")).unwrap();
-        disk::index::write_block_index(&FaultDisk::healthy(), &self.blocks("index"), &index).unwrap();
+        edit_index(&self.blocks("index"), edit).unwrap();
     }
 }
 

@@ -36,7 +36,7 @@ pub use std::{
 pub use tempfile::TempDir;
 pub use testkit::{
     Chain, ChainSpec, GeneratedBlock,
-    corrupt::{copy_dir, flip_bit, overwrite, truncate},
+    corrupt::{copy_dir, edit_index, flip_bit, overwrite, truncate},
     data::{known_answers, unpack_core_datadir},
     datadir::Layout,
     fault::{Crashes, FaultDisk, InjectedFault, Operations},

@@ -6,7 +6,7 @@ use digest::obfuscation::Obfuscation;
 use disk::{
     blk::RECORD_HEADER_LEN,
     datadir::Datadir,
-    index::{BlockIndex, BlockStatus, IndexEntry, read_block_index, write_block_index},
+    index::{BlockIndex, BlockStatus, IndexEntry, read_block_index},
     undo::{CHECKSUM_LEN, checksum, write_record},
     xor::read_block_obfuscation,
 };
@@ -21,8 +21,7 @@ use std::{
 };
 use testkit::{
     Chain, ChainSpec,
-    corrupt::{copy_dir, flip_bit, overwrite, truncate},
-    fault::FaultDisk,
+    corrupt::{copy_dir, edit_index, flip_bit, overwrite, truncate},
     rng::Rng,
 };
 use vfs::RealDisk;
@@ -133,9 +132,7 @@ impl UndoFiles {
     /// Changes the index.
     pub fn edit_index(&mut self, edit: impl FnOnce(&mut BlockIndex)) {
         edit(&mut self.index);
-        let dir = self.paths.index_dir();
-        std::fs::remove_dir_all(&dir).unwrap();
-        write_block_index(&FaultDisk::healthy(), &dir, &self.index).unwrap();
+        edit_index(&self.paths.index_dir(), |index| index.clone_from(&self.index)).unwrap();
     }
 
     fn path(&self, number: u32) -> PathBuf {

@@ -4,7 +4,7 @@ use super::{changed, options, run, scratch, stats};
 use disk::{
     block_files::{AppendOptions, BlockFiles},
     datadir::Datadir,
-    index::{BlockStatus, IndexEntry, read_block_index, write_block_index},
+    index::{BlockIndex, BlockStatus, IndexEntry},
     xor::read_block_obfuscation,
 };
 use engine::{BlockHash, ChainOptions, Error, Height, Network, ScriptChecks, update::UpdateReport};
@@ -12,6 +12,7 @@ use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
 use tempfile::TempDir;
 use testkit::{
     GeneratedBlock,
+    corrupt::edit_index,
     datadir::{DatadirWriter, Layout},
     fault::FaultDisk,
     model::ModelStats,
@@ -78,27 +79,21 @@ pub fn assert_coins(root: &Path, hash: BlockHash, expected: &ModelStats, what: &
 /// Appends blocks to the files of a datadir, as a node stores them when it receives them.
 pub fn store<'b>(root: &Path, blocks: impl Iterator<Item = &'b GeneratedBlock>) {
     let datadir = Datadir::at(root, Network::Regtest);
-    let mut index = read_block_index(&RealDisk, &datadir.index_dir()).unwrap();
     let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
     let disk = FaultDisk::healthy();
     let append = AppendOptions { max_file_len: 32 << 10, preallocate: false };
-    let mut files = BlockFiles::new(&disk, &datadir, obfuscation).append_after(index.files, append);
-    for block in blocks {
-        let height = Height(block.height);
-        let (file, pos) = files.append_block(height, block.header.time, &block.bytes).unwrap();
-        let of_header = IndexEntry::of_header(block.hash, block.header, height);
-        let (status, tx_count) = (BlockStatus::stored(true), block.txs);
-        index.entries.push(IndexEntry {
-            status,
-            tx_count,
-            file: Some(file),
-            data_pos: Some(pos),
-            ..of_header
-        });
-    }
-    files.flush().unwrap();
-    index.entries.sort_by_key(|entry| entry.hash);
-    (index.files, index.last_file) = (files.infos().to_vec(), FileNo(files.infos().len() as u32 - 1));
-    std::fs::remove_dir_all(datadir.index_dir()).unwrap();
-    write_block_index(&disk, &datadir.index_dir(), &index).unwrap();
+    let add = |index: &mut BlockIndex| {
+        let known = std::mem::take(&mut index.files);
+        let mut files = BlockFiles::new(&disk, &datadir, obfuscation).append_after(known, append);
+        for block in blocks {
+            let height = Height(block.height);
+            let (file, pos) = files.append_block(height, block.header.time, &block.bytes).unwrap();
+            let of_header = IndexEntry::of_header(block.hash, block.header, height);
+            let (status, file, data_pos) = (BlockStatus::stored(true), Some(file), Some(pos));
+            index.entries.push(IndexEntry { status, tx_count: block.txs, file, data_pos, ..of_header });
+        }
+        files.flush().unwrap();
+        (index.files, index.last_file) = (files.infos().to_vec(), FileNo(files.infos().len() as u32 - 1));
+    };
+    edit_index(&datadir.index_dir(), add).unwrap();
 }

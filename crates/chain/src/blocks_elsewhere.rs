@@ -176,7 +176,9 @@ fn block_files_in(disk: &dyn Disk, params: &ChainParams, folder: &Path) -> Resul
     names.retain(|name| {
         let path = folder.join(name);
         let is_named = file_no(FileKind::Blk, name).is_some();
-        is_named || !is_dir(&path) && begins_with_block(disk, &path, params.magic).unwrap_or_default()
+        // Closing a lock file would end the lock.
+        let may_begin = name != ".lock" && !is_dir(&path);
+        is_named || may_begin && begins_with_block(disk, &path, params.magic).unwrap_or_default()
     });
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }

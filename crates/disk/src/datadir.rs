@@ -18,6 +18,7 @@
 //! Later releases keep a signet with its own challenge in `signet_` and the eight hex digits of its magic.
 
 use crate::error::DiskError;
+use crate::index::MAX_FILES;
 use hex_conservative::DisplayHex as _;
 use std::path::{Path, PathBuf};
 use std::{ffi::OsStr, fmt};
@@ -369,12 +370,13 @@ impl Datadir {
     }
 }
 
-/// Returns the number in the name of a file of that kind, if it is spelt exactly as Core writes it.
+/// Returns the number in the name of a file of that kind, if it is spelt exactly as Core writes it, and is
+/// that of a possible file.
 pub fn file_no(kind: FileKind, name: &OsStr) -> Option<FileNo> {
     let name = name.to_str()?;
     let digits = name.get(3..)?.strip_suffix(".dat")?;
     let number = FileNo(digits.parse().ok()?);
-    (name == kind.file_name(number)).then_some(number)
+    (name == kind.file_name(number) && number.0 < MAX_FILES).then_some(number)
 }
 
 pub(crate) fn is_dir(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {

@@ -222,7 +222,10 @@ pub fn other_block_files(disk: &dyn Disk, datadir: &Datadir) -> Result<Vec<Strin
     names.sort_unstable();
     names.retain(|name| {
         let is_numbered = [FileKind::Blk, FileKind::Rev].iter().any(|&kind| file_no(kind, name).is_some());
-        !is_numbered && begins_with_block(disk, &dir.join(name), datadir.magic()).unwrap_or_default()
+        // Closing a lock file would end the lock.
+        !is_numbered
+            && name != ".lock"
+            && begins_with_block(disk, &dir.join(name), datadir.magic()).unwrap_or_default()
     });
     Ok(names.iter().map(|name| name.to_string_lossy().into_owned()).collect())
 }

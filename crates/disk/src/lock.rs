@@ -4,7 +4,7 @@
 //! (`init.cpp` `LockDirectories`); LevelDB locks `LOCK` in each open database. All are POSIX record locks
 //! (`fcntl` `F_SETLK`) over the whole of an empty file, which is never removed. They belong to the process
 //! and end with it, even after kill -9; they also end when the process closes *any* descriptor of the file,
-//! so no other code may open these files while a lock is held.
+//! so no other code may open these files while a lock is held. `vfs` lets them exclude threads too.
 
 use crate::datadir::Datadir;
 use crate::error::DiskError;
@@ -60,8 +60,8 @@ impl DatadirLock {
         Ok(Self { _locks: locks })
     }
 
-    /// Returns which other process uses the datadir, and the lock file that it holds, without taking a lock;
-    /// `None` if none does, or if lock files are missing. Locks of this process end.
+    /// Returns which process uses the datadir, and the lock file that it holds, without taking a lock;
+    /// `None` if none does, or if lock files are missing.
     ///
     /// # Errors
     /// [`DiskError::File`] if a lock file cannot be opened.

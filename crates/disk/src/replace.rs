@@ -106,6 +106,11 @@ impl ReplacedDatabase {
         Ok(Self { live, beside, kept })
     }
 
+    /// The name under which an exchange in three steps keeps a database in between.
+    fn parked(&self) -> PathBuf {
+        with_suffix(&self.beside, PARKED_SUFFIX)
+    }
+
     fn parent(&self) -> &Path {
         self.live.parent().unwrap_or(&self.live)
     }
@@ -178,7 +183,7 @@ impl ReplacedDatabase {
     /// Completes or undoes an exchange in three steps that a crash has interrupted: also one that was to put
     /// the old database back, which has no mark.
     fn repair_exchange(&self, disk: &dyn Disk, id: &[u8; 16]) -> Result<(), DiskError> {
-        let parked = with_suffix(&self.beside, PARKED_SUFFIX);
+        let parked = self.parked();
         let has_free_name = !exists(disk, &self.beside)? || !exists(disk, &self.live)?;
         let is_own = has_mark(disk, &parked, id)? || self.new_location(disk, id)? != NewLocation::Gone;
         if exists(disk, &parked)? && has_free_name && is_own {
@@ -483,6 +488,18 @@ fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Re
                 unused_new &= now == Some(entry.after);
                 live.push(database.clone());
                 live_names.push(entry.name.clone());
+            }
+            NewLocation::Gone if now.is_none() || has_mark(disk, &database.parked(), &journal.id)? => {
+                return Err(DiskError::Damaged {
+                    path: Journal::path(home),
+                    offset: 0,
+                    flaw: format!(
+                        "this file records an interrupted exchange of databases, of which {} is not there: \
+                         mount the disk with it, or find out which databases are intact, and move this \
+                         file away; then run again",
+                        database.live.display()
+                    ),
+                });
             }
             NewLocation::Gone => unused_old = false,
         }

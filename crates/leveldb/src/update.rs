@@ -345,9 +345,6 @@ impl DatabaseUpdate<'_, '_> {
             last_sequence: self.sequence,
             levels,
         };
-        // If this fails, `CURRENT` may name the new MANIFEST: all files stay, and LevelDB removes what is not
-        // live.
-        self.first = number;
         if *is_new {
             write_synced(*disk, &dir.join("LOCK"), &[])?;
         }
@@ -355,6 +352,9 @@ impl DatabaseUpdate<'_, '_> {
         write_synced(*disk, &dir.join(&name), &manifest::encode(&new))?;
         disk.sync_dir(dir).during("sync", dir)?;
         let (temporary, current) = (numbered(dir, number, "dbtmp"), dir.join("CURRENT"));
+        // If this fails, `CURRENT` may name the new MANIFEST: all files stay, and LevelDB removes what is not
+        // live.
+        self.first = number;
         AtomicFile::write(*disk, temporary, &current, format!("{name}\n").as_bytes())?;
 
         self.database.manifest = new;

@@ -3,14 +3,17 @@
 use crate::fault::{FaultDisk, InjectedFault, Operations};
 use disk::{
     datadir::{CHAINSTATE, INDEX},
+    index::{BlockIndex, read_block_index, write_block_index},
     replace::{Replacement, recover},
 };
 use std::{
+    collections::BTreeMap,
     fs::OpenOptions,
     io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
+use vfs::RealDisk;
 
 /// Copies a folder with its contents.
 ///
@@ -57,6 +60,17 @@ pub fn interrupt_replacement(net_dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Changes the block index in `dir`, which is written anew.
+///
+/// # Errors
+/// Any I/O error; damage of the index.
+pub fn edit_index(dir: &Path, edit: impl FnOnce(&mut BlockIndex)) -> io::Result<()> {
+    let mut index = read_block_index(&RealDisk, dir).map_err(io::Error::other)?;
+    edit(&mut index);
+    std::fs::remove_dir_all(dir)?;
+    write_block_index(&FaultDisk::healthy(), dir, &index).map_err(io::Error::other)
+}
+
 /// Inverts bit `bit` (0..8) of the byte at `offset`.
 ///
 /// # Errors
@@ -95,23 +109,38 @@ pub fn overwrite(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all_at(bytes, offset)
 }
 
-/// Reads all files below `dir`, sorted by path: if two snapshots are equal, no file has changed.
+/// The files of a folder, by their names below it.
+pub type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// Reads all files below `dir`: if two snapshots are equal, no file has changed.
 ///
 /// # Errors
 /// The first I/O error.
-pub fn snapshot(dir: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
-    let mut files = Vec::new();
-    let mut open = vec![dir.to_owned()];
+pub fn snapshot(dir: &Path) -> io::Result<Files> {
+    let (mut files, mut open) = (Files::new(), vec![PathBuf::new()]);
     while let Some(next) = open.pop() {
-        for entry in std::fs::read_dir(next)? {
-            let path = entry?.path();
+        for entry in std::fs::read_dir(dir.join(&next))? {
+            let name = next.join(entry?.file_name());
+            let path = dir.join(&name);
             if path.is_dir() {
-                open.push(path);
+                open.push(name);
             } else {
-                files.push((path.clone(), std::fs::read(path)?));
+                files.insert(name, std::fs::read(path)?);
             }
         }
     }
-    files.sort();
     Ok(files)
+}
+
+/// Writes files into `dir`, which is created if it is missing.
+///
+/// # Errors
+/// The first I/O error.
+pub fn write_files(files: &Files, dir: &Path) -> io::Result<()> {
+    for (name, bytes) in files {
+        let path = dir.join(name);
+        std::fs::create_dir_all(path.parent().unwrap_or(dir))?;
+        std::fs::write(path, bytes)?;
+    }
+    Ok(())
 }

@@ -8,11 +8,8 @@ mod blocks;
 mod databases;
 mod settings;
 
-use crate::corrupt::{flip_bit, truncate};
-use disk::{
-    DiskError,
-    index::{BlockIndex, FileInfo, read_block_index, write_block_index},
-};
+use crate::corrupt::{edit_index, flip_bit, truncate};
+use disk::index::{BlockIndex, FileInfo, read_block_index};
 use std::{
     fs, io,
     os::unix::fs::symlink,
@@ -127,11 +124,7 @@ impl Place {
     }
 
     fn edit_index(&self, edit: impl FnOnce(&mut BlockIndex)) -> io::Result<()> {
-        let mut index = self.index()?;
-        edit(&mut index);
-        self.remove("blocks/index")?;
-        write_block_index(&RealDisk, &self.path("blocks/index"), &index)
-            .map_err(|error: DiskError| io::Error::other(error))
+        edit_index(&self.path("blocks/index"), edit)
     }
 
     /// The number of the last block file.

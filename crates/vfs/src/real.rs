@@ -15,7 +15,7 @@ use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -246,6 +246,10 @@ impl Disk for RealDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        let mut own = own_locks();
+        if own_lock(&mut own, path)?.is_some() {
+            return Ok(None);
+        }
         let mut options = OpenOptions::new();
         options.read(true).write(true).truncate(false);
         let file = match open_nonblocking(path, &mut options) {
@@ -258,15 +262,26 @@ impl Disk for RealDisk {
             },
             opened => opened?,
         };
-        Ok(if lock_at(&file, path)? { Some(Box::new(file)) } else { None })
+        Ok(if lock_at(&file, path)? { Some(hold(&mut own, file, false)?) } else { None })
     }
 
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        let mut own = own_locks();
+        if let Some(lock) = own_lock(&mut own, path)? {
+            lock.holders += u32::from(lock.is_shared);
+            return Ok(if lock.is_shared { Some(Box::new(HeldLock(lock.id))) } else { None });
+        }
         let file = open_regular(path)?;
-        Ok(if take_lock(&file, FlockOperation::NonBlockingLockShared)? { Some(Box::new(file)) } else { None })
+        let is_taken = take_lock(&file, FlockOperation::NonBlockingLockShared)?;
+        Ok(if is_taken { Some(hold(&mut own, file, true)?) } else { None })
     }
 
     fn lock_holder(&self, path: &Path) -> io::Result<Option<LockHolder>> {
+        let mut own = own_locks();
+        if own_lock(&mut own, path)?.is_some() {
+            let pid = std::process::id();
+            return Ok(Some(LockHolder { pid: Some(pid), program: program_name(pid) }));
+        }
         let wanted = Flock::from(FlockType::WriteLock);
         let Some(held) = rustix::process::fcntl_getlk(open_regular(path)?, &wanted)? else { return Ok(None) };
         let pid = held.pid.map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
@@ -487,6 +502,53 @@ fn reserve(_: &File, _: u64) -> io::Result<()> {
 fn program_name(pid: u32) -> Option<String> {
     let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end().to_owned())
+}
+
+/// A file that this process has locked.
+struct OwnLock {
+    /// Its device and inode.
+    id: (u64, u64),
+    _file: File,
+    is_shared: bool,
+    holders: u32,
+}
+
+/// The locks of this process. Those of the system belong to the whole process: another thread would get them
+/// too, and closing any descriptor of the file ends them. So no file is opened that is listed here.
+static OWN_LOCKS: Mutex<Vec<OwnLock>> = Mutex::new(Vec::new());
+
+fn own_locks() -> MutexGuard<'static, Vec<OwnLock>> {
+    OWN_LOCKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn own_lock<'o>(own: &'o mut [OwnLock], path: &Path) -> io::Result<Option<&'o mut OwnLock>> {
+    match fs::metadata(path) {
+        Ok(found) => Ok(own.iter_mut().find(|lock| lock.id == (found.dev(), found.ino()))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn hold(own: &mut Vec<OwnLock>, file: File, is_shared: bool) -> io::Result<Box<dyn Lock>> {
+    let found = file.metadata()?;
+    let id = (found.dev(), found.ino());
+    own.push(OwnLock { id, _file: file, is_shared, holders: 1 });
+    Ok(Box::new(HeldLock(id)))
+}
+
+/// A lock of this process, by device and inode.
+struct HeldLock((u64, u64));
+
+impl Lock for HeldLock {}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        let mut own = own_locks();
+        for lock in own.iter_mut().filter(|lock| lock.id == self.0) {
+            lock.holders -= 1;
+        }
+        own.retain(|lock| lock.holders > 0);
+    }
 }
 
 fn take_lock(file: &File, operation: FlockOperation) -> io::Result<bool> {

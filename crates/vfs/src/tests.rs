@@ -171,8 +171,27 @@ fn files_that_root_creates_belong_to_the_owner_of_their_directory() {
         assert_eq!(is, (4242, 4243, 0o640), "{}", path.display());
     }
     assert_eq!(RealDisk.create(&written).err().unwrap().kind(), std::io::ErrorKind::AlreadyExists);
-    assert!(RealDisk.lock(&locked).unwrap().is_some(), "locks are the process's");
+    assert!(RealDisk.lock(&locked).unwrap().is_none(), "another thread is refused as well");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left");
+}
+
+/// Once, a second reader ended the locks of the first one's process.
+#[test]
+fn locks_exclude_threads_and_end_with_their_last_holder() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(".lock");
+    fs::write(&path, []).unwrap();
+    let readers = [(); 2].map(|()| RealDisk.lock_shared(&path).unwrap().expect("readers share it"));
+    for reader in readers {
+        assert!(RealDisk.lock(&path).unwrap().is_none());
+        let holder = RealDisk.lock_holder(&path).unwrap().unwrap();
+        assert_eq!(holder.pid, Some(std::process::id()));
+        drop(reader);
+    }
+    let lock = RealDisk.lock(&path).unwrap();
+    assert!(lock.is_some() && RealDisk.lock_shared(&path).unwrap().is_none());
+    drop(lock);
+    assert_eq!(RealDisk.lock_holder(&path).unwrap(), None);
 }
 
 /// What is not on the medium yet must not be forgotten.

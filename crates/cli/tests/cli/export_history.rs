@@ -24,17 +24,11 @@ pub fn export(datadir: &Path, table: &str, out: &Path, words: &[&str]) -> Value 
     json(&output)
 }
 
-/// The files below a directory, by their names in it.
-fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let all = snapshot(dir).unwrap().into_iter();
-    all.map(|(path, bytes)| (path.strip_prefix(dir).unwrap().to_owned(), bytes)).collect()
-}
-
 /// The rows of the CSV files of a table, in the order of the files' names.
 pub fn rows(dir: &Path, table: &str) -> Vec<Row> {
     let of_table = |name: &PathBuf| name.starts_with(table) || name.to_str().unwrap().starts_with(table);
     let mut rows = Vec::new();
-    for (name, bytes) in files(dir).into_iter().filter(|(name, _)| of_table(name)) {
+    for (name, bytes) in snapshot(dir).unwrap().into_iter().filter(|(name, _)| of_table(name)) {
         let text = String::from_utf8(bytes).unwrap();
         let mut lines = text.lines().map(|line| line.split(',').map(str::to_owned));
         let names: Vec<String> = lines.next().unwrap().collect();

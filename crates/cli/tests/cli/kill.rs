@@ -19,7 +19,12 @@ use std::{
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, corrupt::snapshot, datadir::Layout, rng::Rng};
+use testkit::{
+    Chain, ChainSpec,
+    corrupt::{Files, snapshot, write_files},
+    datadir::Layout,
+    rng::Rng,
+};
 
 /// Environment variable of the process that rebuilds with little memory: the datadir.
 const CHILD: &str = "PEREGRINE_TEST_DATADIR";
@@ -65,7 +70,7 @@ struct Case {
     before_tail: BlockHash,
     old_hash: String,
     new_hash: String,
-    old_chainstate: Vec<(PathBuf, Vec<u8>)>,
+    old_chainstate: Files,
     blocks: Vec<(PathBuf, Vec<u8>)>,
 }
 
@@ -102,8 +107,7 @@ impl Case {
     /// Restores the old chainstate.
     fn restore(&self) {
         std::fs::remove_dir_all(self.net("chainstate")).unwrap();
-        std::fs::create_dir(self.net("chainstate")).unwrap();
-        self.old_chainstate.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+        write_files(&self.old_chainstate, &self.net("chainstate")).unwrap();
     }
 
     /// The program, with the lowest memory limit.
@@ -217,24 +221,23 @@ fn kill_at_random(case: &Case, seed: u64, run: impl Fn() -> Command) -> Found {
 #[test]
 fn killed_run_that_makes_undo_data_resumes() {
     let (seed, case) = (from_environment("PEREGRINE_SEED", 5), Case::new(35, 4_000_000));
-    let net = |name: &str| case.net("blocks").join(name);
-    let rev_files = || files_named(&case.net("blocks"), "rev");
-    let (all, index) = (rev_files(), snapshot(&net("index")).unwrap());
+    let blocks = case.net("blocks");
+    let is_rev = |(name, _): &(PathBuf, Vec<u8>)| name.to_string_lossy().starts_with("rev");
+    let rev_files = || -> Vec<_> { files(&blocks).into_iter().filter(is_rev).collect() };
+    let (all, index) = (rev_files(), snapshot(&blocks.join("index")).unwrap());
     assert!(all.len() > 2, "several files");
     // The second file stays; the first one is truncated.
     let damage = || {
-        let dir = net("peregrine-undo");
-        assert!(!dir.exists(), "it is left behind");
-        for (number, (path, bytes)) in all.iter().enumerate() {
-            let kept = [bytes.len() / 3, bytes.len()].get(number).copied();
-            let _ = std::fs::remove_file(path);
+        assert!(!blocks.join("peregrine-undo").exists(), "it is left behind");
+        for (number, (name, bytes)) in all.iter().enumerate() {
+            let (path, kept) = (blocks.join(name), [bytes.len() / 3, bytes.len()].get(number).copied());
+            let _ = std::fs::remove_file(&path);
             if let Some(kept) = kept {
                 std::fs::write(path, &bytes[..kept]).unwrap();
             }
         }
-        std::fs::remove_dir_all(net("index")).unwrap();
-        std::fs::create_dir(net("index")).unwrap();
-        index.iter().for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+        std::fs::remove_dir_all(blocks.join("index")).unwrap();
+        write_files(&index, &blocks.join("index")).unwrap();
         case.restore();
     };
     let made = |what: &str| {
@@ -286,15 +289,6 @@ fn killed_run_that_makes_undo_data_resumes() {
     }
     println!("a run takes {duration:?}; {kills} kills: {found}; {same} times the files are the same");
     assert!(kills >= wanted, "{kills} kills: {found}");
-}
-
-/// The files in a folder whose names begin so.
-fn files_named(dir: &Path, prefix: &str) -> Vec<(PathBuf, Vec<u8>)> {
-    let all = files(dir).into_iter();
-    let is_named = |path: &Path| {
-        path.parent() == Some(dir) && path.file_name().unwrap().to_string_lossy().starts_with(prefix)
-    };
-    all.filter(|(path, _)| is_named(path)).collect()
 }
 
 /// The process that a test above kills. Does nothing if it is run as a test.

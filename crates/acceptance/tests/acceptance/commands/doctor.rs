@@ -7,7 +7,6 @@ use acceptance::{
     sync::{repairing, try_repair},
     unwatched,
 };
-use disk::index::write_block_index;
 use engine::{
     Location,
     doctor::{Absence, ChainstatePosition, DatabaseState, DatadirState, LockState},
@@ -416,9 +415,7 @@ fn a_new_datadir_is_sound() {
     sync(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
     let found = diagnosed(dir.path(), false);
     assert!(found.is_sound() && found.advice == Advice::StartBitcoind, "{found:?}");
-    let index = dir.path().join("regtest/blocks/index");
-    fs::remove_dir_all(&index).unwrap();
-    write_block_index(&RealDisk, &index, &disk::index::BlockIndex::default()).unwrap();
+    edit_index(&dir.path().join("regtest/blocks/index"), |index| *index = Default::default()).unwrap();
     assert_eq!(diagnosed(dir.path(), false).advice, Advice::ReindexByScan);
 }
 

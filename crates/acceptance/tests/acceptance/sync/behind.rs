@@ -13,7 +13,6 @@ use engine::{Remote, RemoteBody, hints::AggregateKind, reindex::BoundBy};
 use hinted::{AGGREGATES, Hints, Truth, bury, file_in};
 use hints::HintFormat;
 use std::sync::atomic::AtomicUsize;
-use testkit::corrupt::snapshot;
 
 static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
 
@@ -81,23 +80,19 @@ fn what_was_matched_before_an_interrupt_is_neither_matched_nor_read_again() {
 /// They are not read again for the checkpoint, but by the node.
 #[test]
 fn a_power_cut_takes_no_block_of_a_checkpoint() {
-    let (dir, peer, disk) = (scratch(), honest(), FaultDisk::healthy());
+    let (dir, left, peer, disk) = (scratch(), scratch(), honest(), FaultDisk::healthy());
     peer.hold_at(100);
     let (options, interrupt) = (with_checkpoints(dir.path(), &[&peer]), AtomicBool::new(false));
     let checkpoint = dir.path().join("regtest/peregrine-work/manifest");
-    let mut left = Vec::new();
     let _ = run_beside(&disk, &options, &interrupt, |_| {
         wait_until("a checkpoint", || checkpoint.exists() && peer.asked().len() >= 100);
         thread::sleep(PAUSE);
         disk.lose_unsynced().unwrap();
-        left = snapshot(dir.path()).unwrap().into_iter().collect();
+        copy_dir(dir.path(), left.path()).unwrap();
         interrupt.store(true, Ordering::Relaxed);
     });
     fs::remove_dir_all(dir.path().join("regtest")).unwrap();
-    for (path, bytes) in left {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, bytes).unwrap();
-    }
+    copy_dir(left.path(), dir.path()).unwrap();
     peer.hold_at(usize::MAX);
     let report = run(&options).0;
     let resumed = report.rebuild.unwrap().resumed;

@@ -9,7 +9,7 @@ use acceptance::sync::{
 use acceptance::undo::UndoFiles;
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
-    index::{BlockIndex, FileInfo, write_block_index},
+    index::{BlockIndex, FileInfo},
 };
 
 /// A datadir as a bitcoind leaves it that is killed soon after its first start: it has stored the genesis
@@ -45,10 +45,7 @@ fn blocks() -> usize {
 }
 
 fn edit_index(root: &Path, edit: impl FnOnce(&mut BlockIndex)) {
-    let (mut index, dir) = (index(root), Datadir::at(root, Network::Regtest).index_dir());
-    edit(&mut index);
-    std::fs::remove_dir_all(&dir).unwrap();
-    write_block_index(&FaultDisk::healthy(), &dir, &index).unwrap();
+    testkit::corrupt::edit_index(&Datadir::at(root, Network::Regtest).index_dir(), edit).unwrap();
 }
 
 /// A datadir whose index has only the genesis block and headers, and whose file has these records beyond the
@@ -206,7 +203,6 @@ fn a_stale_block_whose_file_is_missing_is_no_longer_in_the_index() {
         (entry.hash, entry.header) = (stale.hash, stale.header);
         (entry.status, entry.undo_pos) = (BlockStatus::stored(true), None);
         index.entries.push(entry);
-        index.entries.sort_unstable_by_key(|entry| entry.hash);
     });
     let find = || index(dir.path()).entries.into_iter().find(|entry| entry.hash == stale.hash).unwrap();
     let file = find().file.unwrap();

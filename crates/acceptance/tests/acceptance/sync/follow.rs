@@ -9,7 +9,6 @@ use acceptance::sync::{
 use acceptance::update::assert_coins;
 use disk::index::{FileInfo, IndexRows};
 use sync::{FollowEnd, FollowReport};
-use testkit::corrupt::snapshot;
 
 fn staying(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
     SyncOptions { follow: true, ..from(root, peers) }
@@ -189,17 +188,6 @@ fn an_interrupt_is_a_normal_end_in_each_state() {
     assert_sound(dir.path(), &main_to(height + 5), "the next run");
 }
 
-/// A copy of a datadir.
-fn copy_of(root: &Path) -> TempDir {
-    let dir = scratch();
-    for (path, bytes) in snapshot(root).unwrap() {
-        let path = dir.path().join(path.strip_prefix(root).unwrap());
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, bytes).unwrap();
-    }
-    dir
-}
-
 /// At each operation on the disk while a block and a reorganisation are stored and connected: an interrupt,
 /// or the process ends there. Nothing is lost, and the next run is at the tip.
 #[test]
@@ -211,7 +199,8 @@ fn interrupts_and_crashes_at_any_operation_leave_a_true_datadir() {
     for is_crash in [false, true] {
         let mut at = 0;
         loop {
-            let (dir, peer) = (copy_of(synced.path()), peer(&first));
+            let (dir, peer) = (scratch(), peer(&first));
+            copy_dir(synced.path(), dir.path()).unwrap();
             let options = staying(dir.path(), &[&peer]);
             let healthy = FaultDisk::counting_changes();
             let before = {

@@ -1,37 +1,29 @@
 //! Named datadirs of generated chains: each is made once, and written wherever a test wants it.
 
 use super::run_on_regtest;
-use disk::index::{BlockStatus, read_block_index, write_block_index};
+use disk::index::{BlockIndex, BlockStatus};
 use engine::Height;
 use hex_conservative::decode_to_vec;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::LazyLock,
-};
+use std::{path::Path, sync::LazyLock};
 use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec,
-    corrupt::{interrupt_replacement, snapshot},
+    corrupt::{Files, edit_index, interrupt_replacement, snapshot, write_files},
     datadir::{DatadirWriter, Layout},
     mutation::{CheckLevel, base_chain, mutations},
     situation,
     snapshot_chain::{SNAPSHOT_HEIGHT, blocks},
 };
-use vfs::RealDisk;
-
-/// The files of a datadir, with their paths in it.
-type Files = LazyLock<Vec<(PathBuf, Vec<u8>)>>;
 
 /// 131 blocks in several files, without a chainstate.
-static SMALL: Files = LazyLock::new(|| written(small()));
+static SMALL: LazyLock<Files> = LazyLock::new(|| written(small()));
 /// The same with its chainstate.
-static REBUILT: Files = LazyLock::new(|| rebuilt(small(), &layout()));
+static REBUILT: LazyLock<Files> = LazyLock::new(|| rebuilt(small(), &layout()));
 /// The same in one file.
-static ONE_FILE: Files =
+static ONE_FILE: LazyLock<Files> =
     LazyLock::new(|| rebuilt(small(), &Layout { preallocate: false, ..Layout::new(17) }));
 /// A chain whose blocks, except the last ones, are buried deep enough to be assumed valid.
-static DEEP: Files = LazyLock::new(|| {
+static DEEP: LazyLock<Files> = LazyLock::new(|| {
     written(&Chain::generate(&ChainSpec {
         blocks: Some(130),
         empty_tail: 2020,
@@ -39,17 +31,17 @@ static DEEP: Files = LazyLock::new(|| {
     }))
 });
 /// The last block pays itself too much.
-static INVALID: Files = LazyLock::new(|| {
+static INVALID: LazyLock<Files> = LazyLock::new(|| {
     let mutation = mutations().find(|mutation| mutation.core == Some("bad-cb-amount")).unwrap();
     written(&mutation.apply(&base_chain(9)).chain)
 });
 /// Core's own code rejects a script of the last block, which the index marks as valid.
-static BAD_SCRIPT: Files = LazyLock::new(|| {
+static BAD_SCRIPT: LazyLock<Files> = LazyLock::new(|| {
     let bad = mutations().find(|it| it.level == CheckLevel::Script && it.core.is_some()).unwrap();
     written(&bad.apply(&base_chain(9)).chain)
 });
 /// The chain up to the block for which Core's source has the hash of a snapshot.
-static SNAPSHOT: Files = LazyLock::new(|| {
+static SNAPSHOT: LazyLock<Files> = LazyLock::new(|| {
     files(|dir| {
         let mut writer = DatadirWriter::create(dir, layout()).unwrap();
         blocks(SNAPSHOT_HEIGHT).into_iter().for_each(|block| writer.push(block).unwrap());
@@ -58,24 +50,24 @@ static SNAPSHOT: Files = LazyLock::new(|| {
 });
 
 /// 1,121 blocks, which become two files of a table, with their chainstate.
-static LONG: Files = LazyLock::new(|| {
+static LONG: LazyLock<Files> = LazyLock::new(|| {
     let spec = ChainSpec { blocks: Some(1_120), stale: false, ..ChainSpec::new(31, 300_000) };
     rebuilt(&Chain::generate(&spec), &layout())
 });
 /// That of [`busy`].
-static BUSY: Files = LazyLock::new(|| written(busy()));
+static BUSY: LazyLock<Files> = LazyLock::new(|| written(busy()));
 /// The blocks 0 to 2 of a signet whose challenge is `OP_TRUE`, as Bitcoin Core 31.99 generated them. The
 /// genesis block is every signet's.
-static SIGNET: Files = LazyLock::new(|| {
+static SIGNET: LazyLock<Files> = LazyLock::new(|| {
     let mut file = Vec::new();
     for line in include_str!("../transcripts/signet.hex").lines() {
         let block = decode_to_vec(line).unwrap();
         file.extend([&[0x54, 0xd2, 0x6f, 0xbd], &(block.len() as u32).to_le_bytes()[..], &block].concat());
     }
-    vec![("signet/blocks/blk00000.dat".into(), file)]
+    Files::from([("signet/blocks/blk00000.dat".into(), file)])
 });
 /// The blocks of `small`, in a file each that is named after the height.
-static SMALL_BLOCKS: Files = LazyLock::new(|| {
+static SMALL_BLOCKS: LazyLock<Files> = LazyLock::new(|| {
     small().main().map(|block| (block.height.to_string().into(), block.bytes.clone())).collect()
 });
 
@@ -124,19 +116,15 @@ pub fn write(name: &str, dir: &Path) {
         "small-blocks" => &SMALL_BLOCKS,
         other => panic!("there is no datadir {other}"),
     };
-    for (path, bytes) in files.iter() {
-        let path = dir.join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, bytes).unwrap();
-    }
+    write_files(files, dir).unwrap();
 }
 
-fn written(chain: &Chain) -> Vec<(PathBuf, Vec<u8>)> {
+fn written(chain: &Chain) -> Files {
     files(|dir| write_chain(chain, dir))
 }
 
 /// The datadir of a chain with its chainstate.
-fn rebuilt(chain: &Chain, layout: &Layout) -> Vec<(PathBuf, Vec<u8>)> {
+fn rebuilt(chain: &Chain, layout: &Layout) -> Files {
     files(|dir| {
         chain.write_datadir(dir, layout).unwrap();
         assert!(run_on_regtest(dir, &["reindex"]).status.success());
@@ -144,11 +132,10 @@ fn rebuilt(chain: &Chain, layout: &Layout) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// The files that `make` leaves in a folder.
-fn files(make: impl FnOnce(&Path)) -> Vec<(PathBuf, Vec<u8>)> {
+fn files(make: impl FnOnce(&Path)) -> Files {
     let dir = TempDir::new().unwrap();
     make(dir.path());
-    let all = snapshot(dir.path()).unwrap().into_iter();
-    all.map(|(path, bytes)| (path.strip_prefix(dir.path()).unwrap().to_owned(), bytes)).collect()
+    snapshot(dir.path()).unwrap()
 }
 
 /// Damages a datadir of regtest in a way that has a name: one of [`situation`], or one of those here.
@@ -163,10 +150,9 @@ pub fn damage(dir: &Path, name: &str) {
 
 /// Lowers the marks of all blocks above a height: bitcoind has not checked their scripts.
 fn unmark(net: &Path, height: u32) {
-    let dir = net.join("blocks/index");
-    let mut index = read_block_index(&RealDisk, &dir).unwrap();
-    let high = index.entries.iter_mut().filter(|entry| entry.height > Height(height));
-    high.filter(|it| it.status.validity() == BlockStatus::VALID_SCRIPTS).for_each(|it| it.status.0 -= 1);
-    fs::remove_dir_all(&dir).unwrap();
-    write_block_index(&RealDisk, &dir, &index).unwrap();
+    let lower = |index: &mut BlockIndex| {
+        let high = index.entries.iter_mut().filter(|entry| entry.height > Height(height));
+        high.filter(|it| it.status.validity() == BlockStatus::VALID_SCRIPTS).for_each(|it| it.status.0 -= 1);
+    };
+    edit_index(&net.join("blocks/index"), lower).unwrap();
 }
