@@ -111,7 +111,7 @@ pub fn run(args: &CompareArgs) -> Done {
             bench.once(run, program)?;
         }
     }
-    args.output.done(&report(args, circumstances, &programs, bench.rows.finish()), Report::text)
+    args.output.done(&report(args, circumstances, &programs, bench.rows.rows), Report::text)
 }
 
 /// Summarises the runs of all programs.

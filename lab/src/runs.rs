@@ -59,7 +59,7 @@ impl OutputArgs {
 
 /// The runs of a benchmark.
 pub struct Rows {
-    rows: Vec<Run>,
+    pub rows: Vec<Run>,
     columns: &'static [&'static str],
     csv: Option<(PathBuf, File)>,
 }
@@ -69,16 +69,6 @@ impl Rows {
     pub fn new(args: &OutputArgs, columns: &'static [&'static str]) -> Result<Self, Error> {
         let create = |path: &PathBuf| create_new(path).map(|file| (path.clone(), file));
         Ok(Self { rows: Vec::new(), columns, csv: args.csv.as_ref().map(create).transpose()? })
-    }
-
-    /// Returns the runs so far.
-    pub fn rows(&self) -> &[Run] {
-        &self.rows
-    }
-
-    /// Returns the runs.
-    pub fn finish(self) -> Vec<Run> {
-        self.rows
     }
 
     /// Adds a run to the CSV and shows it. Fails if the run failed, or if its UTXO set is not that of the

@@ -123,7 +123,7 @@ pub fn run(args: &ProposalsArgs) -> Done {
     lab.measure_runs(&proposals, &chain, &extent, &mut rows)?;
     lab.measure_steps(&proposals, &chain, &mut rows)?;
     let about = About::new(args, &chain, &extent, circumstances);
-    let report = Report::new(about, &proposals, core, rows.finish());
+    let report = Report::new(about, &proposals, core, rows.rows);
     if let Some(record) = record {
         record.finish(&report, args.bench_bitcoin.as_deref())?;
     }
@@ -171,7 +171,7 @@ impl Laboratory<'_> {
         self.rounds(1..=runs, proposals, &is_wanted, rows, &mut measure)?;
         let is_unclear = |proposal: &&&'static Proposal| {
             proposal.variants.iter().any(&is_wanted)
-                && summary(proposal, rows.rows()).is_some_and(|summary| summary.is_unclear())
+                && summary(proposal, &rows.rows).is_some_and(|summary| summary.is_unclear())
         };
         let again: Vec<_> = proposals.iter().filter(is_unclear).copied().collect();
         if !again.is_empty() {

@@ -139,7 +139,7 @@ pub fn run(args: &SyncArgs) -> Done {
             bench.once(run, BITCOIND)?;
         }
     }
-    args.output.done(&report(args, circumstances, bench.rows.finish()), Report::text)
+    args.output.done(&report(args, circumstances, bench.rows.rows), Report::text)
 }
 
 /// Summarises the runs of both programs.
@@ -245,7 +245,7 @@ impl<'a> Bench<'a> {
                 .map_err(|error| environment("look at", &datadir, error))?,
         };
         // The size of the chain, which an earlier run may have reported.
-        let known = || self.rows.rows().iter().find_map(|row| row.number("bytes"));
+        let known = || self.rows.rows.iter().find_map(|row| row.number("bytes"));
         let bytes = answer["bytes_downloaded"].as_u64().or_else(|| known().map(|bytes| bytes as u64));
         let (received, last) = (download.by_link.iter().sum::<u64>(), download.last_byte);
         let share = |bytes: u64| {
