@@ -159,7 +159,7 @@ fn is_new(disk: &dyn Disk, root: &Path) -> bool {
     disk.list(root).is_ok_and(|names| names.is_empty() || names.iter().any(|name| name == "bitcoin.conf"))
 }
 
-/// Whether there are databases beside block files that are to be elsewhere: the disk there may not be mounted.
+/// Whether databases are here, and block files are to be elsewhere: the disk there may not be mounted.
 fn has_other_databases(disk: &dyn Disk, options: &DoctorOptions, datadir: &Datadir) -> bool {
     let databases = [datadir.index_dir(), datadir.chainstate_dir()];
     let exists = |dir: &PathBuf| disk.exists(dir).unwrap_or(true);
