@@ -155,10 +155,21 @@ fn second_run_into_an_output_or_work_dir_exits_with_5() {
     );
     let error = locked(dir.path(), &["--output", &one]);
     assert!(error.contains("one/regtest/.lock is in use"), "{error}");
-    let elsewhere = reindex(dir.path(), &[&flag, &hash, "--output", &two]);
+    // In place, since the first one only reads the datadir.
+    let error = locked(dir.path(), &[]);
+    assert!(error.contains("blocks/index/LOCK is in use"), "{error}");
+    let other_work = place("other-work");
+    let elsewhere = reindex(dir.path(), &[&flag, &hash, "--work-dir", &other_work, "--output", &two]);
     assert_eq!(elsewhere.status.code(), Some(0), "{elsewhere:?}");
+    assert_eq!(json(&elsewhere)["resumed_blocks"], 0);
     assert_eq!(resume(first)["hash_serialized_3"], json(&elsewhere)["hash_serialized_3"]);
-    assert!(!Path::new(&work).join("peregrine-work").exists());
+    assert_eq!(fs::read_dir(&work).unwrap().count(), 0);
+    // The refused run succeeds later.
+    fs::remove_dir_all(Path::new(&two).join("regtest")).unwrap();
+    let later = reindex(dir.path(), &words(&two));
+    assert_eq!(later.status.code(), Some(0), "{later:?}");
+    assert_eq!(json(&later)["resumed_blocks"], 0);
+    assert_eq!(fs::read_dir(&work).unwrap().count(), 0);
 }
 
 /// Regression: a checkpoint was written after each 16 blocks, whatever it cost, and no progress was shown.

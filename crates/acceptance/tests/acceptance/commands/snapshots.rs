@@ -13,7 +13,8 @@ use engine::{
 use hinted::{AGGREGATES, file_in, interrupting_at_file, with_frequent_checkpoints};
 use wire::coin::compress_output;
 
-/// SHA-256 of the files that Core's `dumptxoutset` wrote, by height.
+/// SHA-256 of the files that Core's `dumptxoutset` wrote, by height; the last of each network are of v31.99
+/// (b88bffe550a3).
 const MAIN: &[(u32, &str)] = &[
     (100, "0bb890ca492889584245930a3b6af417745ec2ee8eb9240d9b3df29047dab101"),
     (170, "d817cec6ea19774571e55d03294d0cbb81be8357a097993edf25801e908310e2"),

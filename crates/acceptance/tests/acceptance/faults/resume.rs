@@ -4,10 +4,9 @@
 use acceptance::prelude::*;
 use disk::checkpoint::{Checkpoint, sorted_run_path};
 use engine::{
-    BuriedDeployment, Stage,
+    BuriedDeployment,
     hints::{AggregateKind, HintFormat, HintOptions},
 };
-use std::process::Command;
 use testkit::corrupt::pad;
 
 /// The work directory of a rebuild in place.
@@ -388,64 +387,4 @@ fn truncated_missing_and_foreign_files_are_found_and_named() {
     };
     assert!(job.with(&stray, left_besides).unwrap() > 50);
     assert_eq!(leftovers(job.case.root()), [] as [&Path; 0]);
-}
-
-const ROOT: &str = "PEREGRINE_TEST_RESUME_ROOT";
-const OUTPUT: &str = "PEREGRINE_TEST_RESUME_OUTPUT";
-const WORK: &str = "PEREGRINE_TEST_RESUME_WORK";
-
-/// Record locks bind processes, so the other run is another process of this test.
-fn another_process(root: &Path, output: Option<&Path>, work: Option<&Path>) -> String {
-    let name = "faults::resume::a_second_run_is_refused_while_one_works";
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", name, "--nocapture"]).env(ROOT, root);
-    for (name, path) in [(OUTPUT, output), (WORK, work)] {
-        path.map(|path| command.env(name, path));
-    }
-    String::from_utf8(command.output().unwrap().stdout).unwrap()
-}
-
-#[test]
-fn a_second_run_is_refused_while_one_works() {
-    let var = |name| std::env::var_os(name).map(PathBuf::from);
-    if let Some(root) = var(ROOT) {
-        let options = changed(ReindexOptions { output: var(OUTPUT), ..options(&root) }, |it| {
-            it.chain.work_dir = var(WORK)
-        });
-        match run(&bounded(&options)) {
-            Ok(report) => println!("done: {}", report.resumed),
-            Err(error) => println!("{:?}: {error}", error.kind),
-        }
-        return;
-    }
-    let case = Case::new();
-    let [one, two, work, elsewhere] = [(); 4].map(|()| scratch());
-    // While the first run, which has its output elsewhere, writes it: one with the same work directory, one
-    // with another; and one in place, since the first one only reads the datadir.
-    let outputs = Mutex::new(Vec::new());
-    let sink = |event| {
-        if let Event::Started(Stage::Finish) = event {
-            let with = |work: &TempDir| another_process(case.root(), Some(two.path()), Some(work.path()));
-            *outputs.lock().unwrap() =
-                vec![with(&work), with(&elsewhere), another_process(case.root(), None, None)];
-        }
-    };
-    let options =
-        changed(ReindexOptions { output: Some(one.path().to_owned()), ..bounded(&case.options()) }, |it| {
-            it.chain.work_dir = Some(work.path().to_owned())
-        });
-    engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false)).unwrap();
-    let outputs = outputs.into_inner().unwrap();
-    assert!(
-        outputs[0].contains("Environment: ") && outputs[0].contains("another peregrine process works there"),
-        "{outputs:?}"
-    );
-    assert!(outputs[0].contains("use another work directory"), "{outputs:?}");
-    assert!(outputs[1].contains("done: 0"), "{outputs:?}");
-    assert!(outputs[2].contains("Environment: ") && outputs[2].contains("is in use"), "{outputs:?}");
-    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0);
-    // The refused run succeeds later.
-    fs::remove_dir_all(two.path().join("regtest")).unwrap();
-    assert!(another_process(case.root(), Some(two.path()), Some(work.path())).contains("done: 0"));
-    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0);
 }
