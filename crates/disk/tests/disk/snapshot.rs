@@ -1,5 +1,6 @@
-//! UTXO snapshots: files have the documented format, coins round-trip, and damage is reported with its offset.
-//! Any bytes are tried by the fuzz targets (`testkit::fuzz`); files of Bitcoin Core are in crate `acceptance`.
+//! UTXO snapshots: files have the documented format, coins round-trip, and damage is reported with its
+//! offset. Any bytes are tried by the fuzz targets (`testkit::fuzz`); files of Bitcoin Core are in crate
+//! `acceptance`.
 
 use crate::faults;
 
