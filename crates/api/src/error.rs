@@ -192,10 +192,12 @@ impl Error {
         self.subjects.contains(&subject)
     }
 
-    /// Whether a database is one that only a newer bitcoind can read.
-    pub fn is_of_newer_bitcoind(&self) -> bool {
-        let cause = self.cause.as_ref().and_then(|cause| cause.downcast_ref::<DiskError>());
-        cause.is_some_and(|cause| matches!(cause, DiskError::Refused { .. }))
+    /// Whether a database may be sound, but only a bitcoind, perhaps a newer one, can read it.
+    pub fn needs_bitcoind(&self) -> bool {
+        self.cause.as_ref().is_some_and(|cause| {
+            matches!(cause.downcast_ref(), Some(DiskError::Refused { .. }))
+                || matches!(cause.downcast_ref(), Some(LevelDbError::Unsupported { .. }))
+        })
     }
 
     /// Adds what the user can do, after what else was added before.
@@ -496,7 +498,7 @@ impl From<LevelDbError> for Error {
             LevelDbError::Unsupported { ref path, offset, ref feature } => {
                 let detail =
                     format!("{feature}; start and stop bitcoind once, which moves their rows to tables");
-                Self::damaged(detail).in_file(path, Some(offset)).about_database(path).caused_by(error)
+                Self::new(ErrorKind::Environment, detail).in_file(path, Some(offset)).caused_by(error)
             }
             other => Self::damaged(other.to_string()).caused_by(other),
         }
@@ -611,5 +613,11 @@ mod tests {
             let damage = LevelDbError::Damaged { path: path.into(), offset: 0, flaw: "torn".into() };
             assert_eq!(Error::from(damage).is_about(Subject::BlockIndex), is_index, "{path}");
         }
+        // A block index with such a log was once replaced by that of a scan, which has fewer headers.
+        let path = "blocks/index/000005.log".into();
+        let unread = LevelDbError::Unsupported { path, offset: 0, feature: "a long log".to_owned() };
+        let error = Error::from(unread);
+        assert!(error.needs_bitcoind() && !error.is_about(Subject::BlockIndex), "{error}");
+        assert_eq!(error.kind, ErrorKind::Environment);
     }
 }

@@ -242,10 +242,10 @@ impl HeaderChain {
         let Some(&tip) = hashes[..new].last() else { return Ok(AddedHeaders { from_future, ..none }) };
         let taken = self.branch.take_if(|_| !on_chain).map(|branch| (branch.headers, branch.work));
         let (mut above, work) = taken.unwrap_or((Vec::new(), U256::ZERO));
-        let left = above.split_off((parent.0 - fork.0) as usize);
+        let dropped = above.split_off((parent.0 - fork.0) as usize);
         above.extend(&headers[..new]);
         // Each header is counted once: a branch can be long.
-        let work = work.wrapping_sub(work_of(&left)).wrapping_add(work_of(&headers[..new]));
+        let work = work.wrapping_sub(work_of(&dropped)).wrapping_add(work_of(&headers[..new]));
         let height = Height(parent.0 + new as u32);
         if self.has_as_much_work_above(fork, work) {
             self.branch = Some(Branch { fork, headers: above, tip, work });

@@ -97,9 +97,9 @@ pub struct Located {
     /// on the same chain: names and values.
     repeated: Vec<(&'static str, String)>,
     noconf: bool,
-    /// Whether the configuration file names the datadir and includes other files: their paths start at the
-    /// usual datadir, unless the command line names one.
-    is_root_of_conf: bool,
+    /// Whether commands do without `--datadir`: the configuration file names the datadir, and includes files
+    /// whose paths start at the usual one, as long as the command line names no other.
+    omits_datadir: bool,
 }
 
 /// What the settings say of a chain.
@@ -250,7 +250,7 @@ impl CoreArgs {
             ignored: conf.ignored.clone(),
             repeated: self.repeated(is_named.then_some(network)),
             noconf: self.noconf,
-            is_root_of_conf: self.datadir.is_none()
+            omits_datadir: self.datadir.is_none()
                 && conf.setting(network, "datadir").is_some()
                 && !conf.list(network, "includeconf").is_empty(),
             conf: read.conf_path,
@@ -433,7 +433,7 @@ impl Located {
 
     /// Returns the options with which another `peregrine` works on the same datadir and chain.
     pub fn flags(&self) -> Vec<String> {
-        let root = (!self.is_root_of_conf).then(|| self.root.display().to_string());
+        let root = (!self.omits_datadir).then(|| self.root.display().to_string());
         let mut words: Vec<_> = root.into_iter().flat_map(|root| ["--datadir".to_owned(), root]).collect();
         words.extend(self.other_conf().into_iter().flat_map(|path| ["--conf".to_owned(), path]));
         words.extend(self.noconf.then(|| "--noconf".to_owned()));
@@ -443,7 +443,7 @@ impl Located {
 
     /// Returns the options with which bitcoind works on the same chain of the datadir at `root`.
     pub fn core_flags(&self, root: &Path) -> Vec<String> {
-        let datadir = (!self.is_root_of_conf).then(|| format!("-datadir={}", root.display()));
+        let datadir = (!self.omits_datadir).then(|| format!("-datadir={}", root.display()));
         let mut words: Vec<_> = datadir.into_iter().collect();
         words.extend(self.other_conf().map(|path| format!("-conf={path}")));
         words.extend(self.noconf.then(|| "-noconf".to_owned()));

@@ -140,3 +140,24 @@ impl NoteKeeper {
         Some(format!("{}: cannot be removed: {error}; the next run removes it", self.path().display()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_does_what_its_options_are_for() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let text = "reindex --datadir d --scan --prune 600M";
+        let note = RunNote { work_dir: PathBuf::new(), directory: None, words: words(text) };
+        for (advised, is_done) in [
+            ("reindex", true),
+            ("reindex --scan", true),
+            ("reindex --prune=550M", true),
+            ("reindex --accept-lower-tip", false),
+            ("repair --scan", false),
+        ] {
+            assert_eq!(note.does(&words(advised)), is_done, "{advised}");
+        }
+    }
+}

@@ -486,9 +486,15 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let datadir = Datadir::at(root.path(), Network::Main);
         RealDisk.create_dir_all(&datadir.blocks_dir()).unwrap();
-        for name in
-            ["blk00010.dat", "blk00002.dat", "blk100000.dat", "blk2.dat", "blk00002.dat.bak", "rev00003.dat"]
-        {
+        for name in [
+            "blk00010.dat",
+            "blk00002.dat",
+            "blk100000.dat",
+            "blk2.dat",
+            "blk00002.dat.bak",
+            "rev00003.dat",
+            "blk4000000000.dat",
+        ] {
             RealDisk.create(&datadir.blocks_dir().join(name)).unwrap();
         }
         let files = datadir.blk_files(&RealDisk).unwrap();

@@ -365,16 +365,17 @@ pub trait Disk: Send + Sync {
     fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool>;
 
     /// Takes the exclusive lock of the file `path` without waiting; creates the file if it is missing.
-    /// Returns `None` if another process holds the lock, or has meanwhile removed or replaced the file.
+    /// Returns `None` if another process or thread holds the lock, or has meanwhile removed or replaced the
+    /// file.
     ///
     /// It is the kind of lock that Bitcoin Core takes on `.lock` and LevelDB on `LOCK`: a POSIX record lock
-    /// over the whole file. Such a lock belongs to the process and ends when the process closes any
-    /// descriptor of the file, so no other code may open the file while the lock is held.
+    /// over the whole file. Such a lock ends when the process closes any descriptor of the file, so no other
+    /// code may open the file while the lock is held.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>>;
 
     /// Takes a shared lock of the existing file `path`, which may be on a read-only file system, without
-    /// waiting. It excludes exclusive locks, not other shared ones. Returns `None` if another process holds
-    /// the exclusive lock.
+    /// waiting. It excludes exclusive locks, not other shared ones. Returns `None` if another process or
+    /// thread holds the exclusive lock.
     ///
     /// Otherwise like [`Disk::lock`], which a disk without shared locks uses instead.
     ///
@@ -384,8 +385,8 @@ pub trait Disk: Send + Sync {
         self.lock(path)
     }
 
-    /// Returns which other process holds a lock of the existing file `path`, exclusive or shared; `None` if
-    /// none does. No lock is taken, so no other process is hindered. A lock of this process ends.
+    /// Returns which process holds a lock of the existing file `path`, exclusive or shared; `None` if none
+    /// does. No lock is taken, so no other process is hindered.
     ///
     /// # Errors
     /// Any I/O error, including `NotFound` for a missing file.

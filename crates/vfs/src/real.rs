@@ -82,8 +82,6 @@ impl WriteAt for File {
     }
 }
 
-impl Lock for File {}
-
 impl Disk for RealDisk {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
         Ok(Box::new(open_regular(path)?))
@@ -521,6 +519,7 @@ fn own_locks() -> MutexGuard<'static, Vec<OwnLock>> {
     OWN_LOCKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The lock of this process on the file at `path`.
 fn own_lock<'o>(own: &'o mut [OwnLock], path: &Path) -> io::Result<Option<&'o mut OwnLock>> {
     match fs::metadata(path) {
         Ok(found) => Ok(own.iter_mut().find(|lock| lock.id == (found.dev(), found.ino()))),
@@ -529,6 +528,7 @@ fn own_lock<'o>(own: &'o mut [OwnLock], path: &Path) -> io::Result<Option<&'o mu
     }
 }
 
+/// Lists a file that was locked.
 fn hold(own: &mut Vec<OwnLock>, file: File, is_shared: bool) -> io::Result<Box<dyn Lock>> {
     let found = file.metadata()?;
     let id = (found.dev(), found.ino());

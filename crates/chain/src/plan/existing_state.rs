@@ -226,7 +226,7 @@ fn unless_damaged<T>(disk: &dyn Disk, read: Result<T, Error>) -> Result<Option<T
         Ok(found) => return Ok(Some(found)),
         Err(error) => error,
     };
-    if error.is_of_newer_bitcoind() {
+    if error.needs_bitcoind() {
         return Err(error);
     }
     let cause = error.source().and_then(|cause| cause.downcast_ref::<FileError>());

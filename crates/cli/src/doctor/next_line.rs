@@ -34,11 +34,12 @@ impl<'a> NextLine<'a> {
                 "peregrine doctor --datadir DIR  # the directory that bitcoind uses as -datadir".to_owned()
             }
             Advice::NameChallenge => {
-                let line = command_line(self.doctor_of(Some(self.network)).into_iter());
+                let line =
+                    command_line(Self::doctor_of(&self.located.with_network(self.network)).into_iter());
                 format!("{line} --signetchallenge HEX  # the challenge that bitcoind uses")
             }
             Advice::NameBlocksdir { directory: None } => {
-                let line = command_line(self.doctor_of(None).into_iter());
+                let line = command_line(Self::doctor_of(&self.located.without_blocksdir()).into_iter());
                 format!("{line} --blocksdir DIR  # as for bitcoind -blocksdir; if it has none, the datadir")
             }
             Advice::CheckDisk => {
@@ -112,7 +113,7 @@ impl<'a> NextLine<'a> {
         match advice {
             Advice::NameBlocksdir { directory: Some(dir) } => {
                 let last = ["--blocksdir".to_owned(), dir.display().to_string()];
-                self.doctor_of(None).into_iter().chain(last).collect()
+                Self::doctor_of(&self.located.without_blocksdir()).into_iter().chain(last).collect()
             }
             Advice::CorrectSetting { file, line, .. } => {
                 let number = line.unwrap_or_default();
@@ -132,7 +133,7 @@ impl<'a> NextLine<'a> {
             Advice::StartWithoutUndo => self.core("bitcoind", Some("-checklevel=1")),
             Advice::StopBitcoind => self.core("bitcoin-cli", Some("stop")),
             Advice::BitcoindReindex => self.core("bitcoind", Some("-reindex")),
-            Advice::ChooseNetwork { network } => self.doctor_of(Some(*network)),
+            Advice::ChooseNetwork { network } => Self::doctor_of(&self.located.with_network(*network)),
             Advice::FinishReplacement => self.peregrine(&["recover"]),
             Advice::TakeFromFiles { directory } => {
                 let from = ["--from".to_owned(), directory.display().to_string()];
@@ -171,19 +172,19 @@ impl<'a> NextLine<'a> {
         words.chain(self.located.flags()).collect()
     }
 
-    /// The command that looks at another network's datadir; `None`: at block files elsewhere.
-    fn doctor_of(&self, network: Option<Network>) -> Vec<String> {
-        let other = network
-            .map_or_else(|| self.located.without_blocksdir(), |network| self.located.with_network(network));
+    /// The command that looks at another network's datadir, or at block files elsewhere.
+    fn doctor_of(other: &Located) -> Vec<String> {
         owned(["peregrine", "doctor"]).chain(other.flags()).collect()
     }
 
     /// A command of Core, for this datadir.
     fn core(&self, program: &str, last: Option<&str>) -> Vec<String> {
         let dir = self.state.map_or(&*self.located.root, |state| core_datadir(&state.dir, self.network));
-        // bitcoin-cli refuses options that it does not know.
-        let located =
-            if program == "bitcoind" { self.located.clone() } else { self.located.without_blocksdir() };
+        let flags = match program {
+            "bitcoind" => self.located.core_flags(dir),
+            // bitcoin-cli does not know the option.
+            _ => self.located.without_blocksdir().core_flags(dir),
+        };
         let is_pruned = program == "bitcoind" && self.is_pruned();
         // Without this, it asks for a new download of all blocks.
         let prune = is_pruned.then(|| format!("-prune={}", self.prune_target()));
@@ -191,7 +192,7 @@ impl<'a> NextLine<'a> {
         let indexes = self.state.filter(|state| is_pruned && state.lacks_blocks_of_indexes());
         let broken = indexes.into_iter().flat_map(|state| &state.indexes).filter(|index| index.is_broken());
         let without = broken.map(|index| format!("-{}=0", index.kind.option()));
-        let words = owned([program]).chain(located.core_flags(dir)).chain(prune).chain(without);
+        let words = owned([program]).chain(flags).chain(prune).chain(without);
         words.chain(last.map(str::to_owned)).collect()
     }
 

@@ -188,6 +188,26 @@ fn exchanges_are_undone_if_an_old_database_was_used_after_the_crash() {
     assert!(outcomes.iter().any(|(recovery, _)| *recovery == Some(Recovery::Undone)), "{outcomes:?}");
 }
 
+/// As if the disk of the chainstate was not mounted: the index was once put back, and the journal removed.
+#[test]
+fn a_database_that_is_in_neither_place_keeps_the_journal() {
+    let home = home();
+    let replacement = begin(&RealDisk, home.path(), false);
+    replacement.journal().unwrap().write(&RealDisk, home.path()).unwrap();
+    let mounted = tempfile::tempdir().unwrap();
+    let names_there = [CHAINSTATE, "chainstate.peregrine"];
+    let move_all = |from: &Path, to: &Path| {
+        names_there.iter().for_each(|name| fs::rename(from.join(name), to.join(name)).unwrap());
+    };
+    move_all(home.path(), mounted.path());
+    let error = recover(&RealDisk, home.path(), &names()).unwrap_err().to_string();
+    assert!(error.contains("mount the disk with it"), "{error}");
+    assert_eq!(texts(home.path()), ["old", ""]);
+    move_all(mounted.path(), home.path());
+    assert_eq!(recover(&RealDisk, home.path(), &names()).unwrap(), Some(Recovery::Finished));
+    assert_eq!(texts(home.path()), ["new", "new"]);
+}
+
 #[test]
 fn keeps_old_databases_on_request() {
     let home = home();

@@ -368,19 +368,21 @@ impl Examination<'_> {
         let Self { disk, datadir, .. } = *self;
         let owner_of = |path: &Path| disk.ownership(path).ok();
         let blocks_dir = datadir.blocks_dir();
+        let dirs = [datadir.net_dir(), &blocks_dir].into_iter();
+        let owners: Vec<u32> = dirs.filter_map(|dir| Some(owner_of(dir)?.uid)).collect();
         // A datadir of root can be a mount point. Blocks of root can be copies.
-        let owners = [datadir.net_dir(), &blocks_dir].map(owner_of).into_iter().flatten();
-        let uid = owners.map(|found| found.uid).find(|uid| *uid != 0);
-        let uid = uid.or(owner_of(&blocks_dir).map(|blocks| blocks.uid)).unwrap_or(disk.user());
+        let owner = owners.iter().find(|uid| **uid != 0).or(owners.first());
+        let uid = owner.copied().unwrap_or(disk.user());
         let is_own = |found: &Ownership| found.uid == uid;
-        // Others may be allowed to write to shared blocks.
-        let is_shared = |dir: &Path| owner_of(dir).is_none_or(|found| found.mode & 0o022 != 0);
         // Nothing is closed to root.
         let is_closed = |found: &Ownership| is_own(found) && uid != 0 && found.mode & 0o600 != 0o600;
         let is_foreign = |dir: &PathBuf| {
             let paths = [dir.clone(), dir.join("CURRENT")];
-            let must_be_own =
-                if *dir == blocks_dir { !is_shared(dir) } else { owner_of(&paths[1]).is_some() };
+            let must_be_own = match *dir == blocks_dir {
+                // Others may be allowed to write to shared blocks.
+                true => owner_of(dir).is_some_and(|found| found.mode & 0o022 == 0),
+                false => owner_of(&paths[1]).is_some(),
+            };
             let mut found = paths.iter().filter_map(|path| owner_of(path));
             found.any(|found| is_closed(&found) || must_be_own && !is_own(&found))
         };
@@ -423,7 +425,7 @@ impl Examination<'_> {
             !names.iter().any(|name| name == "CURRENT" || name.to_str().is_some_and(is_table))
         });
         match error.kind {
-            _ if error.is_of_newer_bitcoind() => DatabaseState::Unreadable(error),
+            _ if error.needs_bitcoind() => DatabaseState::Unreadable(error),
             _ if is_empty => DatabaseState::Absent,
             ErrorKind::Environment => DatabaseState::Unreadable(error),
             _ if is_held => DatabaseState::Unreadable(error),

@@ -57,7 +57,7 @@ impl<'a> InOrder<'a> {
     }
 
     /// Connects all blocks. Commits whenever the coins have used up their `memory`, after the blocks that are
-    /// connected one by one, so that these are behind a caller who begins again, and at the end. Returns
+    /// connected one by one, so that a caller who begins again begins above them, and at the end. Returns
     /// the heights of a window in which something is wrong with a block, or with a file: the coins are then
     /// between two blocks, and the caller begins again at the last commit, and connects these blocks one by
     /// one.

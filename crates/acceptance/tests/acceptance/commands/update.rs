@@ -244,6 +244,10 @@ fn coinbases_are_made_again_once_they_are_spent() {
         assert_eq!(update(&options).unwrap().height, Height(148));
         let coins = stats(dir.path(), Network::Regtest).unwrap();
         assert_eq!(coins.txouts, 148, "one of each block: those that spend two have another");
+        let rebuilt = acceptance::run(&acceptance::changed(acceptance::options(dir.path()), |it| {
+            it.chain.params = params
+        }));
+        assert_eq!(rebuilt.unwrap().hash_serialized_3, coins.hash_serialized_3);
     }
 }
 

@@ -99,7 +99,7 @@ fn of_access(found: &DatadirState) -> Option<Advice> {
             Some(_) if is_other => Advice::RunAs { user: found.owner.uid },
             Some(dir) if foreign.is_empty() => Advice::ChangeOwner { directories: vec![dir.to_owned()] },
             Some(_) => Advice::ChangeOwner { directories: foreign.clone() },
-            None if error.is_of_newer_bitcoind() => Advice::StartBitcoind,
+            None if error.needs_bitcoind() => Advice::StartBitcoind,
             None => Advice::CheckDisk,
         });
     }
