@@ -119,12 +119,8 @@ impl Chain {
         if let Some(hash) = self.assumed_valid {
             command.arg("--assumevalid").arg(hash.to_string());
         }
-        let option = match words {
-            ["reindex", ..] => "--stop-at-height",
-            _ => return command,
-        };
-        if let Some(height) = self.stop_at_height {
-            command.args([option, &height.to_string()]);
+        if let (["reindex", ..], Some(height)) = (words, self.stop_at_height) {
+            command.args(["--stop-at-height", &height.to_string()]);
         }
         command
     }
