@@ -354,7 +354,9 @@ fn what_belongs_to_other_users_is_named() {
     let foreign = vec![case.root().join("regtest/chainstate")];
     assert_eq!(diagnosed(case.root(), false).advice, Advice::ChangeOwner { directories: foreign });
     // Blocks that root has copied there do not make the node root's.
-    std::os::unix::fs::chown(case.root().join("regtest"), Some(4711), None).unwrap();
+    for name in ["regtest", "regtest/chainstate/CURRENT"] {
+        std::os::unix::fs::chown(case.root().join(name), Some(4711), None).unwrap();
+    }
     let foreign = ["blocks", "blocks/index"].map(|name| case.root().join("regtest").join(name)).to_vec();
     assert_eq!(diagnosed(case.root(), false).advice, Advice::ChangeOwner { directories: foreign });
 }
