@@ -414,12 +414,13 @@ mod tests {
     use chain::blocks::chain::ChainBlock;
     use wire::{BlockHash, BlockTime, FileNo, Network};
 
-    /// A chain of mainnet up to `tip`, in which only the hashes of the overwritten blocks are correct.
+    /// A chain of mainnet up to `tip`, in which only the hashes of the blocks with the same coinbases are correct.
     fn chain(tip: u32) -> Chain {
-        let overwritten = ChainParams::of(Network::Main).overwritten_coinbases;
+        let params = ChainParams::of(Network::Main);
+        let pairs = [params.overwritten_coinbases, params.bip30_exceptions].concat();
         let blocks: Vec<ChainBlock> = (0..=tip)
             .map(|height| {
-                let known = overwritten.iter().find(|(at, _)| at.0 == height);
+                let known = pairs.iter().find(|(at, _)| at.0 == height);
                 let hash = known.map_or(BlockHash::default(), |&(_, hash)| hash);
                 ChainBlock { hash, file: FileNo(0), data_pos: wire::ByteOffset(8), undo_pos: None }
             })

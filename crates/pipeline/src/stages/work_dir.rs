@@ -54,11 +54,6 @@ pub fn is_hint_copy(path: &Path) -> bool {
     })
 }
 
-/// What the names of the directories begin with that belong to one job of this process each.
-fn of_this_process() -> String {
-    format!("{EXCLUSIVE_PREFIX}{}-", std::process::id())
-}
-
 /// The work directory, which need not exist.
 pub struct WorkDir<'a> {
     disk: &'a dyn Disk,
@@ -94,7 +89,8 @@ impl<'a> WorkDir<'a> {
     /// behind.
     pub fn exclusive(disk: &'a dyn Disk, home: &Path) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let new = format!("{}{}", of_this_process(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let new = format!("{EXCLUSIVE_PREFIX}{}-{number}", std::process::id());
         Self::remove_left(disk, home);
         // A process that had the same id can have left this name.
         let new = Self::new(disk, home.join(new));
@@ -102,19 +98,17 @@ impl<'a> WorkDir<'a> {
         new
     }
 
-    /// Returns the directories below `home` that belonged to one job each, of other processes.
+    /// Returns the directories below `home` that belong to one job each.
     pub fn left(disk: &dyn Disk, home: &Path) -> Vec<PathBuf> {
         let names = disk.list(home).unwrap_or_default().into_iter();
-        // Locks do not protect a directory from the process that holds them.
-        let is_other =
-            |name: &str| name.starts_with(EXCLUSIVE_PREFIX) && !name.starts_with(&of_this_process());
-        let paths = names.filter(|name| name.to_str().is_some_and(is_other)).map(|name| home.join(name));
+        let is_exclusive = |name: &str| name.starts_with(EXCLUSIVE_PREFIX);
+        let paths = names.filter(|name| name.to_str().is_some_and(is_exclusive)).map(|name| home.join(name));
         paths.filter(|path| disk.exists(&path.join(LOCK_NAME)).unwrap_or_default()).collect()
     }
 
     /// Removes those of them that killed processes have left behind. Returns whether there were any.
     pub fn remove_left(disk: &'a dyn Disk, home: &Path) -> bool {
-        // If that fails, or another process works there, nothing depends on it.
+        // If that fails, or another job works there, nothing depends on it.
         let remove = |path| Self::new(disk, path).remove().is_ok();
         Self::left(disk, home).into_iter().map(remove).fold(false, |any, is_removed| any | is_removed)
     }
@@ -236,6 +230,7 @@ mod tests {
         of_killed_process.take().unwrap();
         std::fs::create_dir(of_killed_process.chainstate()).unwrap();
         std::fs::write(of_killed_process.chainstate().join("000005.ldb"), "rows").unwrap();
+        drop(of_killed_process.lock.lock().unwrap().take());
         let first = WorkDir::exclusive(&RealDisk, home.path());
         first.take().unwrap();
         let second = WorkDir::exclusive(&RealDisk, home.path());
