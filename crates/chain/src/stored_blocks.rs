@@ -337,7 +337,10 @@ impl StoredBlocks {
         let (mut found, mut unknown) = (0, UnknownBlocks::default());
         let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
         for (&number, &from) in parts {
-            let (before, mut records) = (found, Vec::new());
+            // Before the block index places them. What only the system's memory has is not found.
+            let (path, mut records) = (files.path(FileKind::Blk, number), Vec::new());
+            files.disk.sync_file(&path).during("sync", &path)?;
+            files.disk.forget_cached(&path);
             files.each_block(number, from, |record| match chain.height_of(&record.hash) {
                 None => drop(unknown.insert(number, from)),
                 // Neither this program nor bitcoind could read it there.
@@ -363,11 +366,6 @@ impl StoredBlocks {
                 info.add_block(height, header.time.0.into());
                 self.set(height, number, data_pos, tx_count);
                 found += 1;
-            }
-            if found > before {
-                // Before the block index places them.
-                let path = files.path(FileKind::Blk, number);
-                files.disk.open_for_writing(&path).and_then(|mut open| open.sync()).during("sync", &path)?;
             }
         }
         if found > 0 {

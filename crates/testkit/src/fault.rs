@@ -577,6 +577,13 @@ impl Disk for FaultDisk {
         RealDisk.metadata(dir).map(|_| ())
     }
 
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        let _change = self.state.change()?;
+        let len = RealDisk.open(path)?.len()?;
+        self.state.synced().iter_mut().filter(|(file, _)| file == path).for_each(|(_, synced)| *synced = len);
+        Ok(())
+    }
+
     fn free_space(&self, path: &Path) -> io::Result<u64> {
         self.state.read()?;
         RealDisk.free_space(path)

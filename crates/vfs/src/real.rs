@@ -230,6 +230,16 @@ impl Disk for RealDisk {
         }
     }
 
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        open_regular(path)?.sync_all()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn forget_cached(&self, path: &Path) {
+        let open = open_regular(path);
+        let _ = open.map(|file| rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed));
+    }
+
     fn free_space(&self, path: &Path) -> io::Result<u64> {
         let found = rustix::fs::statvfs(path)?;
         Ok(found.f_bavail.saturating_mul(found.f_frsize))

@@ -120,17 +120,29 @@ impl Files<'_> {
 
     /// Syncs the files to which a download has appended blocks since the last call.
     pub fn sync_awaited(&self) -> Result<(), Error> {
-        let Self { disk, datadir, awaited, .. } = *self;
-        let Some(awaited) = awaited else { return Ok(()) };
-        for file in awaited.take_unsynced() {
-            let path = datadir.blk_path(file);
-            match disk.open_for_writing(&path) {
-                // The download has deleted it, because its blocks are settled.
+        let Some(awaited) = self.awaited else { return Ok(()) };
+        self.sync(awaited.take_unsynced().into_iter().map(|file| (FileKind::Blk, file)))
+    }
+
+    /// Syncs the pairs of files before a block index that was made from their records places these: a killed
+    /// process may just have written them.
+    pub fn sync_pairs(&self, count: usize) -> Result<(), Error> {
+        let pairs = (0..count as u32).map(FileNo);
+        self.sync(pairs.flat_map(|file| [(FileKind::Blk, file), (FileKind::Rev, file)]))
+    }
+
+    /// Syncs those of these files that exist, and their names.
+    fn sync(&self, files: impl Iterator<Item = (FileKind, FileNo)>) -> Result<(), Error> {
+        for (kind, file) in files {
+            let path = self.path(kind, file);
+            match self.disk.sync_file(&path) {
+                // A download behind which a rebuild runs deletes files whose blocks are settled.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                opened => opened.and_then(|mut open| open.sync()).during("sync", &path)?,
+                synced => synced.during("sync", &path)?,
             }
         }
-        Ok(disk.sync_dir(&datadir.blocks_dir()).during("sync", &datadir.blocks_dir())?)
+        let dir = self.datadir.blocks_dir();
+        Ok(self.disk.sync_dir(&dir).during("sync", &dir)?)
     }
 
     /// Returns the length of a file in bytes; 0 if it is missing.

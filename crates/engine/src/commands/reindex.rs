@@ -540,6 +540,7 @@ impl Rebuild<'_> {
             let mut index = index.clone();
             index.entries.iter_mut().for_each(change);
             change_files(&mut index.files);
+            files.sync_pairs(index.files.len())?;
             return Ok(write_block_index(files.disk, dir, &index)?);
         }
         let old = files.datadir.index_dir();

@@ -84,6 +84,7 @@ pub fn ensure_index(
         info.undo_size = info.undo_size.max(len);
     }
     if index.entries.iter().filter(|entry| entry.status.has_data()).count() > placed {
+        files.sync_pairs(index.files.len())?;
         put_in_place(files, sink, |to| write_block_index(files.disk, to, &index))?;
         sink.event(unusable);
     }

@@ -76,6 +76,10 @@ impl Disk for MemoryDisk {
         read_only()
     }
 
+    fn sync_file(&self, _: &Path) -> io::Result<()> {
+        read_only()
+    }
+
     fn create_dir_all(&self, _: &Path) -> io::Result<()> {
         read_only()
     }

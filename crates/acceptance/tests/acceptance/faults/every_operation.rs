@@ -6,6 +6,7 @@ use acceptance::{
     faults::{each_operation, tiny, tiny_case},
     undo::UndoDamage,
 };
+use vfs::Disk as _;
 
 /// Best block and hash of the chainstate.
 fn found(case: &Case) -> Result<(BlockHash, [u8; 32]), Error> {
@@ -279,4 +280,21 @@ fn a_read_only_target_is_an_error_with_a_remedy() {
         assert_eq!(run(&options).unwrap().hash, tiny().tip().hash);
         assert_same_tree(&before, case.root(), "output elsewhere");
     }
+}
+
+/// A killed bitcoind has just written all files of blocks and undo data.
+#[test]
+fn a_scan_syncs_the_files_in_which_its_index_places_blocks() {
+    let (case, disk) = (Case::new(), FaultDisk::healthy());
+    for name in disk.list(&case.blocks("")).unwrap().iter().filter_map(|name| name.to_str()) {
+        if name.starts_with("blk") || name.starts_with("rev") {
+            let (path, bytes) = (case.blocks(name), fs::read(case.blocks(name)).unwrap());
+            fs::remove_file(&path).unwrap();
+            disk.create(&path).unwrap().write_all(&bytes).unwrap();
+        }
+    }
+    run_on(&disk, &case.scan()).unwrap();
+    let before = tree(case.root());
+    disk.lose_unsynced().unwrap();
+    assert_same_tree(&before, case.root(), "after a power cut");
 }
