@@ -12,8 +12,8 @@ use vfs::{Disk, During as _, ReadAt, WriteFile, remove_if_there};
 /// First bytes of the file.
 pub(crate) const MAGIC: [u8; 8] = *b"PGRN-TMP";
 
-/// Where a piece is in its file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Where a piece is in its file. The default has no bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Piece {
     offset: u64,
     len: u32,
@@ -30,6 +30,18 @@ impl Piece {
     /// Whether these are its bytes, by length and checksum.
     pub fn has(&self, bytes: &[u8]) -> bool {
         bytes.len() == self.len() && crc32c::crc32c(bytes) == self.checksum
+    }
+
+    /// The same as bytes, so that a piece can name another one.
+    pub fn to_bytes(self) -> [u8; 16] {
+        let [low, high] = [self.len, self.checksum].map(u128::from);
+        (u128::from(self.offset) << 64 | high << 32 | low).to_le_bytes()
+    }
+
+    /// Reverses [`Piece::to_bytes`].
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        let all = u128::from_le_bytes(bytes);
+        Self { offset: (all >> 64) as u64, len: all as u32, checksum: (all >> 32) as u32 }
     }
 
     /// Whether it has no bytes.
@@ -148,6 +160,7 @@ mod tests {
         let bytes: Vec<Vec<u8>> = (0..50u8).map(|number| vec![number; usize::from(number) * 100]).collect();
         let pieces: Vec<Piece> = bytes.iter().map(|bytes| file.append(bytes).unwrap()).collect();
         assert!(pieces[0].is_empty() && pieces[7].len() == 700);
+        assert!(pieces.iter().all(|piece| Piece::from_bytes(piece.to_bytes()) == *piece));
         assert!(pieces[7].has(&bytes[7]) && !pieces[7].has(&bytes[8]) && !pieces[7].has(&[8; 700]));
         let mut back = Vec::new();
         for (piece, bytes) in pieces.iter().zip(&bytes).rev() {

@@ -1,8 +1,9 @@
 //! Sorts compact rows, which come in any order, in bounded memory.
 //!
 //! They begin with hashes, so their leading bits divide them evenly into partitions. Each worker keeps a
-//! buffer for each partition, and appends full buffers to a temporary file. When all rows have been added,
-//! the partitions are read back and sorted one at a time.
+//! buffer for each partition, and appends full buffers to a temporary file, each with the place of the one
+//! before: a list of all would exceed the memory. When all rows have been added, the partitions are read back
+//! and sorted one at a time.
 
 use api::error::Error;
 use chain::threads::lock;
@@ -22,9 +23,18 @@ pub struct Partitions<const N: usize> {
     file: ScratchFile,
     bits: u32,
     piece_bytes: usize,
-    pieces: Vec<Mutex<Vec<Piece>>>,
+    stored: Vec<Mutex<Stored>>,
     /// The collectors that no worker uses now.
     idle: Mutex<Vec<Collector<N>>>,
+}
+
+/// What the file has of a partition.
+#[derive(Clone, Copy, Default)]
+struct Stored {
+    /// The last piece. Each ends with the place of the one before; that of the first one is empty.
+    last: Piece,
+    /// Bytes of all pieces.
+    bytes: usize,
 }
 
 /// The compact rows of one worker that are not in the file yet, by partition.
@@ -43,14 +53,14 @@ impl<const N: usize> Partitions<N> {
         let bits = bytes.div_ceil(PARTITION_BYTES).next_power_of_two().ilog2().min(MAX_BITS);
         let [least, most] = PIECE_BYTES;
         let piece_bytes = (memory / (workers << bits)).clamp(least, most) / N * N;
-        let pieces = (0..1 << bits).map(|_| Mutex::default()).collect();
+        let stored = (0..1 << bits).map(|_| Mutex::default()).collect();
         let file = ScratchFile::create(disk, path)?;
-        Ok(Self { file, bits, piece_bytes, pieces, idle: Mutex::default() })
+        Ok(Self { file, bits, piece_bytes, stored, idle: Mutex::default() })
     }
 
     /// Number of partitions.
     pub const fn count(&self) -> usize {
-        self.pieces.len()
+        self.stored.len()
     }
 
     /// Returns the number of the partition that has the rows which begin with `leading`.
@@ -84,7 +94,9 @@ impl<const N: usize> Partitions<N> {
     }
 
     fn append(&self, number: usize, buffer: &mut Vec<u8>) -> Result<(), Error> {
-        lock(&self.pieces[number]).push(self.file.append(buffer)?);
+        let mut stored = lock(&self.stored[number]);
+        buffer.extend_from_slice(&stored.last.to_bytes());
+        *stored = Stored { last: self.file.append(buffer)?, bytes: stored.bytes + buffer.len() };
         buffer.clear();
         Ok(())
     }
@@ -112,16 +124,18 @@ impl<const N: usize> Partitions<N> {
         memory: usize,
         mut each: impl FnMut(&[[u8; N]]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let pieces = lock(&self.pieces[number]).clone();
-        let bytes: usize = pieces.iter().map(Piece::len).sum();
+        let Stored { last, bytes } = *lock(&self.stored[number]);
         let passes = bytes.div_ceil(memory.max(1)).next_power_of_two();
         let (mut records, mut buffer) = (Vec::<[u8; N]>::new(), Vec::new());
         for pass in 0..passes as u64 {
             records.clear();
-            for piece in &pieces {
+            let mut piece = last;
+            while !piece.is_empty() {
                 buffer.clear();
-                self.file.read(piece, &mut buffer)?;
-                let all = buffer.as_chunks::<N>().0.iter();
+                self.file.read(&piece, &mut buffer)?;
+                let (rows, before) = buffer.split_last_chunk().unwrap_or((&[], &[0; 16]));
+                piece = Piece::from_bytes(*before);
+                let all = rows.as_chunks::<N>().0.iter();
                 // The bits that follow those of the partition choose the pass.
                 let of_pass = |record: &&[u8; N]| {
                     let below = first_word(&record[..]).checked_shl(self.bits).unwrap_or_default();

@@ -203,10 +203,12 @@ impl AddressTable {
         }
     }
 
-    /// Notes that the peer at an address broke the protocol: it is not dialled for a day.
+    /// Notes that the peer at an address broke the protocol: it is not dialled for a day, and by a later run
+    /// only after all others.
     pub fn misbehaved(&mut self, address: &PeerAddress, now: Instant) {
         if let Some(entry) = self.entry_mut(address) {
             entry.not_before = Some(now + BAN);
+            entry.failures = MAX_FAILURES - 1;
         }
     }
 
@@ -319,6 +321,13 @@ mod tests {
         table.add(&full(9, 9, 1), Source::Seed(1));
         table.delivered(&second.address, 1e6);
         assert_eq!(choose(&table, &[], now), Some(second.address), "those that delivered come first");
+        table.misbehaved(&second.address, now);
+        let mut later = AddressTable::new();
+        for AddressEntry { address, services, speed, failures, .. } in table.entries() {
+            let record = AddressRecord { time: 0, services: *services, address: *address };
+            later.restore(&record, *speed, false, *failures);
+        }
+        assert_eq!(choose(&later, &[], now), Some(full(9, 9, 1).address), "it broke the protocol in no run");
     }
 
     #[test]
