@@ -25,7 +25,7 @@ use api::{
     report::ScriptsFields,
 };
 use chain::{commit::Destination, session::Session};
-use disk::{delta::CheckedRange, utxo_stats::UtxoStats};
+use disk::{datadir::Datadir, delta::CheckedRange, utxo_stats::UtxoStats};
 use pipeline::{
     job,
     stages::{
@@ -135,6 +135,9 @@ pub fn finish_ranges(
     let need = DiskNeed { chainstate: bytes, temporary: 0, undo: 0 };
     // Before ranges are checked again, which may take hours.
     need.check(disk, output, output, output)?;
+    if vfs::exists(disk, &Datadir::at(output, params.network).chainstate_dir())? {
+        drop(Session::open_for_output(disk, params, output, sink)?);
+    }
     let rechecked = recheck(disk, plan, &first.delta.ranges, options, Watch { sink, interrupt })?;
 
     let session = Session::open_for_output(disk, params, output, sink)?;
