@@ -2,7 +2,7 @@
 
 use disk::datadir::Datadir;
 use engine::{
-    AssumeValid, Error, Height, Network, RealDisk, ScriptChecks, UndoPolicy,
+    AssumeValid, Error, Height, Network, RealDisk, ScriptChecks, UndoPolicy, Watch,
     reindex::{CheckedScripts, ReindexOptions, ReindexReport, ScriptsReport},
 };
 use std::{
@@ -50,7 +50,11 @@ impl Rebuild {
         if self.many_tables {
             options.chain.hooks.range_bytes = SMALL_RANGE_BYTES;
         }
-        let report = engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false))?;
+        let report = engine::reindex(
+            &RealDisk,
+            &options,
+            Watch { sink: &|_| {}, interrupt: &AtomicBool::new(false) },
+        )?;
         let all = ScriptsReport {
             checked: CheckedScripts::All,
             assumed_valid_to: None,

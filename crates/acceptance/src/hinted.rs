@@ -1,7 +1,7 @@
 //! Shared by tests of hints: the true hints of a chain by a naive count, hint files made from them, rebuilds
 //! with hints, and interrupted rebuilds.
 
-use super::{Case, Template};
+use super::{Case, Template, quiet};
 use disk::index::{BlockIndex, IndexEntry};
 use engine::{
     AssumeValid, BlockHash, Error, Height, Network,
@@ -184,7 +184,7 @@ pub fn interrupting_at_file(at: u64) -> (FaultDisk, Arc<AtomicBool>) {
 /// Rebuilds until the n-th file is created.
 pub fn run_until(options: &ReindexOptions, at: u64) -> Result<ReindexReport, Error> {
     let (disk, interrupt) = interrupting_at_file(at);
-    engine::reindex(&disk, options, &|_| {}, &interrupt)
+    engine::reindex(&disk, options, quiet(&interrupt))
 }
 
 /// Returns a path in a directory that is not a datadir.

@@ -1,6 +1,6 @@
 //! Shared by the tests of indexes: making, checking and reading them.
 
-use crate::Case;
+use crate::{Case, unwatched};
 use digest::siphash::SipKey;
 use engine::{ChainOptions, Error, Height, Network, ScriptChecks};
 use indexes::{
@@ -12,7 +12,6 @@ use std::{
     collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
 };
 use testkit::fault::FaultDisk;
 use vfs::RealDisk;
@@ -42,17 +41,17 @@ pub fn of_datadir(root: &Path, network: Network, tx_form: TxForm) -> IndexOption
 
 /// Makes indexes.
 pub fn make(disk: &FaultDisk, options: &IndexOptions) -> Result<MadeIndexesReport, Error> {
-    make_indexes(disk, options, &|_| {}, &AtomicBool::new(false))
+    make_indexes(disk, options, unwatched())
 }
 
 /// Continues indexes.
 pub fn update(disk: &FaultDisk, options: &IndexOptions) -> Result<MadeIndexesReport, Error> {
-    update_indexes(disk, options, &|_| {}, &AtomicBool::new(false))
+    update_indexes(disk, options, unwatched())
 }
 
 /// Checks indexes.
 pub fn check(options: &IndexOptions) -> CheckedIndexesReport {
-    check_indexes(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false)).unwrap()
+    check_indexes(&FaultDisk::healthy(), options, unwatched()).unwrap()
 }
 
 /// Asserts that a check of these indexes finds nothing, up to this height.

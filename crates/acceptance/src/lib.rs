@@ -91,14 +91,18 @@ pub fn run(options: &ReindexOptions) -> Result<ReindexReport, Error> {
 
 /// Rebuilds on this disk, which may interrupt it.
 pub fn run_on(disk: &FaultDisk, options: &ReindexOptions) -> Result<ReindexReport, Error> {
-    engine::reindex(disk, options, &|_| {}, disk.interrupt())
+    engine::reindex(disk, options, quiet(disk.interrupt()))
 }
 
 /// Rebuilds on a disk whose syncs cost nothing. Returns all events too.
 pub fn run_seen(options: &ReindexOptions) -> (Result<ReindexReport, Error>, Vec<Event>) {
     let seen = Mutex::new(Vec::new());
     let sink = |event| seen.lock().unwrap().push(event);
-    let done = engine::reindex(&FaultDisk::healthy(), options, &sink, &AtomicBool::new(false));
+    let done = engine::reindex(
+        &FaultDisk::healthy(),
+        options,
+        Watch { sink: &sink, interrupt: &AtomicBool::new(false) },
+    );
     (done, seen.into_inner().unwrap())
 }
 
@@ -180,13 +184,18 @@ pub fn diagnosed(root: &Path, deep: bool) -> Diagnosis {
 
 /// Examines a datadir.
 pub fn examined(options: &DoctorOptions) -> Diagnosis {
-    engine::doctor::diagnose(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false)).unwrap()
+    engine::doctor::diagnose(&FaultDisk::healthy(), options, unwatched()).unwrap()
 }
 
 /// What does not look at a run, and never stops it.
 pub fn unwatched() -> Watch<'static> {
     static NEVER: AtomicBool = AtomicBool::new(false);
-    Watch { sink: &|_| {}, interrupt: &NEVER }
+    quiet(&NEVER)
+}
+
+/// What does not look at a run, but may stop it.
+pub fn quiet(interrupt: &AtomicBool) -> Watch<'_> {
+    Watch { sink: &|_| {}, interrupt }
 }
 
 /// Every directory and file below `dir`, with its bytes; lock files, which readers leave too, are left out.
@@ -283,7 +292,7 @@ pub fn snapshot_at(height: u32) -> (TempDir, PathBuf) {
     let (dir, case) = (scratch(), Case::new());
     let (file, disk) = (dir.path().join("utxo.dat"), FaultDisk::healthy());
     let options = changed(case.options(), |it| it.chain.stop_at_height = Some(Height(height)));
-    engine::snapshot::make(&disk, &options.chain, &file, &|_| {}, disk.interrupt()).unwrap();
+    engine::snapshot::make(&disk, &options.chain, &file, quiet(disk.interrupt())).unwrap();
     (dir, file)
 }
 

@@ -1,7 +1,7 @@
 //! Ranges of a chain, planned, checked and merged in a directory of their own.
 
-use super::{Case, Template, chain, scratch, tree};
-use engine::{ChainOptions, Error, Watch};
+use super::{Case, Template, chain, scratch, tree, unwatched};
+use engine::{ChainOptions, Error};
 use ranges::{
     CheckRangeOptions, DeltaReport, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions, RangePlan,
     RangesReport, check_range, finish_ranges, merge_deltas, plan_ranges,
@@ -9,16 +9,10 @@ use ranges::{
 use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    sync::{LazyLock, atomic::AtomicBool},
+    sync::LazyLock,
 };
 use tempfile::TempDir;
 use testkit::fault::FaultDisk;
-
-/// Nobody watches the command, and nothing interrupts it.
-pub fn quiet() -> Watch<'static> {
-    static NEVER: AtomicBool = AtomicBool::new(false);
-    Watch { sink: &|_| {}, interrupt: &NEVER }
-}
 
 /// A datadir of the tests' chain.
 pub static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(chain()));
@@ -35,7 +29,7 @@ impl Ranges {
         let dir = scratch();
         let path = dir.path().join("plan.blocks");
         let options = PlanRangesOptions { chain: chain.clone(), ranges, shards };
-        let plan = plan_ranges(&FaultDisk::healthy(), &options, &path, quiet())?;
+        let plan = plan_ranges(&FaultDisk::healthy(), &options, &path, unwatched())?;
         let read = RangePlan::read(&FaultDisk::healthy(), &path)?;
         assert_eq!((read.digest(), read.tip()), (plan.digest(), plan.tip()));
         Ok(Self { chain, plan: read, dir })
@@ -55,7 +49,7 @@ impl Ranges {
     }
 
     pub fn check_as(&self, options: &CheckRangeOptions, name: &str) -> Result<DeltaReport, Error> {
-        check_range(&FaultDisk::healthy(), &self.plan, options, &self.path(name), quiet())
+        check_range(&FaultDisk::healthy(), &self.plan, options, &self.path(name), unwatched())
     }
 
     pub fn check(&self, range: u32) -> Result<PathBuf, Error> {
@@ -76,7 +70,7 @@ impl Ranges {
     ) -> Result<PathBuf, Error> {
         let options = MergeDeltasOptions { shard, partial, threads: NonZeroUsize::new(2).unwrap() };
         let (disk, output) = (FaultDisk::healthy(), self.path(name));
-        merge_deltas(&disk, &self.plan, inputs, &options, &output, quiet())?;
+        merge_deltas(&disk, &self.plan, inputs, &options, &output, unwatched())?;
         Ok(output)
     }
 
@@ -93,7 +87,7 @@ impl Ranges {
         let work_dir = Some(self.dir.path().to_owned());
         let options =
             FinishRangesOptions { chain: ChainOptions { work_dir, ..self.chain.clone() }, recheck_percent };
-        finish_ranges(&FaultDisk::healthy(), &self.plan, inputs, &options, output, quiet())
+        finish_ranges(&FaultDisk::healthy(), &self.plan, inputs, &options, output, unwatched())
     }
 
     /// All of it, to a report and the directory of the chainstate.

@@ -3,7 +3,7 @@
 
 use super::{Case, chain, sync::honest, unwatched};
 use engine::{
-    ChainOptions, Error, Event, Height, Location, Network, ScriptChecks, UndoPolicy, Warning,
+    ChainOptions, Error, Event, Height, Location, Network, ScriptChecks, UndoPolicy, Warning, Watch,
     doctor::{Advice, Diagnosis, DoctorOptions},
     hints::HintFormat,
     reindex::{Engine, ReindexOptions, ReindexReport, SetAsideIndexes},
@@ -143,24 +143,24 @@ impl Shell {
 
     /// Runs a command that examines or mends what is there.
     fn mend(&self, name: &str, command: &str, sink: &dyn SyncSink) -> Result<Done, Error> {
-        let (disk, never, chain) = (&self.disk, &AtomicBool::new(false), self.chain.clone());
+        let (disk, watch, chain) = (&self.disk, Watch { sink, ..unwatched() }, self.chain.clone());
         let (root, network) = (chain.datadir.clone(), chain.params.network);
         let mut done = Done::default();
         match name {
             "doctor" => {
                 let deep = command.ends_with("deep");
                 let options = DoctorOptions { chain, deep, ..DoctorOptions::new(&root, network) };
-                done.diagnosis = Some(engine::doctor::diagnose(disk, &options, sink, never)?);
+                done.diagnosis = Some(engine::doctor::diagnose(disk, &options, watch)?);
             }
             "reindex" => {
-                let report = engine::reindex(disk, &self.reindex_options(command), sink, never)?;
+                let report = engine::reindex(disk, &self.reindex_options(command), watch)?;
                 (done.height, done.rebuild) = (Some(report.height), Some(report));
             }
             "update" => {
-                done.height = Some(engine::update(disk, &chain, sink, never)?.height);
+                done.height = Some(engine::update(disk, &chain, watch)?.height);
             }
             "undo make" => {
-                engine::undo::make(disk, &chain, sink, never).map(drop)?;
+                engine::undo::make(disk, &chain, watch).map(drop)?;
             }
             _ => engine::recover(disk, &Location::new(&root, network)).map(drop)?,
         }
@@ -169,19 +169,17 @@ impl Shell {
 
     /// Runs a command that makes no change to blocks or their databases, except that a snapshot is loaded.
     fn read(&self, name: &str, command: &str, sink: &dyn SyncSink) -> Result<Done, Error> {
-        let (disk, never, chain) = (&self.disk, &AtomicBool::new(false), &self.chain);
+        let (disk, watch, chain) = (&self.disk, Watch { sink, ..unwatched() }, &self.chain);
         let (options, file) = (self.reindex_options(command), self.outside.path().join("made"));
         let made = &options.chain;
         match name {
             "verify" => {
                 let against_chainstate = command.ends_with("against-chainstate");
-                engine::verify(disk, made, against_chainstate, sink, never).map(drop)
+                engine::verify(disk, made, against_chainstate, watch).map(drop)
             }
-            "hints make" => {
-                engine::hints::make(disk, made, &file, HintFormat::Peregrine, sink, never).map(drop)
-            }
-            "snapshot make" => engine::snapshot::make(disk, made, &file, sink, never).map(drop),
-            "snapshot load" => engine::snapshot::load(disk, &self.snapshot, chain, sink, never).map(drop),
+            "hints make" => engine::hints::make(disk, made, &file, HintFormat::Peregrine, watch).map(drop),
+            "snapshot make" => engine::snapshot::make(disk, made, &file, watch).map(drop),
+            "snapshot load" => engine::snapshot::load(disk, &self.snapshot, chain, watch).map(drop),
             "utxo stats" => {
                 let chainstate = ChainOptions::reading(&chain.datadir, chain.params.network);
                 engine::utxo::stats(disk, &chainstate, false, unwatched()).map(drop)

@@ -1,6 +1,6 @@
 //! Downloads from scripted peers, and what they must leave.
 
-use super::{Case, chain, leftovers, options, stats, stats_by_height, undo};
+use super::{Case, chain, leftovers, options, stats, stats_by_height, undo, unwatched};
 use disk::{
     datadir::Datadir,
     index::{BlockIndex, BlockStatus, IndexEntry, IndexRows, read_block_index},
@@ -386,13 +386,13 @@ pub fn assert_sound(root: &Path, chain: &Chain, what: &str) {
 /// Asserts that the commands which check a datadir find nothing up to this block, its last one, and that
 /// nothing of ours is left.
 pub fn assert_checked(root: &Path, tip: BlockHash, what: &str) {
-    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
+    let disk = FaultDisk::healthy();
     let options = options(root).chain;
-    let verified = verify(&disk, &options, true, &|_| {}, &never).unwrap();
+    let verified = verify(&disk, &options, true, unwatched()).unwrap();
     assert_eq!((verified.hash, verified.notes.len()), (tip, 0), "{what}: {:?}", verified.notes);
     let compared = verified.against_chainstate.unwrap();
     assert_eq!(compared.differences, 0, "{what}: {:?}", compared.first);
-    let checked = engine::undo::check(&disk, &options, &|_| {}, &never).unwrap();
+    let checked = engine::undo::check(&disk, &options, unwatched()).unwrap();
     assert!(checked.files.iter().all(|file| file.missing + file.damaged == 0), "{what}: {checked:?}");
     assert_eq!(leftovers(root), [] as [&Path; 0], "{what}");
 }

@@ -1,6 +1,6 @@
 //! Datadirs whose chainstate is behind the stored blocks, and updates of them.
 
-use super::{changed, options, run, scratch, stats};
+use super::{changed, options, run, scratch, stats, unwatched};
 use disk::{
     block_files::{AppendOptions, BlockFiles},
     datadir::Datadir,
@@ -8,7 +8,7 @@ use disk::{
     xor::read_block_obfuscation,
 };
 use engine::{BlockHash, ChainOptions, Error, Height, Network, ScriptChecks, update::UpdateReport};
-use std::{num::NonZeroUsize, path::Path, sync::atomic::AtomicBool};
+use std::{num::NonZeroUsize, path::Path};
 use tempfile::TempDir;
 use testkit::{
     GeneratedBlock,
@@ -45,7 +45,7 @@ pub fn update_options(root: &Path, how: How, stop_at: Option<u32>) -> ChainOptio
 
 /// Updates, on a disk whose syncs cost nothing.
 pub fn update(options: &ChainOptions) -> Result<UpdateReport, Error> {
-    engine::update(&FaultDisk::healthy(), options, &|_| {}, &AtomicBool::new(false))
+    engine::update(&FaultDisk::healthy(), options, unwatched())
 }
 
 /// A datadir of these blocks in this order, with a chainstate at `height`; blocks above it were never

@@ -112,6 +112,13 @@ pub struct Watch<'a> {
     pub interrupt: &'a AtomicBool,
 }
 
+impl Watch<'_> {
+    /// The same for a part of a run that reports nothing.
+    pub fn without_events(self) -> Self {
+        Self { sink: &|_| {}, ..self }
+    }
+}
+
 /// Forwards all events, and collects the warnings for the report.
 pub struct Warnings<'a, S: EventSink + ?Sized = dyn EventSink + 'a> {
     sink: &'a S,

@@ -106,10 +106,9 @@ pub fn run(args: &AgesArgs) -> Done {
     };
     let begin =
         |range: &BlockRange, _: &HashAt<'_>| Ok(Ages::new(bands.clone(), wanted(args, range.to)?, each));
-    let (range, _) =
-        args.reading.datadir.run(Some(&options.chain), stages::EXPORT_BLOCKS, |sink, interrupt| {
-            engine::blocks::read(&RealDisk, &options, begin, sink, interrupt)
-        })?;
+    let (range, _) = args.reading.datadir.run(Some(&options.chain), stages::EXPORT_BLOCKS, |watch| {
+        engine::blocks::read(&RealDisk, &options, begin, watch)
+    })?;
     let metadata = [
         ("network", range.network.name().to_owned()),
         ("tip_height", range.to.to_string()),

@@ -34,8 +34,8 @@ pub fn run(args: &DoctorArgs) -> Done {
     let interrupted = RunNote::read(&located.datadir());
     let work_dir = interrupted.as_ref().map(|note| note.work_dir.clone());
     let options = DoctorOptions { chain, deep: args.deep, settings: located.settings.clone(), work_dir };
-    let diagnosis = args.datadir.run(Some(&options.chain), stages::DOCTOR, |sink, interrupt| {
-        engine::doctor::diagnose(&RealDisk, &options, sink, interrupt)
+    let diagnosis = args.datadir.run(Some(&options.chain), stages::DOCTOR, |watch| {
+        engine::doctor::diagnose(&RealDisk, &options, watch)
     })?;
     let faults = diagnosis.found.iter().flat_map(|state| &state.start.faults);
     let is_of_node = faults

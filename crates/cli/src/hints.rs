@@ -123,11 +123,9 @@ pub fn make(args: &MakeHintsArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check(&located, args.check.run.work_dir.as_deref(), &[("--output", Some(&args.output))])?;
-    let made = args.check.datadir.run(Some(&options), stages::MAKE, |sink, interrupt| match &source {
-        None => engine::hints::make(&RealDisk, &options, &args.output, *format, sink, interrupt),
-        Some(from) => {
-            engine::hints::make_from_coins(&RealDisk, &options, from, &args.output, *format, sink, interrupt)
-        }
+    let made = args.check.datadir.run(Some(&options), stages::MAKE, |watch| match &source {
+        None => engine::hints::make(&RealDisk, &options, &args.output, *format, watch),
+        Some(from) => engine::hints::make_from_coins(&RealDisk, &options, from, &args.output, *format, watch),
     })?;
     described(&args.output, made)
 }
@@ -148,8 +146,7 @@ pub fn convert(args: &ConvertHintsArgs) -> Done {
     let options = located.map(|located| located.chain_options());
     let (from, from_format) = (&args.file.file, args.file.from);
     let (to, to_format, datadir) = (&args.output, args.format, options.as_ref());
-    let done = run::run(None, Style::Auto, stages::UNKNOWN, |sink, interrupt| {
-        let watch = Watch { sink, interrupt };
+    let done = run::run(None, Style::Auto, stages::UNKNOWN, |watch| {
         engine::hints::convert(&RealDisk, from, from_format, to, to_format, datadir, watch)
     })?;
     described(&args.output, done)
@@ -158,8 +155,8 @@ pub fn convert(args: &ConvertHintsArgs) -> Done {
 pub fn check(args: &CheckHintsArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = args.check.options(&located);
-    let check = args.check.datadir.run(Some(&options), stages::MAKE, |sink, interrupt| {
-        engine::hints::check(&RealDisk, &options, &args.file, args.from, sink, interrupt)
+    let check = args.check.datadir.run(Some(&options), stages::MAKE, |watch| {
+        engine::hints::check(&RealDisk, &options, &args.file, args.from, watch)
     })?;
     let HintCheck { info, wrong_blocks, first: first_wrong } = check;
     let info = info_json(&args.file, &engine::hints::describe(&RealDisk, &args.file, info)?);

@@ -105,8 +105,8 @@ impl<'a> IndexesAfter<'a> {
         let Self { located, options, observer, style } = self;
         // Also if blocks are lacking above the chainstate: those below it may be deleted by now.
         let indexes = (!options.kinds.is_empty()).then(|| {
-            run::run(Some(&options.chain), style, stages::MAKE_INDEXES, |sink, interrupt| {
-                indexes::bring_indexes(&RealDisk, &options, observer.as_deref(), sink, interrupt)
+            run::run(Some(&options.chain), style, stages::MAKE_INDEXES, |watch| {
+                indexes::bring_indexes(&RealDisk, &options, observer.as_deref(), watch)
             })
         });
         let report = WithIndexes { report, indexes: indexes.transpose()? };
@@ -125,8 +125,8 @@ pub fn make(args: &MakeIndexArgs) -> Done {
     options.chain.keep_old = *keep_old;
     options.also = located.settings.indexes.iter().map(|setting| setting.kind).collect();
     options.tx_form = *txindex_rows;
-    let made = run.datadir.run(Some(&options.chain), stages::MAKE_INDEXES, |sink, interrupt| {
-        indexes::make_indexes(&RealDisk, &options, sink, interrupt)
+    let made = run.datadir.run(Some(&options.chain), stages::MAKE_INDEXES, |watch| {
+        indexes::make_indexes(&RealDisk, &options, watch)
     })?;
     Ok(reply(&made, Exit::Done, made_rows))
 }
@@ -135,8 +135,8 @@ pub fn update(args: &IndexRunArgs) -> Done {
     let located = args.datadir.core.locate()?;
     paths::check(&located, args.work_dir.as_deref(), &[])?;
     let options = args.options(&located);
-    let made = args.datadir.run(Some(&options.chain), stages::UPDATE_INDEXES, |sink, interrupt| {
-        indexes::update_indexes(&RealDisk, &options, sink, interrupt)
+    let made = args.datadir.run(Some(&options.chain), stages::UPDATE_INDEXES, |watch| {
+        indexes::update_indexes(&RealDisk, &options, watch)
     })?;
     Ok(reply(&made, Exit::Done, made_rows))
 }
@@ -144,8 +144,8 @@ pub fn update(args: &IndexRunArgs) -> Done {
 pub fn check(args: &IndexRunArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.options(&located);
-    let checked = args.datadir.run(Some(&options.chain), stages::CHECK_INDEXES, |sink, interrupt| {
-        indexes::check_indexes(&RealDisk, &options, sink, interrupt)
+    let checked = args.datadir.run(Some(&options.chain), stages::CHECK_INDEXES, |watch| {
+        indexes::check_indexes(&RealDisk, &options, watch)
     })?;
     let exit = if checked.is_sound() { Exit::Done } else { Exit::Damaged };
     Ok(reply(&checked, exit, checked_rows))

@@ -183,8 +183,8 @@ pub fn plan(args: &PlanArgs) -> Done {
         shards: args.shards,
     };
     let blocks = plan_file::blocks_path(&args.output)?;
-    let plan = args.datadir.run(Some(&options.chain), stages::PLAN, |sink, interrupt| {
-        ranges::plan_ranges(&RealDisk, &options, &blocks, Watch { sink, interrupt })
+    let plan = args.datadir.run(Some(&options.chain), stages::PLAN, |watch| {
+        ranges::plan_ranges(&RealDisk, &options, &blocks, watch)
     })?;
     let described = PlanJson::new(&plan)?;
     described.write(&args.output)?;
@@ -207,8 +207,8 @@ pub fn check(args: &CheckArgs) -> Done {
         checker: args.checker.clone().unwrap_or_else(host_name),
         program: PROGRAM.to_owned(),
     };
-    let delta = args.datadir.run(Some(&options.chain), stages::MAKE, |sink, interrupt| {
-        ranges::check_range(&RealDisk, &plan, &options, &args.output, Watch { sink, interrupt })
+    let delta = args.datadir.run(Some(&options.chain), stages::MAKE, |watch| {
+        ranges::check_range(&RealDisk, &plan, &options, &args.output, watch)
     })?;
     Ok(reply(&DeltaJson::new(&args.output, delta), Exit::Done, DeltaJson::rows))
 }
@@ -221,8 +221,7 @@ fn host_name() -> String {
 pub fn merge(args: &MergeArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
     let options = MergeDeltasOptions { shard: args.shard, partial: args.partial, threads: args.threads };
-    let merged = run::run(None, args.progress, stages::MERGE, |sink, interrupt| {
-        let watch = Watch { sink, interrupt };
+    let merged = run::run(None, args.progress, stages::MERGE, |watch| {
         ranges::merge_deltas(&RealDisk, &plan, &args.inputs, &options, &args.output, watch)
     })?;
     Ok(reply(&DeltaJson::new(&args.output, merged), Exit::Done, DeltaJson::rows))
@@ -243,8 +242,7 @@ pub fn finish(args: &FinishArgs) -> Done {
         }
     };
     let options = FinishRangesOptions { chain, recheck_percent: args.recheck };
-    let report = args.datadir.run(Some(&options.chain), stages::REINDEX, |sink, interrupt| {
-        let watch = Watch { sink, interrupt };
+    let report = args.datadir.run(Some(&options.chain), stages::REINDEX, |watch| {
         ranges::finish_ranges(&RealDisk, &plan, &args.inputs, &options, &args.output, watch)
     })?;
     Ok(reply(&report, Exit::Done, json::ranges_rows))

@@ -6,7 +6,7 @@ use crate::{
     index::IndexesAfter,
     prelude::*,
     report,
-    run::run,
+    run::record,
     shared_report::{RecordedOptions, ReportToShare},
     storage::StorageJson,
 };
@@ -149,7 +149,7 @@ pub fn reindex(args: &ReindexArgs) -> Done {
     let style = args.check.datadir.progress;
     let after =
         IndexesAfter::new(&located, &args.indexes.named, &options.chain, style).observing(&mut options.chain);
-    let (report, shared) = run(Some(&options.chain), style, stages::REINDEX, |recorder, interrupt| {
+    let (report, shared) = record(Some(&options.chain), style, stages::REINDEX, |recorder, interrupt| {
         let shared = args.report.as_ref().map(|file| {
             let recorded = RecordedOptions {
                 stop_at_height: args.to,
@@ -166,7 +166,7 @@ pub fn reindex(args: &ReindexArgs) -> Done {
         let mut run = Run::of(&options.chain);
         run.machine.filesystem = StorageJson::of(&located.datadir().blocks_dir()).file_system();
         args.log.as_deref().map_or(Ok(()), |log| recorder.begin_log(log, run))?;
-        let report = engine::reindex(&RealDisk, &options, recorder, interrupt);
+        let report = engine::reindex(&RealDisk, &options, Watch { sink: recorder, interrupt });
         recorder.end_log(report.as_ref());
         let shared = shared.map(|shared| shared.write(recorder, report.as_ref(), Exit::Done)).transpose();
         Ok((report?, shared?))

@@ -6,6 +6,7 @@ use crate::{
     peer_args::PeerArgs,
     prelude::*,
     report::{reindex_rows, undo_files_text},
+    run::record,
     sync::shortfall_text,
 };
 use sync::{DownloadReport, RepairOptions, RepairReport};
@@ -57,7 +58,7 @@ pub fn run(args: &RepairArgs) -> Done {
         .observing(&mut options.chain);
     paths::check(&located, args.run.work_dir.as_deref(), &[])?;
     let stages = if args.from.is_empty() { stages::REPAIR } else { stages::REPAIR_FROM };
-    let report = args.datadir.run(Some(&options.chain), stages, |recorder, interrupt| {
+    let report = record(Some(&options.chain), args.datadir.progress, stages, |recorder, interrupt| {
         sync::repair(&RealDisk, &options, recorder, interrupt)
     })?;
     let exit = if report.shortfall.is_some() { Exit::Environment } else { Exit::Done };

@@ -4,7 +4,7 @@ use crate::{
     limits,
     progress::{Recorder, Style},
 };
-use engine::{ChainOptions, Error, Event, EventSink as _, Stage, Warning};
+use engine::{ChainOptions, Error, Event, EventSink as _, Stage, Warning, Watch};
 use peregrine::{output, running};
 use std::sync::atomic::AtomicBool;
 
@@ -14,6 +14,16 @@ use std::sync::atomic::AtomicBool;
 /// # Errors
 /// Those of `call`; [`engine::ErrorKind::Environment`] for limits that are too low.
 pub fn run<T>(
+    chain: Option<&ChainOptions>,
+    style: Style,
+    stages: &'static [Stage],
+    call: impl FnOnce(Watch<'_>) -> Result<T, Error>,
+) -> Result<T, Error> {
+    record(chain, style, stages, |recorder, interrupt| call(Watch { sink: recorder, interrupt }))
+}
+
+/// Like [`run`], for a call that also records what peers do, or that asks what was recorded.
+pub fn record<T>(
     chain: Option<&ChainOptions>,
     style: Style,
     stages: &'static [Stage],

@@ -103,8 +103,7 @@ pub struct SharedSets {
 /// Runs `snapshot share`.
 pub fn share(args: &ShareSnapshotArgs) -> Done {
     let reports = match &args.from {
-        Some(file) => vec![args.datadir.run(None, stages::SHARE_FILE, |sink, interrupt| {
-            let watch = Watch { sink, interrupt };
+        Some(file) => vec![args.datadir.run(None, stages::SHARE_FILE, |watch| {
             engine::snapshot::share_file(&RealDisk, file, &args.output, CHUNK_LEN, watch)
         })?],
         None => after_blocks(args)?,
@@ -123,8 +122,8 @@ fn after_blocks(args: &ShareSnapshotArgs) -> Result<Vec<SharedSnapshotReport>, E
     let options = ChainOptions { work_dir, undo: UndoPolicy::Auto, scan: args.scan, ..options };
     let heights: BTreeSet<Height> = args.at.iter().copied().map(Height).collect();
     let stages = if heights.len() == 1 { stages::SHARE_HEIGHT } else { stages::SHARE_HEIGHTS };
-    args.datadir.run(Some(&options), stages, |sink, interrupt| {
-        engine::snapshot::share(&RealDisk, &options, &heights, &args.output, Watch { sink, interrupt })
+    args.datadir.run(Some(&options), stages, |watch| {
+        engine::snapshot::share(&RealDisk, &options, &heights, &args.output, watch)
     })
 }
 
@@ -161,8 +160,8 @@ pub fn fetch(args: &FetchSnapshotArgs) -> Done {
         threads: args.threads,
         chunk_len: CHUNK_LEN,
     };
-    let report = run::run(None, args.progress, stages::FETCH, |sink, interrupt| {
-        engine::snapshot::fetch(&RealDisk, &options, Watch { sink, interrupt })
+    let report = run::run(None, args.progress, stages::FETCH, |watch| {
+        engine::snapshot::fetch(&RealDisk, &options, watch)
     })?;
     Ok(reply(&WithFile::new(&args.output, report), Exit::Done, fetched_rows))
 }

@@ -94,11 +94,11 @@ pub fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> D
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check(&located, args.check.run.work_dir.as_deref(), &[("--output", Some(&args.output))])?;
-    let made = args.check.datadir.run(Some(&options), stages::MAKE, |sink, interrupt| {
+    let made = args.check.datadir.run(Some(&options), stages::MAKE, |watch| {
         if *chainstate {
-            return engine::snapshot::make_of_chainstate(&RealDisk, &options, &args.output, interrupt);
+            return engine::snapshot::make_of_chainstate(&RealDisk, &options, &args.output, watch.interrupt);
         }
-        engine::snapshot::make(&RealDisk, &options, &args.output, sink, interrupt)
+        engine::snapshot::make(&RealDisk, &options, &args.output, watch)
     })?;
     Ok(reply(&WithFile::new(&args.output, made), Exit::Done, made_rows))
 }
@@ -125,8 +125,8 @@ pub fn verify(args: &VerifySnapshotArgs) -> Done {
     let located = datadir.core.datadir.as_ref().map(|_| datadir.core.locate_on(network)).transpose()?;
     // Blocks up to the snapshot's do not change, so a bitcoind may go on meanwhile.
     let options = located.map(|located| ChainOptions { threads, live: true, ..located.chain_options() });
-    let verdict = datadir.run(None, stages::UNKNOWN, |sink, interrupt| {
-        engine::snapshot::verify(&RealDisk, file, options.as_ref(), args.aggregate, sink, interrupt)
+    let verdict = datadir.run(None, stages::UNKNOWN, |watch| {
+        engine::snapshot::verify(&RealDisk, file, options.as_ref(), args.aggregate, watch)
     })?;
     let wrong = verdict.pinned == Some(false) || verdict.proven == Some(false);
     let checked = snapshot_json(file, &verdict.metadata, Some(&verdict));
@@ -136,9 +136,9 @@ pub fn verify(args: &VerifySnapshotArgs) -> Done {
 pub fn load(args: &LoadSnapshotArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = args.datadir.default_options(&located, None);
-    let report = args.datadir.run(None, stages::LOAD, |sink, interrupt| {
-        engine::snapshot::load(&RealDisk, &args.file, &options, sink, interrupt)
-    })?;
+    let report = args
+        .datadir
+        .run(None, stages::LOAD, |watch| engine::snapshot::load(&RealDisk, &args.file, &options, watch))?;
     Ok(reply(&WithFile::new(&args.file, report), Exit::Done, loaded_rows))
 }
 

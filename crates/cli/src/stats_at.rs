@@ -63,8 +63,8 @@ pub fn run(datadir: &DatadirArgs, args: &AtArgs) -> Done {
     let chain = datadir.chain_options(&located, &args.run);
     let heights = &args.at.iter().cloned().flatten().map(Height).collect();
     let options = ChainOptions { scan: args.scan, ..chain };
-    let heights = datadir.run(Some(&options), stages::CONNECT, |sink, interrupt| {
-        engine::utxo::stats_at(&RealDisk, &options, heights, sink, interrupt)
+    let heights = datadir.run(Some(&options), stages::CONNECT, |watch| {
+        engine::utxo::stats_at(&RealDisk, &options, heights, watch)
     })?;
     let report = StatsAt { chain: located.network(), heights };
     Ok(reply(&report, Exit::Done, |report| Rows::all(report.heights.iter().map(rows))))

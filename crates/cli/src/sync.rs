@@ -7,6 +7,7 @@ use crate::{
     peer_args::{PeerArgs, is_direct},
     prelude::*,
     report,
+    run::record,
     units::duration,
     update::update_rows,
 };
@@ -168,7 +169,7 @@ pub fn run(args: &SyncArgs) -> Done {
         (false, true) => stages::FOLLOW,
         (false, false) => stages::SYNC,
     };
-    let report = args.datadir.run(Some(&options.chain), stages, |recorder, interrupt| {
+    let report = record(Some(&options.chain), args.datadir.progress, stages, |recorder, interrupt| {
         sync::sync(&RealDisk, &options, recorder, interrupt)
     })?;
     let exit = report.shortfall.as_ref().map_or(Exit::Done, |_| Exit::Environment);

@@ -68,9 +68,9 @@ pub struct ExportUndoArgs {
 pub fn check(args: &CheckUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let options = ChainOptions { scan: args.scan, ..args.datadir.default_options(&located, None) };
-    let check = args.datadir.run(Some(&options), stages::CHECK, |sink, interrupt| {
-        engine::undo::check(&RealDisk, &options, sink, interrupt)
-    })?;
+    let check = args
+        .datadir
+        .run(Some(&options), stages::CHECK, |watch| engine::undo::check(&RealDisk, &options, watch))?;
     let exit = if check.is_sound() { Exit::Done } else { Exit::Damaged };
     Ok(reply(&check, exit, check_rows))
 }
@@ -100,9 +100,9 @@ pub fn make(args: &MakeUndoArgs) -> Done {
     let chain = args.datadir.chain_options(&located, &args.run);
     let options = ChainOptions { keep_old: args.keep_old, ..chain };
     paths::check(&located, args.run.work_dir.as_deref(), &[])?;
-    let made = args.datadir.run(Some(&options), stages::MAKE_UNDO, |sink, interrupt| {
-        engine::undo::make(&RealDisk, &options, sink, interrupt)
-    })?;
+    let made = args
+        .datadir
+        .run(Some(&options), stages::MAKE_UNDO, |watch| engine::undo::make(&RealDisk, &options, watch))?;
     Ok(reply(&made, Exit::Done, made_rows))
 }
 
@@ -124,8 +124,8 @@ pub fn export(args: &ExportUndoArgs) -> Done {
     let chain = args.datadir.default_options(&located, args.memory);
     let threads = reading_threads(chain.memory_bytes, chain.threads);
     let options = ChainOptions { threads, scan: args.scan, stop_at_height: args.to.map(Height), ..chain };
-    let exported = args.datadir.run(Some(&options), stages::EXPORT_BLOCKS, |sink, interrupt| {
-        engine::undo::export(&RealDisk, &options, Height(args.from_height), &args.output, sink, interrupt)
+    let exported = args.datadir.run(Some(&options), stages::EXPORT_BLOCKS, |watch| {
+        engine::undo::export(&RealDisk, &options, Height(args.from_height), &args.output, watch)
     })?;
     Ok(reply(&exported, Exit::Done, exported_rows))
 }

@@ -38,9 +38,9 @@ pub fn run(args: &UpdateArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let chain = args.datadir.checking_options(&located, args.memory, args.assumevalid);
     let options = ChainOptions { stop_at_height: args.to.map(Height), ..args.marks.of(chain) };
-    let report = args.datadir.run(Some(&options), stages::CONNECT, |sink, interrupt| {
-        engine::update(&RealDisk, &options, sink, interrupt)
-    })?;
+    let report = args
+        .datadir
+        .run(Some(&options), stages::CONNECT, |watch| engine::update(&RealDisk, &options, watch))?;
     let prune = report.is_pruned.then(|| located.prune_target(None));
     let after = IndexesAfter::new(&located, &args.indexes, &options, args.datadir.progress);
     after.reply(report, Exit::Done, |report| update_rows(report, prune))

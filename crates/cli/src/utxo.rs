@@ -148,9 +148,9 @@ pub fn stats(args: &StatsArgs) -> Done {
     }
     let located = args.datadir.core.locate()?;
     let options = args.datadir.default_options(&located, None);
-    let stats = args.datadir.run(None, stages::COINS, |sink, interrupt| {
-        engine::utxo::stats(&RealDisk, &options, args.muhash, Watch { sink, interrupt })
-    })?;
+    let stats = args
+        .datadir
+        .run(None, stages::COINS, |watch| engine::utxo::stats(&RealDisk, &options, args.muhash, watch))?;
     let exit = if stats.pinned == Some(false) { Exit::Damaged } else { Exit::Done };
     Ok(reply(&stats, exit, stats_rows))
 }
@@ -179,9 +179,9 @@ pub fn scan(args: &ScanArgs) -> Done {
     }
     let scripts: Vec<&[u8]> = wanted.iter().map(|wanted| wanted.script.as_bytes()).collect();
     let options = args.datadir.default_options(&located, None);
-    let report = args.datadir.run(None, stages::COINS, |sink, interrupt| {
-        engine::utxo::scan(&RealDisk, &options, &scripts, Watch { sink, interrupt })
-    })?;
+    let report = args
+        .datadir
+        .run(None, stages::COINS, |watch| engine::utxo::scan(&RealDisk, &options, &scripts, watch))?;
     let descriptor = |found: &FoundCoin| wanted.get(found.script_index).map(|it| it.descriptor.clone());
     let found = report.found.iter().map(|found| FoundJson {
         coin: coin_json(&found.coin, chain),

@@ -3,6 +3,7 @@
 use crate::{
     prelude::*,
     report,
+    run::record,
     shared_report::{RecordedOptions, ReportToShare},
 };
 use engine::verify::VerifyReport;
@@ -34,19 +35,25 @@ pub fn verify(args: &VerifyArgs) -> Done {
     let files = [("--report", args.report.as_deref())];
     paths::check(&located, args.check.run.work_dir.as_deref(), &files)?;
     let exit = |report: &VerifyReport| if report.differs() { Exit::Damaged } else { Exit::Done };
-    let (report, shared) = datadir.run(Some(&options), stages::VERIFY, |recorder, interrupt| {
-        let shared = args.report.as_ref().map(|file| {
-            let recorded = RecordedOptions {
-                against_chainstate: args.against_chainstate,
-                ..RecordedOptions::of(&args.check, &options)
-            };
-            ReportToShare::new(file, "verify", recorded, &located, &located.datadir().chainstate_dir())
-        });
-        let shared = shared.transpose()?;
-        let report = engine::verify(&RealDisk, &options, args.against_chainstate, recorder, interrupt);
-        let exit = report.as_ref().map_or(Exit::Done, exit);
-        let shared = shared.map(|shared| shared.write(recorder, report.as_ref(), exit)).transpose();
-        Ok((report?, shared?))
-    })?;
+    let (report, shared) =
+        record(Some(&options), datadir.progress, stages::VERIFY, |recorder, interrupt| {
+            let shared = args.report.as_ref().map(|file| {
+                let recorded = RecordedOptions {
+                    against_chainstate: args.against_chainstate,
+                    ..RecordedOptions::of(&args.check, &options)
+                };
+                ReportToShare::new(file, "verify", recorded, &located, &located.datadir().chainstate_dir())
+            });
+            let shared = shared.transpose()?;
+            let report = engine::verify(
+                &RealDisk,
+                &options,
+                args.against_chainstate,
+                Watch { sink: recorder, interrupt },
+            );
+            let exit = report.as_ref().map_or(Exit::Done, exit);
+            let shared = shared.map(|shared| shared.write(recorder, report.as_ref(), exit)).transpose();
+            Ok((report?, shared?))
+        })?;
     Ok(reply(&report, exit(&report), |report| report::verify_rows(report).each("to be shared", &shared)))
 }

@@ -5,7 +5,7 @@
 //! The datadir is only read. Ctrl-C handling is left out: set `interrupt` from a signal handler for it.
 
 use peregrine_engine::{
-    Event, Height, RealDisk, ScriptChecks, hex_reversed, reindex, reindex::ReindexOptions,
+    Event, Height, RealDisk, ScriptChecks, Watch, hex_reversed, reindex, reindex::ReindexOptions,
 };
 use std::{env, error::Error, path::Path, sync::atomic::AtomicBool, thread};
 
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => {}
     };
     // An error has a kind (`error.kind`) and a location: block, transaction, file, byte.
-    let report = reindex(&RealDisk, &options, &sink, &AtomicBool::new(false))?;
+    let report = reindex(&RealDisk, &options, Watch { sink: &sink, interrupt: &AtomicBool::new(false) })?;
     println!("height {} ({})", report.height, report.hash);
     println!("coins {}, {} satoshis", report.txouts, report.total_amount);
     println!("hash_serialized_3 {}", hex_reversed(&report.hash_serialized_3));

@@ -13,10 +13,9 @@ use crate::{
 };
 use api::{
     error::{Error, ErrorKind},
-    event::{EventSink, Watch},
+    event::Watch,
 };
 use disk::node_indexes::IndexKind;
-use std::sync::atomic::AtomicBool;
 use vfs::Disk;
 
 /// Continues indexes to the chainstate's best block. An index that is missing, damaged, or has a best block
@@ -29,8 +28,7 @@ pub fn bring_indexes(
     disk: &dyn Disk,
     options: &IndexOptions,
     observer: Option<&IndexObserver>,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<MadeIndexesReport, Error> {
     let observed = observer.and_then(IndexObserver::take_observed);
     let is_observed = |kind: &IndexKind| {
@@ -38,22 +36,21 @@ pub fn bring_indexes(
     };
     let (in_pass, others): (Vec<_>, Vec<_>) = options.kinds.iter().copied().partition(is_observed);
     let divide = |job: &IndexJob<'_>, _: &[IndexKind]| divide(job, &others);
-    let (mut continued, made) =
-        job::run(disk, options, Access::Read, Watch { sink, interrupt }, divide)?.result;
+    let (mut continued, made) = job::run(disk, options, Access::Read, watch, divide)?.result;
     let with = |kinds: Vec<IndexKind>| IndexOptions { kinds, ..options.clone() };
     let mut reports = Vec::new();
     if !in_pass.is_empty() {
         let end = observed.as_ref().map(|observed| observed.tip);
-        let made = make_with(disk, &with(in_pass.clone()), observed, sink, interrupt)?;
+        let made = make_with(disk, &with(in_pass.clone()), observed, watch)?;
         // Blocks may have been connected after the rebuild.
         continued.extend(in_pass.into_iter().filter(|_| end != Some(made.hash)));
         reports.push(made);
     }
     if !made.is_empty() {
-        reports.push(make_with(disk, &with(made), None, sink, interrupt)?);
+        reports.push(make_with(disk, &with(made), None, watch)?);
     }
     if !continued.is_empty() {
-        reports.push(update_indexes(disk, &with(continued), sink, interrupt)?);
+        reports.push(update_indexes(disk, &with(continued), watch)?);
     }
     let joined = reports.into_iter().reduce(|mut all, more| {
         all.result.indexes.extend(more.result.indexes);

@@ -18,12 +18,11 @@ use crate::{
 };
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Watch},
+    event::{Event, Watch},
     stage::Stage,
 };
 use chain::threads::for_all;
 use disk::node_indexes::IndexKind;
-use std::sync::atomic::AtomicBool;
 use vfs::Disk;
 use wire::{BlockHash, Height, Reader};
 
@@ -37,10 +36,9 @@ use wire::{BlockHash, Height, Reader};
 pub fn check_indexes(
     disk: &dyn Disk,
     options: &IndexOptions,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<CheckedIndexesReport, Error> {
-    job::run(disk, options, Access::Read, Watch { sink, interrupt }, check)
+    job::run(disk, options, Access::Read, watch, check)
 }
 
 /// An index that is compared with the blocks.

@@ -119,7 +119,8 @@ pub fn plan(files: &Files<'_>, options: &IndexOptions, watch: Watch<'_>) -> Resu
     // A pruned node has deleted some of the blocks.
     let (end, makes_undo) = (Some(best), true);
     let request = ChainRequest { connected: end, end, preferred: end, makes_undo, ..ChainRequest::default() };
-    if let Ok(pruned) = job::plan(files, &options.chain, &request, watch.sink, watch.interrupt)
+    if let Ok(pruned) =
+        job::plan(files, &options.chain, &request, Watch { sink: watch.sink, interrupt: watch.interrupt })
         && pruned.is_pruned
         && pruned.chain.tip().hash == best
     {

@@ -13,7 +13,7 @@ use crate::{
 };
 use api::{
     error::Error,
-    event::{Event, EventSink, Watch},
+    event::{Event, Watch},
     machine,
     note::Warning,
     stage::Stage,
@@ -28,7 +28,7 @@ use disk::{
 use leveldb::{ChangedRange, Database, DatabaseUpdate};
 use std::{
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::atomic::{AtomicU32, Ordering},
 };
 use vfs::{Disk, During as _};
 
@@ -42,10 +42,9 @@ use vfs::{Disk, During as _};
 pub fn make_indexes(
     disk: &dyn Disk,
     options: &IndexOptions,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<MadeIndexesReport, Error> {
-    make_with(disk, options, None, sink, interrupt)
+    make_with(disk, options, None, watch)
 }
 
 /// Like [`make_indexes`], with what an observer has made of blocks.
@@ -53,10 +52,9 @@ pub fn make_with(
     disk: &dyn Disk,
     options: &IndexOptions,
     observed: Option<Observed>,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<MadeIndexesReport, Error> {
-    job::run(disk, options, Access::Change, Watch { sink, interrupt }, |job, kinds| {
+    job::run(disk, options, Access::Change, watch, |job, kinds| {
         // The chain may have grown since, or another one may have become the best.
         let observed = observed.filter(|observed| observed.is_of(&job.plan.chain));
         let end = observed.as_ref().map_or(job.plan.chain.tip_height(), |observed| observed.height);

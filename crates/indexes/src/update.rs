@@ -19,11 +19,10 @@ use crate::{
 };
 use api::{
     error::Error,
-    event::{Event, EventSink, Watch},
+    event::{Event, Watch},
     stage::Stage,
 };
 use disk::node_indexes::IndexKind;
-use std::sync::atomic::AtomicBool;
 use vfs::Disk;
 
 /// Continues indexes to the chainstate's best block. If this is interrupted, each index ends where it ended
@@ -35,10 +34,9 @@ use vfs::Disk;
 pub fn update_indexes(
     disk: &dyn Disk,
     options: &IndexOptions,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<MadeIndexesReport, Error> {
-    job::run(disk, options, Access::Change, Watch { sink, interrupt }, update)
+    job::run(disk, options, Access::Change, watch, update)
 }
 
 /// Writes the rows that each index lacks; returns what was written.

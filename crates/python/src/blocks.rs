@@ -8,7 +8,7 @@ use crate::{
 use arrow_array::RecordBatch;
 use crossbeam::channel::Sender;
 use engine::{
-    ChainOptions, Error, Event, Height, RealDisk,
+    ChainOptions, Error, Event, Height, RealDisk, Watch,
     blocks::{BlockConsumer, BlockData, BlockRange, HashAt, PartConsumer, ReadBlocksOptions, Turn, Turns},
 };
 use export::{Batches, Columns};
@@ -40,7 +40,8 @@ pub fn rows<T: BlockRows + 'static>(
             let (columns, turns) = (columns.clone(), Turns::new(range.from.0));
             Ok(InOrder::<T> { sender, columns, turns, table: PhantomData })
         };
-        let (range, _) = engine::blocks::read(&RealDisk, &options, begin, &|_: Event| (), interrupt)?;
+        let (range, _) =
+            engine::blocks::read(&RealDisk, &options, begin, Watch { sink: &|_: Event| (), interrupt })?;
         Ok(RowsReport::Blocks(range))
     })
 }

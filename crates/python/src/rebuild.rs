@@ -5,7 +5,7 @@ use crate::{
     report::{dictionary, rebuild_report},
     work::Work,
 };
-use engine::{CoinProgress, Event, Progress, RealDisk, Stage, reindex, reindex::ReindexOptions};
+use engine::{CoinProgress, Event, Progress, RealDisk, Stage, Watch, reindex, reindex::ReindexOptions};
 use pyo3::{prelude::*, types::PyDict};
 use serde_json::json;
 
@@ -24,7 +24,7 @@ pub fn rebuild<'py>(
             // A caller that is slow does not stop the workers.
             let _ = events.try_send(event);
         };
-        reindex(&RealDisk, &options, &sink, interrupt)
+        reindex(&RealDisk, &options, Watch { sink: &sink, interrupt })
     });
     let mut work = work.map_err(raised)?;
     let mut stage = None;

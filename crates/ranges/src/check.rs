@@ -62,7 +62,7 @@ pub fn check_range(
     plan: &RangePlan,
     options: &CheckRangeOptions,
     output: &Path,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<DeltaReport, Error> {
     plan.heights(options.range)?;
     if disk.exists(output).during("look for", output)? {
@@ -77,7 +77,7 @@ pub fn check_range(
     }
     let output = &unfinished::target(disk, output)?;
     let work = &new_delta::work_dir(disk, output);
-    let (new, delta) = delta_of_range(disk, plan, options, work, Watch { sink, interrupt })?;
+    let (new, delta) = delta_of_range(disk, plan, options, work, watch)?;
     new.finish(&delta, output)?;
     Ok(DeltaReport::of(&delta, false))
 }

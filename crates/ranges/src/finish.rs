@@ -200,7 +200,7 @@ fn build(
             runs.push(merge::open_shard(finish.disk, plan, dir, shard)?);
         }
     }
-    let coins = Coins::new(Unspent::of_runs(runs), sink, finish.interrupt);
+    let coins = Coins::new(Unspent::of_runs(runs), Watch { sink, interrupt: finish.interrupt });
     let written = finish.write(coins).map_err(|error| error.without_fallback())?;
     let total_amount = finish::check_supply(params, finish.chain, &written, 0).ok_or_else(|| {
         let detail = "the coins amount to more than all subsidies: a delta is false";
@@ -283,7 +283,7 @@ fn recheck(
     plan: &RangePlan,
     ranges: &[CheckedRange],
     options: &FinishRangesOptions,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<Vec<u32>, Error> {
     let Some(percent) = options.recheck_percent else { return Ok(Vec::new()) };
     let count = (ranges.len() as f64 * percent / 100.0).ceil().max(1.0) as usize;
@@ -301,7 +301,7 @@ fn recheck(
             checker: String::new(),
             program: String::new(),
         };
-        let checked = delta_of_range(disk, plan, &again, work, Watch { sink, interrupt });
+        let checked = delta_of_range(disk, plan, &again, work, watch);
         let content = checked.and_then(|(new, delta)| new.clear().map(|()| delta.content()));
         let removed = work.remove();
         if content? != range.content {

@@ -42,7 +42,7 @@ pub fn plan_ranges(
     disk: &dyn Disk,
     options: &PlanRangesOptions,
     path: &Path,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<RangePlan, Error> {
     let PlanRangesOptions { chain, ranges, shards } = options;
     let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
@@ -53,7 +53,7 @@ pub fn plan_ranges(
     }
     require_absent(disk, path)?;
     let chain = &ChainOptions { undo: UndoPolicy::Trust, ..chain.clone() };
-    with_read_only_job(disk, chain, None, Watch { sink, interrupt }, |job, _| {
+    with_read_only_job(disk, chain, None, watch, |job, _| {
         let (of_job, params) = (&job.plan.chain, job.files.params);
         let count = of_job.block_count();
         if *ranges as usize > count {

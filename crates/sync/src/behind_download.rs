@@ -7,7 +7,7 @@ use crate::{
 };
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink},
+    event::{Event, EventSink, Watch},
     options::{ReindexOptions, UndoPolicy},
     remedy::Remedy,
     report::ReindexReport,
@@ -107,7 +107,13 @@ pub fn fetch_and_rebuild(
             let suspected = |next: AfterSuspect| *lock(suspect) = Some(next);
             let suspected = chainstate.can_connect.then_some(&suspected as &dyn Fn(AfterSuspect));
             let planned = planned.recv().ok()?;
-            let rebuilt = reindex_planned(files, rebuild, planned, suspected, held_back, stop_rebuild);
+            let rebuilt = reindex_planned(
+                files,
+                rebuild,
+                planned,
+                suspected,
+                Watch { sink: held_back, interrupt: stop_rebuild },
+            );
             let ends =
                 |error: &Error| is_final(error) || options.prune_bytes.is_some() && lock(suspect).is_none();
             if rebuilt.as_ref().is_err_and(ends) {
@@ -347,7 +353,8 @@ impl Follower for Rebuilder<'_> {
         let memory_bytes = memory_bytes + kept_bytes_max;
         let awaiting = Awaiting { end, bytes, memory_bytes, kept_bytes_max, settle_bytes };
         let invalid = self.chainstate.invalid;
-        let planned = plan(files, rebuild, invalid, None, Some(awaiting), sink, self.stop_fetch)?;
+        let planned =
+            plan(files, rebuild, invalid, None, Some(awaiting), Watch { sink, interrupt: self.stop_fetch })?;
         let Some(blocks) = planned.awaited() else {
             let detail = "block files cannot be deleted with hints that reach into the last 288 blocks";
             let error = || Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::WithoutHints]);

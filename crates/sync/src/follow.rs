@@ -15,7 +15,7 @@ use crate::{
 };
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink},
+    event::{Event, EventSink, Watch},
     follow::{ConnectedAtTip, FollowEnd, FollowReport},
     note::{Note, Warning},
     report::UpdateReport,
@@ -270,7 +270,12 @@ impl AtTip<'_> {
                 makes_undo: true,
                 ..ChainRequest::default()
             };
-            let mut plan = job::plan(self.files, &self.options.chain, &request, &|_| {}, self.interrupt)?;
+            let mut plan = job::plan(
+                self.files,
+                &self.options.chain,
+                &request,
+                Watch { sink: &|_| {}, interrupt: self.interrupt },
+            )?;
             let before = check(&plan, self.files)?;
             match self.run(&mut plan, before, coins, exactly, done)? {
                 Some(suspect) => exactly = suspect,

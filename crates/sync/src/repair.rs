@@ -165,7 +165,7 @@ fn repair_in_place(
     let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
     let files = &if sources.is_empty() { session.files()? } else { session.files_of_some()? };
     given_blocks::restore_genesis(files)?;
-    let lost_tips = ensure_index(files, chain, true, sink, interrupt)?;
+    let lost_tips = ensure_index(files, chain, true, Watch { sink, interrupt })?;
     chain.reconsider.map(|which| reconsider(files, which)).transpose()?;
     let found = find_damage(files, chain, Watch { sink, interrupt })?;
     let (damaged, damaged_undo) = (found.blocks.len() as u32, found.undo.len() as u32);
@@ -190,9 +190,9 @@ fn repair_in_place(
     // What follows locks the datadir itself.
     drop(session);
     let (rebuilt, made) = match best {
-        None => (Some(rebuild_chainstate(disk, &rebuild, sink, interrupt)?), None),
+        None => (Some(rebuild_chainstate(disk, &rebuild, Watch { sink, interrupt })?), None),
         Some(best) if !on_chain || best > found.last_stored || found.lacks_undo_up_to(best) => {
-            let made = engine::undo::make(disk, chain, sink, interrupt);
+            let made = engine::undo::make(disk, chain, Watch { sink, interrupt });
             (None, Some(made.map_err(|error| explain_interrupt(error, "stored"))?))
         }
         Some(_) => (None, None),
@@ -226,11 +226,10 @@ fn repair_in_place(
 fn rebuild_chainstate(
     disk: &dyn Disk,
     options: &ReindexOptions,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<ReindexReport, Error> {
-    let report =
-        reindex(disk, options, sink, interrupt).map_err(|error| explain_interrupt(error, "stored"))?;
+    let report = reindex(disk, options, Watch { sink, interrupt })
+        .map_err(|error| explain_interrupt(error, "stored"))?;
     for note in report.notes.iter().filter(|_| options.chain.reconsider.is_some()) {
         if let Warning::InvalidBlock { hash, error } = note
             && let Some(height) = error.height
@@ -384,7 +383,7 @@ fn best_block(
     sink.event(Event::Started(Stage::Prove));
     let read = || {
         let reader = ChainstateReader::open(files.disk, &files.datadir.chainstate_dir())?;
-        finish::read_back(&reader, None, options.threads.get(), sink, interrupt)?;
+        finish::read_back(&reader, None, options.threads.get(), Watch { sink, interrupt })?;
         Ok::<_, Error>(reader.best_block())
     };
     match read() {

@@ -114,7 +114,7 @@ fn sync_session<'d>(
     if let Some(which) = options.chain.reconsider.take() {
         let files = &session.files()?;
         check_one_chainstate(files)?;
-        ensure_index(files, &options.chain, false, sink, interrupt)?;
+        ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
         // What is invalid is marked again.
         reconsider(files, which)?;
     }
@@ -222,7 +222,7 @@ impl Round<'_> {
         let Self { options, is_rebuilt, invalid, sink, interrupt, .. } = *self;
         let files = &session.files()?;
         check_one_chainstate(files)?;
-        ensure_index(files, &options.chain, false, sink, interrupt)?;
+        ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
         let can_connect = !options.blocks_only;
         let must_rebuild = options.unprune && is_pruned(files)?;
         let chainstate = Chainstate { can_connect, must_rebuild, is_rebuilt, invalid };
@@ -351,11 +351,11 @@ impl Round<'_> {
     ) -> Result<ReindexReport, Error> {
         let Self { rebuild, invalid, sink, interrupt, .. } = *self;
         sink.event(Event::Started(Stage::Plan));
-        let planned = plan(files, rebuild, invalid, None, None, sink, interrupt)?;
+        let planned = plan(files, rebuild, invalid, None, None, Watch { sink, interrupt })?;
         let found = Cell::new(None);
         let suspected = |next| found.set(Some(next));
         let suspected = can_connect.then_some(&suspected as &dyn Fn(AfterSuspect));
-        let done = reindex_planned(files, rebuild, planned, suspected, sink, interrupt);
+        let done = reindex_planned(files, rebuild, planned, suspected, Watch { sink, interrupt });
         *suspect = found.get();
         done.map_err(|error| explain_interrupt(error, "downloaded"))
     }

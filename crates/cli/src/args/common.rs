@@ -3,15 +3,15 @@
 use crate::{
     core_args::{ASSUME_VALID, CoreArgs, Located, assume_valid},
     limits::{MAX_THREADS, default_memory},
-    progress::{Recorder, Style},
+    progress::Style,
     run,
 };
 use clap::{Args as ClapArgs, ValueEnum};
 use engine::{
     AssumeValid, BlockHash, ChainOptions, Error, Height, HumanMemory, IndexKind, Reconsider, ResumeOptions,
-    ScriptChecks, Stage, UndoPolicy, reindex::SetAsideIndexes,
+    ScriptChecks, Stage, UndoPolicy, Watch, reindex::SetAsideIndexes,
 };
-use std::{num::NonZeroUsize, path::PathBuf, sync::atomic::AtomicBool, thread, time::Duration};
+use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
 
 /// What commands that change the chainstate make of marks of invalid blocks.
 #[derive(ClapArgs, Clone, Copy, Debug)]
@@ -243,7 +243,7 @@ impl DatadirArgs {
         &self,
         chain: Option<&ChainOptions>,
         stages: &'static [Stage],
-        call: impl FnOnce(&Recorder, &AtomicBool) -> Result<T, Error>,
+        call: impl FnOnce(Watch<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         run::run(chain, self.progress, stages, call)
     }

@@ -138,9 +138,10 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
         };
         BlockFiles::<T>::open(dataset, range, hash_at)
     };
-    let (range, files) = args.reading.datadir.run(Some(&options.chain), stages, |sink, interrupt| {
-        engine::blocks::read(&RealDisk, &options, begin, sink, interrupt)
-    })?;
+    let (range, files) = args
+        .reading
+        .datadir
+        .run(Some(&options.chain), stages, |watch| engine::blocks::read(&RealDisk, &options, begin, watch))?;
     let exported = ExportedBlocksJson {
         written: files.complete()?,
         chain: range.network,

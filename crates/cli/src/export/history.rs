@@ -117,8 +117,8 @@ pub fn history(args: &ExportHistoryArgs) -> Done {
     };
     let options = options(args, chain);
     let (report, files) =
-        args.reading.datadir.run(Some(&options.chain), stages::EXPORT_HISTORY, |sink, interrupt| {
-            engine::history::read(&RealDisk, &options, begin, sink, interrupt)
+        args.reading.datadir.run(Some(&options.chain), stages::EXPORT_HISTORY, |watch| {
+            engine::history::read(&RealDisk, &options, begin, watch)
         })?;
     let exported = ExportedHistoryJson {
         written: files.complete()?,

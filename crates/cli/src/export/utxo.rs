@@ -114,10 +114,9 @@ fn stored(args: &ExportUtxoArgs, columns: &Columns) -> Result<ExportedUtxo, Erro
     let (coins, network, options) = source(args)?;
     let memory = options.memory_bytes.saturating_sub(export::MAX_MEMORY);
     let with_times = with_times(args, columns);
-    args.datadir.run(Some(&options), stages::EXPORT, |sink, interrupt| {
-        let read = |each: &mut EachCoin<'_>| {
-            engine::utxo::read(&RealDisk, &coins, memory, with_times, each, Watch { sink, interrupt })
-        };
+    args.datadir.run(Some(&options), stages::EXPORT, |watch| {
+        let read =
+            |each: &mut EachCoin<'_>| engine::utxo::read(&RealDisk, &coins, memory, with_times, each, watch);
         write_set(args, columns, &args.output, network, read).map(ExportedUtxo::One)
     })
 }
@@ -147,8 +146,7 @@ fn after_blocks(args: &ExportUtxoArgs, columns: &Columns) -> Result<ExportedUtxo
         Ok(())
     };
     let with_times = with_times(args, columns);
-    let done = args.datadir.run(Some(&options), stages, |sink, interrupt| {
-        let watch = Watch { sink, interrupt };
+    let done = args.datadir.run(Some(&options), stages, |watch| {
         engine::utxo::read_after(&RealDisk, &options, &heights, with_times, each_set, watch)
     });
     if let (Some(dir), true) = (new_dir, done.is_err()) {

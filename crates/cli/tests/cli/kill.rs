@@ -6,7 +6,9 @@
 use crate::common;
 
 use common::{Running, command, files, json};
-use engine::{AssumeValid, BlockHash, Height, Network, RealDisk, ScriptChecks, reindex::ReindexOptions};
+use engine::{
+    AssumeValid, BlockHash, Height, Network, RealDisk, ScriptChecks, Watch, reindex::ReindexOptions,
+};
 use rustix::process::Signal;
 use std::{
     fmt,
@@ -85,7 +87,9 @@ impl Case {
         let mut behind = ReindexOptions::new(dir.path(), Network::Regtest, ScriptChecks::LeftOut);
         behind.chain.stop_at_height = Some(Height(chain.tip().height - 3));
         behind.chain.assume_valid = AssumeValid::Block(chain.totals.before_tail);
-        let old = engine::reindex(&RealDisk, &behind, &|_| {}, &AtomicBool::new(false)).unwrap();
+        let old =
+            engine::reindex(&RealDisk, &behind, Watch { sink: &|_| {}, interrupt: &AtomicBool::new(false) })
+                .unwrap();
         Self {
             before_tail: chain.totals.before_tail,
             old_hash: engine::hex_reversed(&old.hash_serialized_3),
@@ -302,7 +306,9 @@ fn rebuild_with_little_memory() {
     options.chain.hooks.join_bytes = Some(JOIN_BYTES);
     options.chain.hooks.range_bytes = 256 << 10;
     options.chain.resume.checkpoint_interval = Duration::ZERO;
-    let report = engine::reindex(&RealDisk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let report =
+        engine::reindex(&RealDisk, &options, Watch { sink: &|_| {}, interrupt: &AtomicBool::new(false) })
+            .unwrap();
     assert_eq!(report.matching, engine::reindex::Matching::Parallel);
     println!("\n{{\"resumed_blocks\":{}}}", report.resumed);
 }

@@ -14,7 +14,7 @@ pub use pipeline::stages::{
 
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Watch},
+    event::{Event, Watch},
     machine,
     options::ChainOptions,
     stage::Stage,
@@ -24,7 +24,6 @@ use pipeline::{
     job::{self, read_only_job::plan_for_reading},
     stages::{block_parts::BlockParts, spending_inputs::SpendsRequest, work_dir::WorkDir},
 };
-use std::sync::atomic::AtomicBool;
 use vfs::Disk;
 use wire::{BlockHash, Height, Network};
 
@@ -104,8 +103,7 @@ pub fn read<C: BlockConsumer>(
     disk: &dyn Disk,
     options: &ReadBlocksOptions,
     begin: impl FnOnce(&BlockRange, &HashAt<'_>) -> Result<C, Error>,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<(BlockRange, C), Error> {
     sink.event(Event::Started(Stage::Plan));
     let session = Session::open_for_reading(disk, &options.chain)?;

@@ -113,8 +113,7 @@ impl DoctorOptions {
 pub fn diagnose(
     disk: &dyn Disk,
     options: &DoctorOptions,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<Diagnosis, Error> {
     machine::sha256_kernel()?;
     let (started, network) = (Instant::now(), options.chain.params.network);
@@ -527,7 +526,13 @@ impl Examination<'_> {
         let request =
             ChainRequest { preferred: before.best_block, makes_undo: true, ..ChainRequest::default() };
         let (chain, second) = (&self.options.chain, second.as_ref());
-        let plan = job::plan_beside(files, chain, &request, second, silent, self.interrupt)?;
+        let plan = job::plan_beside(
+            files,
+            chain,
+            &request,
+            second,
+            Watch { sink: silent, interrupt: self.interrupt },
+        )?;
         if let Some((second, obstacle)) = second.zip(plan.obstacle.as_ref()) {
             return Err(second.error(obstacle));
         }

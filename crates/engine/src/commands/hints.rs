@@ -12,7 +12,7 @@ pub use pipeline::job::hints::HintCheck;
 use ::hints::{HintReader, HintWriter, packed, renumber};
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Watch},
+    event::{Event, Watch},
     options::{ChainOptions, UndoPolicy},
     remedy::Remedy,
     stage::Stage,
@@ -88,11 +88,10 @@ pub fn make(
     options: &ChainOptions,
     path: &Path,
     format: HintFormat,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<HintInfo, Error> {
     require_absent(disk, path)?;
-    with_read_only_job(disk, options, Some(path), Watch { sink, interrupt }, |job, clock| {
+    with_read_only_job(disk, options, Some(path), watch, |job, clock| {
         let coins = coins_by_block(job, clock)?;
         let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
         let network = Some(job.files.params.network);
@@ -127,8 +126,7 @@ pub fn make_from_coins(
     source: &CoinSource,
     path: &Path,
     format: HintFormat,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<HintInfo, Error> {
     require_absent(disk, path)?;
     if let CoinSource::Snapshot(file) = source {
@@ -139,7 +137,7 @@ pub fn make_from_coins(
     }
     // No undo data is used, and none is made.
     let whole = &ChainOptions { stop_at_height: None, undo: UndoPolicy::Make, ..options.clone() };
-    with_read_only_job(disk, whole, None, Watch { sink, interrupt }, |job, _| {
+    with_read_only_job(disk, whole, None, watch, |job, _| {
         let write = |file: &Path, block, metadata, coins: &mut dyn CoinReader| {
             let end = end_of(job, (file, block, metadata), options.stop_at_height)?;
             let network = Some(options.params.network);
@@ -218,8 +216,7 @@ pub fn check(
     options: &ChainOptions,
     path: &Path,
     format: Option<HintFormat>,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<HintCheck, Error> {
     with_plain_file(disk, path, options.work_dir.as_deref(), interrupt, |path| {
         let mut reader = HintReader::open(disk, path, format)?;
@@ -278,7 +275,9 @@ pub fn convert(
         let session = Session::open_for_reading(disk, options)?;
         let files = &session.files()?;
         let request = ChainRequest { stop_at_height: Some(info.height), ..ChainRequest::default() };
-        let chain = &job::plan(files, options, &request, watch.sink, watch.interrupt)?.chain;
+        let chain =
+            &job::plan(files, options, &request, Watch { sink: watch.sink, interrupt: watch.interrupt })?
+                .chain;
         check_belongs_to(&info, chain, files.params.network).map_err(|error| error.in_file(from, None))?;
         let hash = Some(chain.tip().hash);
         let mut writer =

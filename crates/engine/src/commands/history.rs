@@ -12,7 +12,7 @@ use api::json::HashText;
 use api::{
     disk_need::DiskNeed,
     error::{Error, ErrorKind},
-    event::{CoinMeter, Event, EventSink, Watch},
+    event::{CoinMeter, Event, Watch},
     hex_reversed, machine,
     note::Note,
     options::ChainOptions,
@@ -38,10 +38,7 @@ use pipeline::{
 };
 use std::{
     ops::RangeInclusive,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Mutex, PoisonError, atomic::Ordering},
 };
 use vfs::Disk;
 use wire::{BlockHash, Height, Network, Sats};
@@ -132,8 +129,7 @@ pub fn read<C: HistoryConsumer>(
     disk: &dyn Disk,
     options: &ReadHistoryOptions,
     begin: impl FnOnce(&HistoryRange, &HashAt<'_>) -> Result<C, Error>,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<(HistoryReport, C), Error> {
     sink.event(Event::Started(Stage::Plan));
     let watch = Watch { sink, interrupt };

@@ -15,7 +15,7 @@ pub use planned::{Awaiting, Planned, plan};
 
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Warnings, Watch},
+    event::{Event, EventSink as _, Warnings, Watch},
     machine::{self, Sha256Limit},
     note::{Note, Warning},
     options::HintOptions,
@@ -78,8 +78,7 @@ use wire::{Height, Sats};
 pub fn reindex(
     disk: &dyn Disk,
     options: &ReindexOptions,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<ReindexReport, Error> {
     let mut clock = Clock::start();
     if options.engine == Engine::Cache && options.hints.is_some() {
@@ -115,7 +114,7 @@ pub fn reindex(
                 work.remove()?;
             }
             let damage = rebuild.find_damage()?;
-            let mut planned = plan(files, options, invalid, damage, None, sink, interrupt)?;
+            let mut planned = plan(files, options, invalid, damage, None, Watch { sink, interrupt })?;
             clock.lap(Stage::Plan);
             rebuild.build(&mut planned, &mut clock)
         }))
@@ -149,8 +148,7 @@ pub fn reindex_planned(
     options: &ReindexOptions,
     mut planned: Planned,
     suspected: Option<&dyn Fn(AfterSuspect)>,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<ReindexReport, Error> {
     let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
     let target = Destination::prepare(files.disk, files.datadir.clone(), options)?;

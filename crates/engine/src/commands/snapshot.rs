@@ -16,7 +16,7 @@ pub use source::SnapshotSource;
 use api::json::{HashText, TrueOrNull};
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Watch},
+    event::{Event, Watch},
     machine,
     options::{ChainOptions, UndoPolicy},
     stage::Stage,
@@ -92,8 +92,7 @@ pub fn make(
     disk: &dyn Disk,
     options: &ChainOptions,
     path: &Path,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<SnapshotReport, Error> {
     require_absent(disk, path)?;
     with_read_only_job(disk, options, Some(path), Watch { sink, interrupt }, |job, clock| {
@@ -127,7 +126,7 @@ pub fn make_of_chainstate(
             .about(Subject::BlockIndex)
     })?;
     let (reader, threads) = (&chainstate.reader, options.threads.get());
-    let stats = read_back(reader, None, threads, &|_: Event| {}, interrupt)?;
+    let stats = read_back(reader, None, threads, Watch { sink: &|_: Event| {}, interrupt })?;
     let stats = UtxoStatsReport::new(&stats, network, Some(height), hash);
     let stats = stats.ok_or_else(|| chainstate.too_large_amounts())?;
     stats.check_pinned()?;
@@ -178,8 +177,7 @@ pub fn verify(
     path: &Path,
     datadir: Option<&ChainOptions>,
     aggregate: AggregateKind,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<SnapshotVerdict, Error> {
     let mut reader = SnapshotReader::open(disk, path)?;
     let metadata = *reader.metadata();

@@ -9,7 +9,7 @@ pub use pipeline::stages::undo_survey::{FlawedUndo, UndoFileCheck};
 use api::{
     disk_need::DiskNeed,
     error::Error,
-    event::{Event, EventSink, Warnings, Watch},
+    event::{Event, EventSink as _, Warnings, Watch},
     note::Warning,
     options::{ChainOptions, ReindexOptions, UndoPolicy},
     report::UndoReport,
@@ -45,7 +45,7 @@ use pipeline::{
         work_dir::{WorkDir, temp_dir},
     },
 };
-use std::{path::PathBuf, sync::atomic::AtomicBool, time::Duration};
+use std::{path::PathBuf, time::Duration};
 use vfs::Disk;
 use wire::{BlockHash, Height, Network};
 
@@ -92,8 +92,7 @@ impl UndoCheck {
 pub fn check(
     disk: &dyn Disk,
     options: &ChainOptions,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<UndoCheck, Error> {
     let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
     sink.event(Event::Started(Stage::Plan));
@@ -158,8 +157,7 @@ pub struct MadeUndoReport {
 pub fn make(
     disk: &dyn Disk,
     options: &ChainOptions,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<MadeUndoReport, Error> {
     Warnings::in_place(sink, |sink| {
         let options = &ChainOptions { scan: false, ..options.clone() };

@@ -55,13 +55,8 @@ use wire::{BlockHash, Height};
 /// [`ErrorKind::Consensus`] for the first invalid block; [`ErrorKind::Damaged`] if the chainstate, the block
 /// index, a block or undo data is missing or damaged; [`ErrorKind::Usage`] for a height below the best block,
 /// and for a node with a snapshot's chainstate; [`ErrorKind::Environment`] if the datadir is in use.
-pub fn update(
-    disk: &dyn Disk,
-    options: &ChainOptions,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
-) -> Result<UpdateReport, Error> {
-    update_without(disk, options, &[], 0..0, Watch { sink, interrupt })
+pub fn update(disk: &dyn Disk, options: &ChainOptions, watch: Watch<'_>) -> Result<UpdateReport, Error> {
+    update_without(disk, options, &[], 0..0, watch)
 }
 
 /// The same, without the blocks in `invalid`, and with those at the heights of `exactly` one by one.
@@ -113,7 +108,7 @@ fn update_in_place(
             makes_undo: true,
             ..ChainRequest::of(options)
         };
-        let plan = &mut job::plan(files, options, &request, sink, interrupt)?;
+        let plan = &mut job::plan(files, options, &request, Watch { sink, interrupt })?;
         let before = check(plan, files)?;
         clock.lap(Stage::Plan);
         if report.hash_before == BlockHash::default() {

@@ -4,7 +4,7 @@
 use api::{
     counts::Counts,
     error::Error,
-    event::{Event, EventSink, Warnings, Watch},
+    event::{Event, EventSink as _, Warnings, Watch},
     note::Warning,
     options::ChainOptions,
     report::ScriptsReport,
@@ -122,8 +122,7 @@ pub fn verify(
     disk: &dyn Disk,
     options: &ChainOptions,
     against_chainstate: bool,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<VerifyReport, Error> {
     let sink = &Warnings::new(sink);
     sink.event(Event::Started(Stage::Plan));

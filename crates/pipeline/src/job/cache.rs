@@ -99,7 +99,7 @@ impl Job<'_> {
     fn check_pinned_at(&self, height: Height, dir: &Path) -> Result<(), Error> {
         self.sink.event(Event::Started(Stage::Prove));
         let reader = ChainstateReader::open(self.work.disk(), dir)?;
-        let found = read_back(&reader, None, self.threads(), self.sink, self.interrupt)?;
+        let found = read_back(&reader, None, self.threads(), self.watch())?;
         let (hash, found) = (self.plan.chain.block(height).hash, found.hash_serialized_3.0);
         check_pinned_hash(self.files.params, height, &hash, &found)?;
         self.sink.event(Event::Note(Note::PinnedHash { height }));

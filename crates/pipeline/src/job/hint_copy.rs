@@ -9,7 +9,7 @@ use super::download::Download;
 use crate::stages::work_dir::{WorkDir, hint_copy_name, is_hint_copy, temp_dir};
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Watch},
+    event::{Event, Watch},
     note::{Note, Warning},
     options::{ChainOptions, HintOptions, Remote},
     remedy::Remedy,
@@ -63,7 +63,7 @@ pub fn with_plain_hints<T>(
 ) -> Result<T, Error> {
     let Some(options) = options else { return run(None) };
     let copy = match &options.remote {
-        Some(remote) => download(dir, remote, restart, sink, interrupt).map(Some),
+        Some(remote) => download(dir, remote, restart, Watch { sink, interrupt }).map(Some),
         None => unpack(dir, &options.file, interrupt),
     };
     let file = match copy {
@@ -154,8 +154,7 @@ fn download(
     dir: &WorkDir<'_>,
     remote: &Arc<dyn Remote>,
     restart: bool,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<PathBuf, Error> {
     let copy = dir.path().join(hint_copy_name(remote.name()));
     let from = || remote.name().to_owned();

@@ -5,7 +5,7 @@
 use crate::job::{check_scan, now, two_chainstates::refuse};
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink},
+    event::{Event, EventSink, Watch},
     note::Warning,
     options::ChainOptions,
     remedy::Remedy,
@@ -28,7 +28,7 @@ use disk::{
     index::{BlockIndex, FileInfo, IndexEntry, rewrite_block_index, write_block_index},
     made_undo::clear_made_undo,
 };
-use std::{path::Path, sync::atomic::AtomicBool};
+use std::path::Path;
 use wire::{BlockHash, FileNo, Height};
 
 /// Replaces a block index that cannot be read, and raises the sizes in one that places blocks beyond the
@@ -45,8 +45,7 @@ pub fn ensure_index(
     files: &Files<'_>,
     options: &ChainOptions,
     must_have_best: bool,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<Vec<BlockHash>, Error> {
     let best = ExistingState::read(files, false)?.best_block;
     let (flaw, placed) = match tree_of_index(files) {

@@ -392,7 +392,7 @@ impl Job<'_> {
         clock: &mut Clock,
         mut consume: impl FnMut(Coins<'_>) -> Result<T, ForEachError>,
     ) -> Result<(T, MatchStats), Error> {
-        let coins = |unspent| Coins::new(unspent, self.sink, self.interrupt);
+        let coins = |unspent| Coins::new(unspent, self.watch());
         match consume(coins(matched.unspent)) {
             Ok(made) => return Ok((made, matched.stats)),
             Err(ForEachError::Error(error)) => return Err(error),

@@ -132,10 +132,9 @@ pub fn plan(
     files: &Files<'_>,
     options: &ChainOptions,
     request: &ChainRequest<'_>,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<Plan, Error> {
-    plan_beside(files, options, request, None, sink, interrupt)
+    plan_beside(files, options, request, None, watch)
 }
 
 /// Chooses the chain to rebuild, and finds out whether bitcoind can start with the result beside a second
@@ -145,8 +144,7 @@ pub fn plan_beside(
     options: &ChainOptions,
     request: &ChainRequest<'_>,
     second: Option<&SecondChainstate>,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<Plan, Error> {
     let believes_checked = options.assume_valid == AssumeValid::Checked;
     if request.scan {
@@ -304,6 +302,11 @@ impl<'a> Job<'a> {
 }
 
 impl<'a> Job<'a> {
+    /// Where the job reports what it does, and where it is told to stop.
+    pub const fn watch(&self) -> Watch<'a> {
+        Watch { sink: self.sink, interrupt: self.interrupt }
+    }
+
     /// The blocks that come while the job runs, if block files are deleted behind it.
     pub fn pruned_download(&self) -> Option<&'a AwaitedBlocks> {
         self.files.awaited.filter(|awaited| awaited.settle_bytes.is_some())
@@ -360,8 +363,7 @@ impl Job<'_> {
     /// A walk over the blocks of the chain in the block files.
     pub fn walk(&self) -> BlockWalk<'_> {
         let (reader, bytes_total) = (BlockReader::new(&self.plan.chain, self.files), self.plan.block_bytes);
-        let watch = Watch { sink: self.sink, interrupt: self.interrupt };
-        BlockWalk { reader, threads: self.threads(), bytes_total, watch }
+        BlockWalk { reader, threads: self.threads(), bytes_total, watch: self.watch() }
     }
 
     /// The blocks of the chain except the `completed` ones, and their undo data. Damage is recorded in
@@ -397,7 +399,7 @@ pub fn plan_to_best_block(
     files: &Files<'_>,
     options: &ChainOptions,
     best: Option<BlockHash>,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<Plan, Error> {
     let scan = options.scan;
     let is_known = |best: &BlockHash| {
@@ -412,7 +414,7 @@ pub fn plan_to_best_block(
         makes_undo: true,
         ..ChainRequest::default()
     };
-    plan(files, options, &request, sink, interrupt)
+    plan(files, options, &request, watch)
 }
 
 /// Number of last blocks that are left out beside a running bitcoind: its chain may change there.

@@ -101,7 +101,7 @@ pub fn on_files<T>(
     let (clock, method) = (&mut Clock::start(), &Method::of(options.undo));
     job::retry_without_invalid(sink, |invalid| {
         let request = ChainRequest { invalid, makes_undo: method.makes_undo(), ..*request };
-        let plan = &read_live(options, || job::plan(files, options, &request, sink, interrupt))?;
+        let plan = &read_live(options, || job::plan(files, options, &request, Watch { sink, interrupt }))?;
         job::note_all_scripts(options, plan, sink);
         clock.lap(Stage::Plan);
         let work_dir = &WorkDir::for_result(files.disk, options, result);

@@ -203,7 +203,7 @@ impl Job<'_> {
         }
         let mut coins = no_coins(block.header().prev)?;
         let (hasher, mut found) = (coins.hasher(), FoundCoins::default());
-        let done = Coins::new(unspent, self.sink, self.interrupt).in_sequence(|outpoint, coin| {
+        let done = Coins::new(unspent, self.watch()).in_sequence(|outpoint, coin| {
             if wanted.contains(outpoint) {
                 found.push(hasher.hash(*outpoint), *coin);
             }

@@ -414,7 +414,7 @@ mod tests {
     use chain::blocks::chain::ChainBlock;
     use wire::{BlockHash, BlockTime, FileNo, Network};
 
-    /// A chain of mainnet up to `tip`, in which only the hashes of the blocks with the same coinbases are correct.
+    /// A chain of mainnet up to `tip`, in which only the hashes of blocks with equal coinbases are correct.
     fn chain(tip: u32) -> Chain {
         let params = ChainParams::of(Network::Main);
         let pairs = [params.overwritten_coinbases, params.bip30_exceptions].concat();

@@ -7,7 +7,7 @@
 use crate::stages::unspent::{ForEachError, Range, Unspent};
 use api::{
     error::Error,
-    event::{CoinMeter, EventSink},
+    event::{CoinMeter, EventSink, Watch},
 };
 use chain::threads::{join_all, spawn};
 use crossbeam::channel::{Receiver, Sender, bounded};
@@ -51,7 +51,7 @@ pub struct Coins<'a> {
 impl<'a> Coins<'a> {
     /// The coins that matching has left; setting `interrupt` ends the walk, whose progress `sink`
     /// receives.
-    pub fn new(unspent: Unspent, sink: &'a dyn EventSink, interrupt: &'a AtomicBool) -> Self {
+    pub fn new(unspent: Unspent, Watch { sink, interrupt }: Watch<'a>) -> Self {
         Self { unspent, sink, interrupt }
     }
 
@@ -254,16 +254,18 @@ mod tests {
 
     fn in_sequence(unspent: Unspent) -> Result<Rows, ForEachError> {
         let mut rows = Vec::new();
-        Coins::new(unspent, &|_| {}, &AtomicBool::new(false)).in_sequence(|outpoint, coin| {
-            rows.push(row(outpoint, coin));
-            Ok(())
-        })?;
+        Coins::new(unspent, Watch { sink: &|_| {}, interrupt: &AtomicBool::new(false) }).in_sequence(
+            |outpoint, coin| {
+                rows.push(row(outpoint, coin));
+                Ok(())
+            },
+        )?;
         Ok(rows)
     }
 
     fn by_ranges(unspent: Unspent, bytes: u64, threads: usize) -> Result<Rows, ForEachError> {
         let interrupt = AtomicBool::new(false);
-        let ranges = Coins::new(unspent, &|_| {}, &interrupt).into_ranges(bytes);
+        let ranges = Coins::new(unspent, Watch { sink: &|_| {}, interrupt: &interrupt }).into_ranges(bytes);
         let mut done = ranges.consume(threads, |index| RangeRows(index, Vec::new()))?;
         done.sort_by_key(|range| range.0);
         Ok(done.into_iter().flat_map(|range| range.1).collect())

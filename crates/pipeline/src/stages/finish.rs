@@ -156,10 +156,9 @@ pub fn read_back(
     reader: &ChainstateReader<'_>,
     coins_total: Option<u64>,
     threads: usize,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<UtxoStats, Error> {
-    read_elements(reader, coins_total, false, threads, &mut |_| Ok(()), Watch { sink, interrupt })
+    read_elements(reader, coins_total, false, threads, &mut |_| Ok(()), watch)
 }
 
 /// Like [`read_back`], with MuHash if `muhash`; gives the elements of all coins to `each`, in the order of

@@ -2,7 +2,6 @@
 //! disk changes.
 
 use acceptance::prelude::*;
-use acceptance::unwatched;
 use disk::chainstate::ChainstateReader;
 use engine::utxo::StoredCoin;
 

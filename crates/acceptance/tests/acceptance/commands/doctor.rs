@@ -5,7 +5,6 @@ use acceptance::prelude::*;
 use acceptance::{
     CORE_DATADIRS,
     sync::{repairing, try_repair},
-    unwatched,
 };
 use engine::{
     Location,
@@ -37,7 +36,7 @@ fn location(case: &Case) -> Location {
 
 fn examine(root: &Path, network: Network, deep: bool) -> Result<Diagnosis, Error> {
     let options = DoctorOptions { deep, ..DoctorOptions::new(root, network) };
-    diagnose(&RealDisk, &options, &|_| {}, &AtomicBool::new(false))
+    diagnose(&RealDisk, &options, unwatched())
 }
 
 /// Examines a datadir, and checks that nothing in it changes.
@@ -260,7 +259,7 @@ fn what_an_interrupted_run_has_left_is_named() {
         let case = Case::new();
         let disk =
             FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, std::io::ErrorKind::Other);
-        let done = engine::reindex(&disk, &case.options(), &|_| {}, &AtomicBool::new(false));
+        let done = engine::reindex(&disk, &case.options(), unwatched());
         if done.is_ok() && !disk.has_failed() {
             break;
         }
@@ -328,7 +327,7 @@ fn blocks_beyond_use_are_counted_without_the_file_that_cannot_be_read() {
     }
     let options = DoctorOptions::new(case.root(), Network::Regtest);
     let found = |disk: &FaultDisk| {
-        let found = diagnose(disk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+        let found = diagnose(disk, &options, unwatched()).unwrap();
         found.found.unwrap().blocks
     };
     let all = found(&FaultDisk::healthy());
@@ -345,7 +344,7 @@ fn what_belongs_to_other_users_is_named() {
     let uid = fs::metadata(case.root()).unwrap().uid();
     let disk = FaultDisk::healthy().with_user(uid + 4711);
     let options = DoctorOptions::new(case.root(), Network::Regtest);
-    let found = diagnose(&disk, &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let found = diagnose(&disk, &options, unwatched()).unwrap();
     let owner = found.found.unwrap().owner;
     assert_eq!((owner.uid, owner.user, owner.foreign.len()), (uid, uid + 4711, 0));
     if std::os::unix::fs::chown(case.root().join("regtest/chainstate"), Some(4711), None).is_err() {
@@ -376,7 +375,7 @@ fn what_may_not_be_read_is_not_called_damaged() {
         let [path, directory] = [name, directory].map(|name| case.root().join("regtest").join(name));
         let as_user = |user| {
             let disk = FaultDisk::healthy().with_user(user).with_denied(&path);
-            diagnose(&disk, &options, &|_| {}, &AtomicBool::new(false)).unwrap()
+            diagnose(&disk, &options, unwatched()).unwrap()
         };
         assert_eq!(as_user(uid + 4711).advice, Advice::RunAs { user: uid }, "{name}");
         let found = as_user(uid);

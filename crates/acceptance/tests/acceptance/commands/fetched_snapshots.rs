@@ -1,6 +1,6 @@
 //! Of what sources give, nothing but the right bytes is taken, and what is wrong is named with its source.
 
-use super::shared_snapshots::{SMALL, Shared, fetch, fetching, from, part, quiet, with_height};
+use super::shared_snapshots::{SMALL, Shared, fetch, fetching, from, part, with_height};
 use acceptance::hinted::file_in;
 use acceptance::prelude::*;
 use digest::sha256::sha256d;

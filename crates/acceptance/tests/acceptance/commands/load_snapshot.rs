@@ -26,7 +26,7 @@ fn options(case: &Case) -> ChainOptions {
 }
 
 fn load(disk: &dyn Disk, case: &Case, file: &Path) -> Result<LoadedSnapshotReport, Error> {
-    engine::snapshot::load(disk, file, &options(case), &|_| {}, &AtomicBool::new(false))
+    engine::snapshot::load(disk, file, &options(case), unwatched())
 }
 
 /// A datadir that has the headers of all blocks, and only the genesis block.
@@ -180,8 +180,7 @@ fn what_core_would_not_load_is_refused_and_changes_nothing() {
     // Without a pinned hash of this block.
     let case = headers_only();
     let plain = case.options().chain;
-    let error =
-        engine::snapshot::load(&FaultDisk::healthy(), snapshot(), &plain, &|_| {}, &AtomicBool::new(false));
+    let error = engine::snapshot::load(&FaultDisk::healthy(), snapshot(), &plain, unwatched());
     assert_mentions(&error.unwrap_err(), &["for the heights 110, 200, 299"]);
 }
 

@@ -40,14 +40,14 @@ fn taken(path: &Path) -> Vec<u8> {
 }
 
 fn make_snapshot(options: &ReindexOptions, path: &Path) -> Vec<u8> {
-    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-    engine::snapshot::make(&disk, &options.chain, path, &|_| {}, &never).unwrap();
+    let disk = FaultDisk::healthy();
+    engine::snapshot::make(&disk, &options.chain, path, unwatched()).unwrap();
     taken(path)
 }
 
 fn make_hints(options: &ReindexOptions, path: &Path, format: HintFormat) -> Result<HintInfo, Error> {
-    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-    engine::hints::make(&disk, &options.chain, path, format, &|_| {}, &never)
+    let disk = FaultDisk::healthy();
+    engine::hints::make(&disk, &options.chain, path, format, unwatched())
 }
 
 /// The model's hints for a height.
@@ -57,13 +57,13 @@ fn hints_of(height: u32, path: &Path, format: HintFormat) -> Vec<u8> {
 }
 
 fn wrong_blocks(options: &ReindexOptions, path: &Path, format: Option<HintFormat>) -> u64 {
-    let (disk, never, options) = (FaultDisk::healthy(), AtomicBool::new(false), options.chain.clone());
-    engine::hints::check(&disk, &options, path, format, &|_| {}, &never).unwrap().wrong_blocks
+    let (disk, options) = (FaultDisk::healthy(), options.chain.clone());
+    engine::hints::check(&disk, &options, path, format, unwatched()).unwrap().wrong_blocks
 }
 
 #[test]
 fn verify_and_snapshots_need_no_undo_data() {
-    let (dir, never, disk) = (scratch(), AtomicBool::new(false), FaultDisk::healthy());
+    let (dir, disk) = (scratch(), FaultDisk::healthy());
     let path = dir.path().join("utxo.dat");
     let expected = make_snapshot(&trusting(&Case::new().options()), &path);
     for missing in MISSING {
@@ -72,7 +72,7 @@ fn verify_and_snapshots_need_no_undo_data() {
         for options in variants(&case.options(), dir.path()) {
             let what = format!("{missing:?} {}", options.chain.threads);
             for against in [false, true] {
-                let report = engine::verify(&disk, &options.chain, against, &|_| {}, &never);
+                let report = engine::verify(&disk, &options.chain, against, unwatched());
                 let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
                 let height = chain().tip().height - if against { 3 } else { 0 };
                 assert_eq!(report.height, Height(height), "{what}");
@@ -89,14 +89,14 @@ fn verify_and_snapshots_need_no_undo_data() {
                 for (bytes, proven) in [(&expected, true), (&other, false)] {
                     fs::write(&path, bytes).unwrap();
                     let (chain, kind) = (Some(&options.chain), AggregateKind::SipHash128);
-                    let found = engine::snapshot::verify(&disk, &path, chain, kind, &|_| {}, &never);
+                    let found = engine::snapshot::verify(&disk, &path, chain, kind, unwatched());
                     assert_eq!(found.unwrap().proven, Some(proven), "{what}");
                 }
             }
             fs::remove_file(&path).unwrap();
         }
         let [options, _] = variants(&trusting(&case.options()), dir.path());
-        let error = engine::verify(&disk, &options.chain, false, &|_| {}, &never);
+        let error = engine::verify(&disk, &options.chain, false, unwatched());
         if missing != UndoDamage::NoPositions {
             assert_eq!(error.map(|report| report.height).unwrap_err().kind, ErrorKind::Damaged);
         }
@@ -149,7 +149,7 @@ fn every_format_converts_into_every_other() {
     let (disk, chain, never) = (FaultDisk::healthy(), case.options().chain, AtomicBool::new(false));
     for from in HintFormat::ALL {
         for to in HintFormat::ALL {
-            let (path, watch) = (files.path().join("converted"), Watch { sink: &|_| {}, interrupt: &never });
+            let (path, watch) = (files.path().join("converted"), quiet(&never));
             let info = engine::hints::convert(&disk, &path_of(from), None, &path, to, Some(&chain), watch);
             assert_eq!(info.unwrap().format, to, "{from} to {to}");
             assert!(taken(&path) == fs::read(path_of(to)).unwrap(), "{from} to {to}");
@@ -177,7 +177,7 @@ fn interrupted_making_of_hints_resumes() {
                 let (disk, interrupt) = interrupting_at_file(3 + 4 * stops);
                 let height = if stops < 4 { first } else { tip };
                 let options = changed(options.clone(), |it| it.chain.stop_at_height = Some(Height(height)));
-                match engine::hints::make(&disk, &options.chain, &path, format, &|_| {}, &interrupt) {
+                match engine::hints::make(&disk, &options.chain, &path, format, quiet(&interrupt)) {
                     Ok(info) if info.height == Height(tip) => break,
                     Ok(_) => fs::remove_file(&path).unwrap(),
                     Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
@@ -196,8 +196,8 @@ fn hints_from(
     path: &Path,
     format: HintFormat,
 ) -> Result<Vec<u8>, Error> {
-    let (disk, never, options) = (FaultDisk::healthy(), AtomicBool::new(false), options.chain.clone());
-    engine::hints::make_from_coins(&disk, &options, source, path, format, &|_| {}, &never)?;
+    let (disk, options) = (FaultDisk::healthy(), options.chain.clone());
+    engine::hints::make_from_coins(&disk, &options, source, path, format, unwatched())?;
     Ok(taken(path))
 }
 

@@ -10,10 +10,6 @@ use engine::{
 /// Length of a chunk, so that small sets have many.
 pub const SMALL: u64 = 1000;
 
-pub fn quiet(interrupt: &AtomicBool) -> Watch<'_> {
-    Watch { sink: &|_| {}, interrupt }
-}
-
 fn share_on(
     disk: &dyn Disk,
     options: &ReindexOptions,

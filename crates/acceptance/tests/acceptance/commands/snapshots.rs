@@ -44,7 +44,7 @@ const REGTEST: &[(u32, &str)] = &[
 ];
 
 fn make(options: &ReindexOptions, path: &Path) -> Result<SnapshotReport, Error> {
-    engine::snapshot::make(&FaultDisk::healthy(), &options.chain, path, &|_| {}, &AtomicBool::new(false))
+    engine::snapshot::make(&FaultDisk::healthy(), &options.chain, path, unwatched())
 }
 
 fn verify(
@@ -57,8 +57,7 @@ fn verify(
         path,
         datadir.map(|options| &options.chain),
         kind,
-        &|_| {},
-        &AtomicBool::new(false),
+        unwatched(),
     )
 }
 
@@ -66,7 +65,7 @@ fn verify(
 fn make_in_pieces(options: &ReindexOptions, path: &Path) -> (SnapshotReport, u64) {
     for stops in 1..200 {
         let (disk, interrupt) = interrupting_at_file(3 + 5 * stops);
-        match engine::snapshot::make(&disk, &options.chain, path, &|_| {}, &interrupt) {
+        match engine::snapshot::make(&disk, &options.chain, path, quiet(&interrupt)) {
             Ok(report) => return (report, stops),
             Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
         }
@@ -295,7 +294,12 @@ fn the_engine_in_order_compares_pinned_hashes_on_the_way() {
                 seen.lock().unwrap().push(height);
             }
         };
-        let report = engine::reindex(&FaultDisk::healthy(), &right, &sink, &AtomicBool::new(false)).unwrap();
+        let report = engine::reindex(
+            &FaultDisk::healthy(),
+            &right,
+            Watch { sink: &sink, interrupt: &AtomicBool::new(false) },
+        )
+        .unwrap();
         assert!(report.is_pinned);
         assert_eq!(report.hash_serialized_3, at(140));
         assert_eq!(seen.into_inner().unwrap(), [Height(40), Height(90)]);

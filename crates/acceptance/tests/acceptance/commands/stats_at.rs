@@ -106,7 +106,7 @@ fn run_on(
     heights: impl IntoIterator<Item = u32>,
 ) -> Result<Vec<UtxoStatsAt>, Error> {
     let heights = heights.into_iter().map(Height).collect();
-    engine::utxo::stats_at(disk, &options.chain, &heights, &|_| {}, &AtomicBool::new(false))
+    engine::utxo::stats_at(disk, &options.chain, &heights, unwatched())
 }
 
 fn in_way(options: &ReindexOptions, (threads, bytes): (usize, Option<usize>)) -> ReindexOptions {
@@ -248,7 +248,7 @@ fn faults_and_interrupts_leave_nothing() {
     for at in (1..).step_by(20) {
         let interrupt = Arc::new(AtomicBool::new(false));
         let (disk, heights) = (FaultDisk::signal_at(at, &interrupt), heights.map(Height).into());
-        match engine::utxo::stats_at(&disk, &options.chain, &heights, &|_| {}, &interrupt) {
+        match engine::utxo::stats_at(&disk, &options.chain, &heights, quiet(&interrupt)) {
             Ok(_) => break,
             Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "operation {at}: {error}"),
         }
@@ -291,14 +291,7 @@ fn coins_after_some_blocks_have_the_hashes_of_the_models_coins() {
                 }
             };
             let disk = FaultDisk::healthy();
-            engine::utxo::read_after(
-                &disk,
-                &options.chain,
-                &heights,
-                false,
-                each_set,
-                Watch { sink: &|_| {}, interrupt: &AtomicBool::new(false) },
-            )
+            engine::utxo::read_after(&disk, &options.chain, &heights, false, each_set, unwatched())
         };
         assert_eq!(read(Some(Height(57))).unwrap_err().detail, "full");
         read(None).unwrap();

@@ -258,7 +258,7 @@ fn an_interrupt_says_what_it_leaves() {
     let before = tree(&dir.path().join("regtest/chainstate"));
     let interrupted = |at: u64| {
         let (disk, options) = (FaultDisk::interrupting_at(at), update_options(dir.path(), EACH_BLOCK, None));
-        let error = engine::update(&disk, &options, &|_| {}, disk.interrupt()).unwrap_err();
+        let error = engine::update(&disk, &options, quiet(disk.interrupt())).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Interrupted);
         error
     };

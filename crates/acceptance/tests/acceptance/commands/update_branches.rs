@@ -23,8 +23,7 @@ fn stats_of<'b>(blocks: impl Iterator<Item = &'b GeneratedBlock>) -> ModelStats 
 /// All undo data up to the best block is sound.
 fn assert_sound(root: &Path, what: &str) {
     let options = ChainOptions::reading(root, Network::Regtest);
-    let check =
-        engine::undo::check(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let check = engine::undo::check(&FaultDisk::healthy(), &options, unwatched()).unwrap();
     assert!(check.is_sound(), "{what}: {:?}", check.files);
 }
 

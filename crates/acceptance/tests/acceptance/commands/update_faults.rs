@@ -30,7 +30,7 @@ fn case() -> TempDir {
 const WAYS: [How; 2] = [How { threads: 1, bytes: Some(1) }, How { threads: 2, bytes: None }];
 
 fn run_update(disk: &FaultDisk, root: &Path, how: How) -> Result<UpdateReport, Error> {
-    engine::update(disk, &update_options(root, how, None), &|_| {}, disk.interrupt())
+    engine::update(disk, &update_options(root, how, None), quiet(disk.interrupt()))
 }
 
 /// Asserts that the datadir is that of some commit. Returns its height.
@@ -47,7 +47,7 @@ fn height_of_commit(root: &Path, what: &str) -> u32 {
         assert!(entry.status.has_undo(), "{what}: no undo data at {}", block.height);
     }
     let options = ChainOptions::reading(root, Network::Regtest);
-    let check = engine::undo::check(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false));
+    let check = engine::undo::check(&FaultDisk::healthy(), &options, unwatched());
     assert!(check.unwrap().is_sound(), "{what}: undo data at {height}");
     height
 }

@@ -10,7 +10,7 @@ fn verify(case: &Case, against_chainstate: bool) -> Result<VerifyReport, Error> 
     let before = tree(case.root());
     let disk = FaultDisk::healthy();
     let options = case.options();
-    let report = engine::verify(&disk, &options.chain, against_chainstate, &|_| {}, &AtomicBool::new(false));
+    let report = engine::verify(&disk, &options.chain, against_chainstate, unwatched());
     assert_same_tree(&before, case.root(), "verify");
     report
 }
@@ -34,7 +34,7 @@ fn the_last_block_to_check_can_be_chosen() {
     let options = case.options().chain;
     let verify_to = |height: u32| {
         let options = changed(options.clone(), |it| it.stop_at_height = Some(Height(height)));
-        engine::verify(&RealDisk, &options, false, &|_| {}, &AtomicBool::new(false))
+        engine::verify(&RealDisk, &options, false, unwatched())
     };
     let (tip, stats) = (chain().tip().height, stats_by_height(chain()));
     for height in [0, 1, tip - 1, tip] {
@@ -89,6 +89,11 @@ fn a_failed_clean_up_hides_no_other_error() {
         let is_removed = found.any(|found| fs::remove_file(found.path().join("peregrine.lock")).is_ok());
         interrupt.fetch_or(is_removed, Ordering::Relaxed);
     };
-    let done = engine::verify(&FaultDisk::healthy(), &options, false, &disturb, &interrupt);
+    let done = engine::verify(
+        &FaultDisk::healthy(),
+        &options,
+        false,
+        Watch { sink: &disturb, interrupt: &interrupt },
+    );
     assert_eq!(done.map(|report| report.height).unwrap_err().kind, ErrorKind::Interrupted);
 }

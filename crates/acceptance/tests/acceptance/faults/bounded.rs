@@ -75,7 +75,7 @@ fn verify_stays_within_the_budget_and_leaves_no_files() {
     let verify = |options: &ReindexOptions| {
         let options = changed(options.clone(), |it| it.chain.work_dir = Some(work.path().to_owned()));
         let disk = FaultDisk::healthy();
-        let report = engine::verify(&disk, &options.chain, true, &|_| {}, &AtomicBool::new(false)).unwrap();
+        let report = engine::verify(&disk, &options.chain, true, unwatched()).unwrap();
         assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
         let against = report.against_chainstate.unwrap();
         let spilled = disk.count() > 200;

@@ -268,7 +268,7 @@ fn a_read_only_target_is_an_error_with_a_remedy() {
     ] {
         let disk = FaultDisk::fail_at(0, InjectedFault::Sticky, Operations::Changes, kind);
         let options = case.options().chain;
-        let error = engine::undo::make(&disk, &options, &|_| {}, &AtomicBool::new(false)).unwrap_err();
+        let error = engine::undo::make(&disk, &options, unwatched()).unwrap_err();
         assert_eq!(error.remedies, [remedy], "undo data is made in place only");
         let error = run_on(&disk, &case.options()).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Environment);

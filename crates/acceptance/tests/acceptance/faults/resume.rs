@@ -99,9 +99,9 @@ fn restart_discards_a_checkpoint_in_any_state() {
 fn restart_discards_a_checkpoint_with_hints_too() {
     let case = Case::new();
     let dir = scratch();
-    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
+    let disk = FaultDisk::healthy();
     let file = dir.path().join("hints");
-    engine::hints::make(&disk, &case.options().chain, &file, HintFormat::Peregrine, &|_| {}, &never).unwrap();
+    engine::hints::make(&disk, &case.options().chain, &file, HintFormat::Peregrine, unwatched()).unwrap();
     let aggregate = AggregateKind::Sha256;
     let hints = HintOptions {
         file,

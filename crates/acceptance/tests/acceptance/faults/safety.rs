@@ -6,7 +6,6 @@ use acceptance::{
     damage,
     matrix::{Matrix, refuses},
     shell::Shell,
-    unwatched,
 };
 use engine::utxo::UtxoStatsReport;
 use std::os::unix::fs::symlink;

@@ -162,8 +162,8 @@ impl Told {
             (format!("the first wrong hint: {first}; rebuilding without hints"), notes(&events));
         assert!(notes.contains(&note), "{what}: {note:?} is not in {notes:?}");
         let (disk, options) = (FaultDisk::healthy(), self.case.options().chain);
-        let (path, never) = (file_in(&self.files, "hints"), AtomicBool::new(false));
-        let check = engine::hints::check(&disk, &options, &path, None, &|_| {}, &never).unwrap();
+        let path = file_in(&self.files, "hints");
+        let check = engine::hints::check(&disk, &options, &path, None, unwatched()).unwrap();
         assert_eq!((check.wrong_blocks, check.first.unwrap().to_string()), (*wrong_blocks, first.clone()));
     }
 }
@@ -298,7 +298,11 @@ fn the_space_of_all_coins_that_hints_name_is_needed() {
             }
         };
         let options = with_hints(&case.options(), &file, AGGREGATES[0]);
-        let done = engine::reindex(&FaultDisk::healthy(), &options, &sink, &AtomicBool::new(false));
+        let done = engine::reindex(
+            &FaultDisk::healthy(),
+            &options,
+            Watch { sink: &sink, interrupt: &AtomicBool::new(false) },
+        );
         assert_eq!(done.err().map(|error| error.kind), all.then_some(ErrorKind::Hints));
         (need.into_inner().unwrap().unwrap(), 60 * hints.iter().map(|block| block.len() as u64).sum::<u64>())
     });

@@ -141,7 +141,14 @@ fn packed_files_and_downloads_give_the_result_of_the_plain_file() {
         engine::hints::convert(&vfs::RealDisk, &file, None, to, to_format, Some(&chain), watch).unwrap();
         let options = case.options().chain;
         for file in [&file, &converted] {
-            let check = engine::hints::check(&vfs::RealDisk, &options, file, None, &sink, &never).unwrap();
+            let check = engine::hints::check(
+                &vfs::RealDisk,
+                &options,
+                file,
+                None,
+                Watch { sink: &sink, interrupt: &never },
+            )
+            .unwrap();
             assert_eq!(check.wrong_blocks, 0, "{format}");
         }
         assert_eq!(leftovers(files.path()), [] as [&Path; 0]);
@@ -162,7 +169,7 @@ fn a_run_that_resumes_uses_the_hints_that_it_has_downloaded() {
     let options = bounded(&remote(&case.options(), &server));
     let interrupt = Arc::new(AtomicBool::new(false));
     let disk = FaultDisk::signal_at(420, &interrupt);
-    let error = engine::reindex(&disk, &options, &|_| {}, &interrupt).map(|_| ()).unwrap_err();
+    let error = engine::reindex(&disk, &options, quiet(&interrupt)).map(|_| ()).unwrap_err();
     assert_eq!((error.kind, copies(&case), server.opened()), (ErrorKind::Interrupted, 1, 1), "{error}");
     // Another file is there by now.
     *server.answer.lock().unwrap() = Answer::Refusal;
@@ -194,7 +201,7 @@ fn hints_that_are_wrong_or_unwanted_are_downloaded_again() {
     let options = bounded(&options);
     let interrupt = Arc::new(AtomicBool::new(false));
     let disk = FaultDisk::signal_at(420, &interrupt);
-    engine::reindex(&disk, &options, &|_| {}, &interrupt).map(|_| ()).unwrap_err();
+    engine::reindex(&disk, &options, quiet(&interrupt)).map(|_| ()).unwrap_err();
     assert_eq!((copies(&case), server.opened()), (1, 4));
     succeeds(&changed(options, |it| it.chain.resume.restart = true));
     assert_eq!(server.opened(), 5);
@@ -242,7 +249,7 @@ fn an_interrupt_does_not_wait_for_the_network() {
             thread::sleep(Duration::from_millis(300));
             interrupt.store(true, Ordering::Relaxed);
         });
-        engine::reindex(&vfs::RealDisk, &options, &|_| {}, &interrupt).map(|_| ()).unwrap_err()
+        engine::reindex(&vfs::RealDisk, &options, quiet(&interrupt)).map(|_| ()).unwrap_err()
     });
     assert_eq!((error.kind, copies(&case)), (ErrorKind::Interrupted, 0));
     assert!(started.elapsed() < Duration::from_secs(30));
@@ -256,7 +263,7 @@ fn a_failing_disk_leaves_the_datadir_as_it_was() {
     for at in 0..12 {
         let options = remote(&case.options(), &Server::new(Answer::Bytes(packed.clone())));
         let disk = FaultDisk::fail_at(at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
-        let done = engine::reindex(&disk, &options, &|_| {}, &AtomicBool::new(false));
+        let done = engine::reindex(&disk, &options, unwatched());
         assert_eq!(done.map(|_| ()).unwrap_err().kind, ErrorKind::Environment, "operation {at}");
         assert!(copies(&case) <= 1);
         // What has been downloaded may stay; the next run takes it or asks again.

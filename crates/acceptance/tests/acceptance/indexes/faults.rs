@@ -39,8 +39,8 @@ fn an_interrupt_leaves_whole_indexes() {
             let interrupt = Arc::new(AtomicBool::new(false));
             let disk = FaultDisk::signal_at(at, &interrupt);
             let done = match makes {
-                true => make_indexes(&disk, &options, &|_| {}, &interrupt),
-                false => update_indexes(&disk, &options, &|_| {}, &interrupt),
+                true => make_indexes(&disk, &options, quiet(&interrupt)),
+                false => update_indexes(&disk, &options, quiet(&interrupt)),
             };
             if let Err(error) = &done {
                 assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");

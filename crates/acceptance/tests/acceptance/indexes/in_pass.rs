@@ -59,7 +59,7 @@ fn bring(
     observer: &IndexObserver,
 ) -> Result<MadeIndexesReport, Error> {
     let options = all_indexes(ChainOptions { observer: None, ..chain.clone() }, tx_form);
-    bring_indexes(disk, &options, Some(observer), &|_| {}, &AtomicBool::new(false))
+    bring_indexes(disk, &options, Some(observer), unwatched())
 }
 
 /// Rebuilds and makes indexes of a datadir that has none; returns the number of blocks that were read again.

@@ -49,7 +49,7 @@ fn run(root: &Path, peer: &ScriptedPeer) -> Result<MadeIndexesReport, Error> {
     let (options, observer) = observed(root, peer);
     let never = AtomicBool::new(false);
     download(healthy(), &options, &never).0?;
-    bring_indexes(healthy(), &both(&options.chain), Some(&observer), &|_| {}, &never)
+    bring_indexes(healthy(), &both(&options.chain), Some(&observer), unwatched())
 }
 
 #[test]
@@ -63,11 +63,10 @@ fn a_pruned_download_makes_them_of_the_blocks_that_it_deletes() {
 
     // What needs the deleted blocks is refused, and says why.
     let both = both(&options(dir.path()).chain);
-    let never = AtomicBool::new(false);
     let refused = [
         make(healthy(), &both).map(drop).unwrap_err(),
         make(healthy(), &IndexOptions { kinds: vec![IndexKind::Tx], ..both.clone() }).map(drop).unwrap_err(),
-        check_indexes(healthy(), &both, &|_| {}, &never).map(drop).unwrap_err(),
+        check_indexes(healthy(), &both, unwatched()).map(drop).unwrap_err(),
     ];
     for error in refused {
         assert_eq!(error.kind, ErrorKind::Usage, "{error}");
@@ -76,7 +75,7 @@ fn a_pruned_download_makes_them_of_the_blocks_that_it_deletes() {
     assert!(contents(dir.path()) == of_all_blocks(END));
 
     // The blocks above are stored.
-    engine::update(healthy(), &update_options(dir.path(), AT_ONCE, None), &|_| {}, &never).unwrap();
+    engine::update(healthy(), &update_options(dir.path(), AT_ONCE, None), unwatched()).unwrap();
     let updated = update(healthy(), &both).unwrap();
     assert_eq!((updated.height, updated.result.blocks_read), (Height(long().tip().height), 2));
     assert!(contents(dir.path()) == of_all_blocks(long().tip().height));
@@ -132,7 +131,7 @@ fn a_download_that_has_deleted_blocks_without_them_is_refused() {
     options.chain.resume.restart = true;
     let never = AtomicBool::new(false);
     download(healthy(), &options, &never).0.unwrap();
-    bring_indexes(healthy(), &both(&options.chain), Some(&observer), &|_| {}, &never).unwrap();
+    bring_indexes(healthy(), &both(&options.chain), Some(&observer), unwatched()).unwrap();
     assert!(contents(dir.path()) == of_all_blocks(END));
 }
 

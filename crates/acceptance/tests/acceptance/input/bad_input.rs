@@ -266,7 +266,7 @@ fn an_interrupt_at_any_event_leaves_the_datadir_unchanged() {
         };
         let scan = at % 2 == 1;
         let options = changed(with_threads(&case.options(), 2), |it| it.chain.scan = scan);
-        match engine::reindex(&FaultDisk::healthy(), &options, &sink, &flag) {
+        match engine::reindex(&FaultDisk::healthy(), &options, Watch { sink: &sink, interrupt: &flag }) {
             Ok(_) => break,
             Err(error) => {
                 assert_eq!(error.kind, ErrorKind::Interrupted, "event {at}: {error}");

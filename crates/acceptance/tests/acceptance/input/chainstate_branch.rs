@@ -32,13 +32,12 @@ fn remove_undo(root: &Path) {
 
 fn make(root: &Path) -> Result<MadeUndoReport, Error> {
     let options = ChainOptions::new(root, Network::Regtest, ScriptChecks::LeftOut);
-    engine::undo::make(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false))
+    engine::undo::make(&FaultDisk::healthy(), &options, unwatched())
 }
 
 fn assert_has_undo(root: &Path, what: &str) {
     let options = ChainOptions::reading(root, Network::Regtest);
-    let check =
-        engine::undo::check(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let check = engine::undo::check(&FaultDisk::healthy(), &options, unwatched()).unwrap();
     assert_eq!(check.hash, chain().main().nth(BEST as usize).unwrap().hash, "{what}");
     assert!(check.is_sound(), "{what}: {:?}", check.files);
     assert!(diagnosed(root, true).is_sound(), "{what}");
@@ -60,8 +59,7 @@ fn undo_data_of_the_chainstates_branch_is_missed_and_made() {
     let missing: u32 = state.deep.unwrap().undo.iter().map(|file| file.missing).sum();
     assert_eq!(missing, BEST);
     let options = ChainOptions::reading(dir.path(), Network::Regtest);
-    let check =
-        engine::undo::check(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap();
+    let check = engine::undo::check(&FaultDisk::healthy(), &options, unwatched()).unwrap();
     assert!(!check.is_sound());
     assert_eq!(make(dir.path()).unwrap().height, Height(BEST));
     assert_has_undo(dir.path(), "undo make");

@@ -105,7 +105,8 @@ fn measure(root: &Path) {
         }
     };
     let options = ReindexOptions::new(root, Network::Regtest, ScriptChecks::LeftOut);
-    let result = engine::reindex(&RealDisk, &options, &sink, &interrupt).map(|report| report.height);
+    let result = engine::reindex(&RealDisk, &options, Watch { sink: &sink, interrupt: &interrupt })
+        .map(|report| report.height);
     assert!(planned.load(Ordering::Relaxed), "{result:?}");
     // It was interrupted; or the disk is too small for the size of the sparse files.
     let kind = result.unwrap_err().kind;

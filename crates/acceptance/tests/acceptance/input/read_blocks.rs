@@ -70,7 +70,7 @@ fn options(case: &Case) -> ReadBlocksOptions {
 
 fn read(options: &ReadBlocksOptions, kept: Kept) -> Result<(BlockRange, Kept), Error> {
     let interrupt = kept.interrupt.unwrap_or(&NEVER);
-    engine::blocks::read(&FaultDisk::healthy(), options, |_, _| Ok(kept), &|_| {}, interrupt)
+    engine::blocks::read(&FaultDisk::healthy(), options, |_, _| Ok(kept), quiet(interrupt))
 }
 
 static NEVER: AtomicBool = AtomicBool::new(false);
@@ -202,7 +202,7 @@ fn a_consumer_that_panics_leads_to_an_error() {
         let mut options = options(&case);
         options.chain.threads = NonZeroUsize::new(threads).unwrap();
         let error =
-            engine::blocks::read(&FaultDisk::healthy(), &options, |_, _| Ok(Panics(begun)), &|_| {}, &NEVER);
+            engine::blocks::read(&FaultDisk::healthy(), &options, |_, _| Ok(Panics(begun)), unwatched());
         let error = error.map(drop).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Internal, "{threads} threads: {error}");
         assert_mentions(&error, &["panicked"]);

@@ -86,7 +86,7 @@ fn read(options: &ReadHistoryOptions, kept: Kept) -> Result<(HistoryReport, Hist
     static NEVER: AtomicBool = AtomicBool::new(false);
     let interrupt = kept.interrupt.unwrap_or(&NEVER);
     let begin = |range: &HistoryRange, _: &HashAt<'_>| Ok(Kept { digits: range.prefix_digits, ..kept });
-    let (report, kept) = engine::history::read(&FaultDisk::healthy(), options, begin, &|_| {}, interrupt)?;
+    let (report, kept) = engine::history::read(&FaultDisk::healthy(), options, begin, quiet(interrupt))?;
     Ok((report, kept.history.into_inner().unwrap()))
 }
 

@@ -128,8 +128,7 @@ fn invalid_siblings_are_excluded_one_after_the_other() {
     assert_eq!(done.unwrap().hash, tip.hash);
     assert_eq!(notes.matches("never connected").count(), 2, "{notes}");
     let options = changed(options(dir.path()), |it| it.chain.scan = true);
-    let checked =
-        engine::verify(&FaultDisk::healthy(), &options.chain, false, &|_| {}, &AtomicBool::new(false));
+    let checked = engine::verify(&FaultDisk::healthy(), &options.chain, false, unwatched());
     assert_eq!(checked.unwrap().hash, tip.hash);
     let index = read_block_index(&RealDisk, &dir.path().join("regtest/blocks/index")).unwrap();
     let with_undo = |block: &GeneratedBlock| {

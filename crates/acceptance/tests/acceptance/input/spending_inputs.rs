@@ -97,7 +97,7 @@ fn options(case: &Case) -> ReadBlocksOptions {
 
 fn read_on(disk: &FaultDisk, options: &ReadBlocksOptions, kept: Kept) -> Result<(BlockRange, Spends), Error> {
     let interrupt = kept.interrupt.unwrap_or(&NEVER);
-    let (range, kept) = engine::blocks::read(disk, options, |_, _| Ok(kept), &|_| {}, interrupt)?;
+    let (range, kept) = engine::blocks::read(disk, options, |_, _| Ok(kept), quiet(interrupt))?;
     Ok((range, kept.spends.into_inner().unwrap()))
 }
 
@@ -214,7 +214,7 @@ fn an_interrupt_or_a_full_disk_leaves_no_temporary_files() {
     // In the first pass, when the temporary file is created.
     let signal = Arc::new(AtomicBool::new(false));
     let disk = FaultDisk::signal_at_file(0, &signal);
-    let done = engine::blocks::read(&disk, &options, |_, _| Ok(Kept::default()), &|_| {}, &signal);
+    let done = engine::blocks::read(&disk, &options, |_, _| Ok(Kept::default()), quiet(&signal));
     assert_eq!(done.map(drop).unwrap_err().kind, ErrorKind::Interrupted);
     assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
     let error = read_on(&FaultDisk::full_after(10_000), &options, Kept::default()).map(drop).unwrap_err();
@@ -235,8 +235,13 @@ fn the_space_of_temporary_files_is_announced() {
                 notes.lock().unwrap().push(need);
             }
         };
-        engine::blocks::read(&FaultDisk::healthy(), &options, |_, _| Ok(Kept::default()), &sink, &NEVER)
-            .unwrap();
+        engine::blocks::read(
+            &FaultDisk::healthy(),
+            &options,
+            |_, _| Ok(Kept::default()),
+            Watch { sink: &sink, interrupt: &NEVER },
+        )
+        .unwrap();
         let notes = notes.into_inner().unwrap();
         assert_eq!(notes.len(), usize::from(is_announced));
         assert!(notes.iter().all(|need| need.temporary > 1_000 && need.chainstate == 0));

@@ -13,8 +13,7 @@ fn an_old_database_that_this_user_may_not_read_is_not_replaced() {
         let before = tree(case.root());
         let path = case.root().join("regtest").join(name);
         let disk = FaultDisk::healthy().with_denied(&path);
-        let never = AtomicBool::new(false);
-        let error = engine::reindex(&disk, &options, &|_| {}, &never).unwrap_err();
+        let error = engine::reindex(&disk, &options, unwatched()).unwrap_err();
         assert_eq!((error.kind, error.file.as_deref()), (ErrorKind::Environment, Some(&*path)), "{error}");
         assert_offers(&error, &[Remedy::GrantPermission]);
         assert_same_tree(&before, case.root(), name);

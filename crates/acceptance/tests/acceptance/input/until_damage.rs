@@ -124,7 +124,7 @@ fn a_block_that_cannot_be_read_is_damaged() {
     let case = Case::new();
     let hit = entry(&case, 100);
     let bad = || FaultDisk::healthy().with_unreadable(&blk(&case, &hit), hit.data_pos.unwrap().0 + 150);
-    let rebuild = |options| reindex(&bad(), &options, &|_| {}, &AtomicBool::new(false));
+    let rebuild = |options| reindex(&bad(), &options, unwatched());
     let plain = rebuild(case.options()).map(|report| report.height).unwrap_err();
     assert_eq!(plain.kind, ErrorKind::Environment, "{plain}");
     assert_offers(&plain, &[Remedy::Repair, Remedy::EndBelowDamage]);

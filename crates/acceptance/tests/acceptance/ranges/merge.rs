@@ -2,7 +2,7 @@
 //! or an error that names what is wrong.
 
 use acceptance::prelude::*;
-use acceptance::ranges::{Ranges, TEMPLATE, cut, delta_files, quiet};
+use acceptance::ranges::{Ranges, TEMPLATE, cut, delta_files};
 use disk::delta::Delta;
 use ranges::{MergeDeltasOptions, RangeFile, check_range, merge_deltas};
 
@@ -143,7 +143,7 @@ fn an_interrupted_check_is_resumed_and_a_finished_one_is_kept() {
     options.chain.hooks.join_bytes = Some(1);
     let count = {
         let disk = FaultDisk::signal_at(u64::MAX, &Default::default());
-        check_range(&disk, &cut.plan, &options, &cut.path("whole"), quiet()).unwrap();
+        check_range(&disk, &cut.plan, &options, &cut.path("whole"), unwatched()).unwrap();
         disk.count()
     };
     let expected = delta_files(&cut.path("whole"));
@@ -157,7 +157,7 @@ fn an_interrupted_check_is_resumed_and_a_finished_one_is_kept() {
             &cut.plan,
             &options,
             &cut.path(&name),
-            Watch { interrupt: &interrupt, ..quiet() },
+            Watch { interrupt: &interrupt, ..unwatched() },
         );
         if let Err(error) = done {
             assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
@@ -185,7 +185,7 @@ fn faults_of_the_disk_leave_nothing_half_written() {
     let merge = |disk: &FaultDisk, name: &str| {
         let options =
             MergeDeltasOptions { shard: None, partial: false, threads: NonZeroUsize::new(1).unwrap() };
-        merge_deltas(disk, &cut.plan, &deltas, &options, &cut.path(name), quiet())
+        merge_deltas(disk, &cut.plan, &deltas, &options, &cut.path(name), unwatched())
     };
     let expected = delta_files(&cut.merge_all(&deltas).unwrap());
     let mut failed = 0;
@@ -207,7 +207,7 @@ fn faults_of_the_disk_leave_nothing_half_written() {
         &cut.plan,
         &cut.check_options(0),
         &cut.path("never"),
-        Watch { interrupt: &interrupted, ..quiet() },
+        Watch { interrupt: &interrupted, ..unwatched() },
     );
     assert_eq!(error.unwrap_err().kind, ErrorKind::Interrupted);
     assert!(interrupted.load(Ordering::Relaxed) && !cut.path("never").exists());

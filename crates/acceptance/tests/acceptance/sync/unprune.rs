@@ -261,7 +261,7 @@ fn blocks_that_an_index_needs_are_not_deleted() {
     assert!(!index(case.root()).pruned, "{error}");
     acceptance::indexes::make(&disk, &filters).unwrap();
     assert!(run(&options).unwrap().download.pruned > 50);
-    let brought = bring_indexes(&disk, &filters, Some(&observer), &|_| {}, &AtomicBool::new(false));
+    let brought = bring_indexes(&disk, &filters, Some(&observer), unwatched());
     assert_eq!(brought.unwrap().height.0, chain().tip().height);
 
     // Filters up to a lower block keep the blocks from ten below it on.

@@ -15,12 +15,12 @@ fn chain_options(root: &Path, temporary: &TempDir) -> ChainOptions {
 
 fn check(options: &ChainOptions, scan: bool) -> UndoCheck {
     let options = ChainOptions { scan, ..options.clone() };
-    engine::undo::check(&FaultDisk::healthy(), &options, &|_| {}, &AtomicBool::new(false)).unwrap()
+    engine::undo::check(&FaultDisk::healthy(), &options, unwatched()).unwrap()
 }
 
 fn make(disk: &dyn Disk, options: &ChainOptions, keep_old: bool) -> Result<MadeUndoReport, Error> {
     let options = ChainOptions { keep_old, ..options.clone() };
-    engine::undo::make(disk, &options, &|_| {}, &AtomicBool::new(false))
+    engine::undo::make(disk, &options, unwatched())
 }
 
 /// A datadir with damaged records at these heights, and one that the index does not know.
@@ -71,8 +71,8 @@ fn names_what_is_missing_or_damaged_and_makes_it() {
     assert_is_complete(&case);
     assert!(rest == others(&case), "only undo files and the block index change");
     let verifying = changed(trusting(&case.options()), |it| it.chain.work_dir = options.work_dir.clone());
-    let (disk, never) = (FaultDisk::healthy(), AtomicBool::new(false));
-    let report = engine::verify(&disk, &verifying.chain, true, &|_| {}, &never);
+    let disk = FaultDisk::healthy();
+    let report = engine::verify(&disk, &verifying.chain, true, unwatched());
     assert_eq!(report.unwrap().against_chainstate.unwrap().differences, 0);
     // Nothing is left to do.
     let before = tree(case.root());

@@ -16,7 +16,7 @@ fn export_from(
     from: u32,
     path: &Path,
 ) -> Result<ExportedUndo, Error> {
-    engine::undo::export(disk, options, Height(from), path, &|_| {}, &AtomicBool::new(false))
+    engine::undo::export(disk, options, Height(from), path, unwatched())
 }
 
 fn export(disk: &dyn Disk, options: &ChainOptions, path: &Path) -> Result<ExportedUndo, Error> {
@@ -151,7 +151,7 @@ fn an_interrupt_or_a_failing_disk_leaves_no_file() {
     let path = &out.path().join("coins");
     let mut options = ChainOptions::reading(case.root(), Network::Regtest);
     options.threads = NonZeroUsize::new(3).unwrap();
-    let stopped = engine::undo::export(&RealDisk, &options, Height(1), path, &|_| {}, &AtomicBool::new(true))
+    let stopped = engine::undo::export(&RealDisk, &options, Height(1), path, quiet(&AtomicBool::new(true)))
         .unwrap_err();
     assert_eq!(stopped.kind, ErrorKind::Interrupted);
     assert_nothing(&out, "interrupted");

@@ -11,11 +11,11 @@ use hints::HintFormat;
 
 /// Makes hints for the last block, which have one hint for each coin, and are found correct.
 fn make_hints(source: &Source, path: &Path, format: HintFormat, coins: u64) {
-    let (disk, never, options) = (FaultDisk::healthy(), AtomicBool::new(false), &source.options);
-    let info = engine::hints::make(&disk, &options.chain, path, format, &|_| {}, &never).unwrap();
+    let (disk, options) = (FaultDisk::healthy(), &source.options);
+    let info = engine::hints::make(&disk, &options.chain, path, format, unwatched()).unwrap();
     assert_eq!((info.height, info.hints), (Height(source.height), coins), "{}", path.display());
     let options = options.chain.clone();
-    let check = engine::hints::check(&disk, &options, path, None, &|_| {}, &never).unwrap();
+    let check = engine::hints::check(&disk, &options, path, None, unwatched()).unwrap();
     assert_eq!((check.wrong_blocks, check.first), (0, None), "{}", path.display());
 }
 

@@ -82,10 +82,10 @@ pub fn read_all(
 fn count_coins(
     files: &Files<'_>,
     options: &DoctorOptions,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<(u64, [u8; 32]), Error> {
     let reader = ChainstateReader::open(files.disk, &files.datadir.chainstate_dir())?;
-    let stats = finish::read_back(&reader, None, options.chain.threads.get(), sink, interrupt)?;
+    let stats = finish::read_back(&reader, None, options.chain.threads.get(), watch)?;
     Ok((stats.counts.txouts, stats.hash_serialized_3.0))
 }
 
@@ -109,7 +109,7 @@ fn read_blocks(
             may_lack_files: true,
             ..ChainRequest::default()
         };
-        let plan = |request| job::plan(files, &options.chain, request, sink, interrupt);
+        let plan = |request| job::plan(files, &options.chain, request, Watch { sink, interrupt });
         let (plan, refusal) = match plan(&request) {
             // What is there is read nevertheless.
             Err(error) if error.kind == ErrorKind::Damaged && end.is_none() => {

@@ -3,7 +3,7 @@
 use ::hints::HintReader;
 use api::{
     error::Error,
-    event::{Event, EventSink},
+    event::{Event, Watch},
     note::Warning,
     options::ReindexOptions,
     remedy::Remedy,
@@ -19,7 +19,7 @@ use chain::{
 };
 use disk::index::IndexEntry;
 use pipeline::job::{self, ChainRequest, hints};
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::Arc;
 use wire::{BlockHash, Height};
 
 /// The chain of a rebuild, and what was found with it.
@@ -115,8 +115,7 @@ pub fn plan(
     invalid: &[BlockHash],
     damage: Option<&KnownDamage>,
     awaiting: Option<Awaiting>,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<Planned, Error> {
     let in_place = options.output.is_none();
     let before =
@@ -135,7 +134,8 @@ pub fn plan(
         awaits_blocks: awaiting.is_some(),
         ..ChainRequest::of(&options.chain)
     };
-    let mut plan = job::plan_beside(files, &options.chain, &request, second.as_ref(), sink, interrupt)?;
+    let mut plan =
+        job::plan_beside(files, &options.chain, &request, second.as_ref(), Watch { sink, interrupt })?;
     job::note_all_scripts(&options.chain, &plan, sink);
     let mut set_aside = SetAside::default();
     if let Some(second) = second {

@@ -15,7 +15,7 @@
 
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Warnings, Watch},
+    event::{Event, EventSink as _, Warnings, Watch},
     hex_reversed, machine,
     note::Warning,
     options::{ChainOptions, ReindexOptions, UndoPolicy},
@@ -90,8 +90,7 @@ pub fn load(
     disk: &dyn Disk,
     path: &Path,
     options: &ChainOptions,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<LoadedSnapshotReport, Error> {
     Warnings::in_place(sink, |sink| {
         let clock = Clock::start();
@@ -226,7 +225,8 @@ impl Load<'_> {
         let of_written = |error: Error| error.of_written("the new chainstate");
         let written = ChainstateReader::open(disk, dir).map_err(|error| of_written(error.into()))?;
         let threads = self.options.threads.get();
-        let stats = read_back(&written, Some(coins), threads, sink, interrupt).map_err(of_written)?;
+        let stats =
+            read_back(&written, Some(coins), threads, Watch { sink, interrupt }).map_err(of_written)?;
         if stats.hash_serialized_3.0 != pinned.hash_serialized_3 {
             let (found, expected) = (stats.hash_serialized_3, hex_reversed(&pinned.hash_serialized_3));
             let detail = format!(

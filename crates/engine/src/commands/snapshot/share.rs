@@ -193,7 +193,7 @@ fn share_chainstate(
     let (params, disk) = (job.files.params, job.work.disk());
     job.sink.event(Event::Started(Stage::Prove));
     let reader = ChainstateReader::open(disk, dir)?;
-    let stats = read_back(&reader, None, job.threads(), job.sink, job.interrupt)?;
+    let stats = read_back(&reader, None, job.threads(), Watch { sink: job.sink, interrupt: job.interrupt })?;
     let hash_serialized_3 = stats.hash_serialized_3.0;
     let is_pinned = job::check_pinned_hash(params, height, &hash, &hash_serialized_3)?;
     job.sink.event(Event::Started(Stage::Export));
@@ -203,7 +203,7 @@ fn share_chainstate(
         base_height: None,
         coins: stats.counts.txouts,
     };
-    let watch = Watch { sink: job.sink, interrupt: job.interrupt };
+    let watch = job.watch();
     let mut cut = Cut::begin(disk, metadata, (output, Some(height)), job.options.hooks.chunk_len)?;
     let (mut coins, total) = (reader.coins()?, metadata.coins);
     each_coin(&mut coins, total, watch, |outpoint, coin| Ok(cut.writer.add(outpoint, coin)?))?;

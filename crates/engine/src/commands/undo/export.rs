@@ -4,7 +4,7 @@
 use api::json::Seconds;
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Watch},
+    event::{Event, Watch},
     options::ChainOptions,
     stage::Stage,
 };
@@ -27,7 +27,7 @@ use pipeline::{
 use std::{
     ops::RangeInclusive,
     path::Path,
-    sync::{Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Mutex, PoisonError},
     time::{Duration, Instant},
 };
 use vfs::{AtomicFile, Disk, unfinished};
@@ -71,8 +71,7 @@ pub fn export(
     options: &ChainOptions,
     from: Height,
     path: &Path,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<ExportedUndo, Error> {
     let started = Instant::now();
     sink.event(Event::Started(Stage::Plan));

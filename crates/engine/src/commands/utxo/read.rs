@@ -221,7 +221,7 @@ fn coins_of(
 ) -> Result<UtxoStatsReport, Error> {
     job.sink.event(Event::Started(Stage::Export));
     let reader = ChainstateReader::open(job.work.disk(), dir)?;
-    let watch = Watch { sink: job.sink, interrupt: job.interrupt };
+    let watch = job.watch();
     let stats = read_elements(&reader, None, true, job.threads(), each_of, watch)?;
     UtxoStatsReport::new(&stats, job.files.params.network, Some(after.height), after.hash)
         .ok_or_else(|| Error::new(ErrorKind::Internal, "the amounts exceed 64 bits; please report this bug"))

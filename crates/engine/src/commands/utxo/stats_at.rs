@@ -6,7 +6,7 @@ use api::json::HashText;
 use api::{
     disk_need::DiskNeed,
     error::{Error, ErrorKind},
-    event::{EventSink, Watch},
+    event::Watch,
     options::{ChainOptions, UndoPolicy},
 };
 use digest::muhash::MuHash3072;
@@ -18,7 +18,7 @@ use pipeline::{
         window::{BlockResult, ConnectedBlock},
     },
 };
-use std::{collections::BTreeSet, sync::atomic::AtomicBool};
+use std::collections::BTreeSet;
 use vfs::Disk;
 use wire::{BlockHash, Height, Sats};
 
@@ -54,11 +54,10 @@ pub fn stats_at(
     disk: &dyn Disk,
     options: &ChainOptions,
     heights: &BTreeSet<Height>,
-    sink: &dyn EventSink,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<Vec<UtxoStatsAt>, Error> {
     let options = &ChainOptions { undo: UndoPolicy::Make, ..up_to(options, heights)? };
-    with_read_only_job(disk, options, None, Watch { sink, interrupt }, |job, clock| {
+    with_read_only_job(disk, options, None, watch, |job, clock| {
         job.check_work_need(DiskNeed { undo: 0, ..job.disk_need() }.with_cache())?;
         stats_of_blocks(job, heights, clock)
     })
