@@ -121,8 +121,15 @@ remedies! {
             --from DIR";
     /// Name a peer to download from (`PeerOptions::connect`).
     NamePeer: "name a peer", with "connect": "name a peer with --connect";
+    /// Say how to connect to peers (`PeerOptions`).
+    SayHowToConnect: "say how to connect to peers",
+        with "connect": "say how it connects with --proxy, --connect or --onlynet";
     /// Restore the file that the error names.
     RestoreFile: "restore the file";
+    /// Restore the files of the datadir for which a range plan was made.
+    RestorePlannedFiles: "restore the files that the plan was made for: those of another node have the blocks \
+            at other places",
+        command: "copy the files of the plan's node, which this lists: peregrine range files";
     /// Restore files that are missing.
     RestoreFiles: "restore the files";
     /// Run `bitcoind -reindex`, to write a new block index.
@@ -133,8 +140,11 @@ remedies! {
     RebuildChainstate: "rebuild the chainstate", command: "rebuild it with: peregrine reindex";
     /// Name the index that is to be made (`make_indexes`).
     NameIndex: "name the index that is to be made", command: "name one, as in: peregrine index make txindex";
+    /// Choose the form of the rows of a new `txindex` (`IndexOptions::tx_form`).
+    ChooseTxForm: "choose the form of the rows",
+        command: "name it with --txindex-rows by-txid or, for releases from 32 on, by-block";
     /// Make the index anew (`make_indexes`).
-    MakeIndex: "make the index anew", command: "make it with: peregrine index make";
+    MakeIndex(Option<IndexKind>): "make the index anew", command: "make it with: peregrine index make {name}";
     /// Check the range again, on another machine if need be (`check_range`).
     CheckRangeAgain: "check that range again, and merge its delta instead",
         command: "check the range again, into another directory, with: peregrine range check";
@@ -250,6 +260,7 @@ impl Remedy {
                 let options = kinds.iter().flatten().map(|kind| format!("--index {}", kind.option()));
                 text.replace("{options}", &options.collect::<Vec<_>>().join(" "))
             }
+            Self::MakeIndex(kind) => text.replace("{name}", kind.map_or("", IndexKind::option)),
             Self::StopAtHeight(height) => text.replace("{height}", &height.to_string()),
             Self::ChooseNetwork(network) => text.replace("{chain}", &network.to_string()),
             Self::RunAs(user) => text.replace("{user}", &user.to_string()),

@@ -1,17 +1,20 @@
 //! Which options a command has: messages name only those of the command that prints them, and commands that
 //! exist.
 
+use crate::progress::Style;
 use clap::{ArgMatches, Command};
 
-/// Returns the name of the command that a command line names, and whether it asks for JSON.
-pub fn chosen(mut matches: &ArgMatches) -> (String, bool) {
+/// Returns the name of the command that a command line names, whether it asks for a report as JSON, and how
+/// it shows progress.
+pub fn chosen(mut matches: &ArgMatches) -> (String, bool, Option<Style>) {
     let mut words = Vec::new();
     while let Some((word, inner)) = matches.subcommand() {
         words.push(word);
         matches = inner;
     }
     let json = matches.try_get_one("json").ok().flatten().copied();
-    (words.join(" "), json.unwrap_or_default())
+    let progress = matches.try_get_one("progress").ok().flatten().copied();
+    (words.join(" "), json.unwrap_or_default(), progress)
 }
 
 /// Returns the long options of a command of the program `root`, without dashes; `None` if there is no command

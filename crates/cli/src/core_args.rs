@@ -4,7 +4,7 @@
 use crate::{
     bitcoin_conf::BitcoinConf,
     named_dirs::{existing_dir, own_network, refuse_unexpanded, right_blocksdir, usage},
-    node_settings::{self, MIN_PRUNE_TARGET},
+    node_settings::{self, Connections, MIN_PRUNE_TARGET},
 };
 use clap::Args as ClapArgs;
 use engine::{
@@ -89,6 +89,8 @@ pub struct Located {
     pub prune: Option<u64>,
     /// What the settings mean for a start of bitcoind.
     pub settings: NodeSettings,
+    /// How bitcoind connects, if its settings keep it from connecting to any peer directly.
+    pub connections: Option<Connections>,
     /// What bitcoind ignores in the configuration file, in words.
     pub ignored: Vec<String>,
     /// The configuration file, if it was read.
@@ -247,6 +249,7 @@ impl CoreArgs {
                 .and_then(|text| node_settings::leading_number(&text).try_into().ok())
                 .filter(|&mebibytes| mebibytes > 0),
             settings: NodeSettings::default(),
+            connections: node_settings::connections(conf, network),
             ignored: conf.ignored.clone(),
             repeated: self.repeated(is_named.then_some(network)),
             noconf: self.noconf,
@@ -473,10 +476,7 @@ impl Located {
     /// Says which datadir and which file are used; with `why`, which chain too.
     fn announce(&self, why: Option<&str>) {
         // With `--progress json`, a program reads stderr, and learns the chain from the report.
-        let words: Vec<_> = env::args().skip_while(|word| !word.starts_with("--progress")).take(2).collect();
-        if matches!(words.first().map(String::as_str), Some("--progress=json"))
-            || words.get(1).is_some_and(|style| style == "json")
-        {
+        if running::errors_as_json() {
             return;
         }
         let conf = match (&self.conf, self.other_conf()) {

@@ -93,6 +93,7 @@ impl<'a> IndexesAfter<'a> {
     /// Lets a rebuild give its blocks to them.
     pub fn observing(mut self, chain: &mut ChainOptions) -> Self {
         if !self.options.kinds.is_empty() {
+            self.options = self.options.with_old_form(&RealDisk);
             let observer = Arc::new(IndexObserver::new(&RealDisk, self.options.clone()));
             chain.observer = Some(Arc::clone(&observer) as _);
             self.observer = Some(observer);

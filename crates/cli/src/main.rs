@@ -51,6 +51,7 @@ use args::{Args, Command};
 use clap::FromArgMatches;
 use command_options::{chosen, options_of};
 use peregrine::{output, running};
+use progress::Style;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -64,9 +65,12 @@ fn main() -> ExitCode {
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut root).exit());
     limits::ignore_file_size_signal();
     limits::raise_open_files();
-    let (name, json) = chosen(&matches);
+    let (name, json, progress) = chosen(&matches);
     let options = options_of(&root, &name).unwrap_or_default();
     running::begin(name, options, json);
+    if progress == Some(Style::Json) {
+        running::write_errors_as_json();
+    }
     let done = named_dirs::refuse_tildes(&words).and_then(|()| run_command(args.command, root));
     output::finish(json, done)
 }

@@ -125,6 +125,34 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
     NodeSettings { indexes: indexes.collect(), faults }
 }
 
+/// How settings let a node connect that does not connect to any peer directly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// The setting that keeps it from that, and its place.
+    pub because: String,
+    pub proxy: Option<String>,
+    pub i2psam: Option<String>,
+    pub onlynet: Vec<String>,
+    pub connect: Vec<String>,
+}
+
+/// Returns how a node connects, unless it connects to any peer directly.
+pub fn connections(conf: &BitcoinConf, network: Network) -> Option<Connections> {
+    let set = |name| conf.setting(network, name).filter(|setting| !["", "0"].contains(&setting.value()));
+    let onlynet = conf.list(network, "onlynet");
+    let is_direct = onlynet.iter().any(|name| ["ipv4", "ipv6"].contains(&&*name.to_lowercase()));
+    let setting =
+        set("proxy").or(set("onlynet").filter(|_| !is_direct)).or(conf.setting(network, "connect"))?;
+    let value = |name| Some(set(name)?.value().to_owned());
+    Some(Connections {
+        because: format!("{}: `{}={}`", setting.place, setting.name, setting.value()),
+        proxy: value("proxy").or(value("onion")),
+        i2psam: value("i2psam"),
+        onlynet,
+        connect: conf.list(network, "connect").into_iter().filter(|peer| peer != "0").collect(),
+    })
+}
+
 /// Whether a node listens for peers if `listen` is not set (Core `InitParameterInteraction`).
 fn listens_unless_told(conf: &BitcoinConf, network: Network) -> bool {
     let is_set = |name: &str| conf.setting(network, name).is_some();

@@ -17,6 +17,13 @@ pub fn check_reindex(
     let folders = Folders::of(located, work_dir)?;
     let files = || files.iter().filter_map(|(flag, file)| Some((flag, (*file)?)));
     files().try_for_each(|(flag, file)| folders.check(flag, file))?;
+    let mut named = Vec::new();
+    for (flag, file) in files() {
+        if named.contains(&resolve(file)) {
+            return Err(refused(flag, file, "is another output of this command too: choose another name"));
+        }
+        named.push(resolve(file));
+    }
     let Some(output) = output else { return Ok(()) };
     folders.check("--output", output)?;
     if folders.roots.contains(&resolve(output)) {

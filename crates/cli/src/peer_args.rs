@@ -2,6 +2,8 @@
 
 use crate::{peers, prelude::*};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use engine::Remedy;
+use peregrine::output::print_message;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use sync::{Host, NetworkKind, PeerAddress, PeerOptions, Target, default_port};
 
@@ -13,7 +15,7 @@ const PROXY_PORT: u16 = 9_050;
 pub const PEERS: usize = 64;
 
 /// Options of all commands that download from peers.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct PeerArgs {
     /// Download from this peer only; can be given repeatedly
     #[arg(long, value_name = "HOST[:PORT]")]
@@ -175,6 +177,36 @@ impl PeerArgs {
         needs.map_or(Ok(target), |what| Err(Error::new(ErrorKind::Usage, format!("{text} needs {what}"))))
     }
 
+    /// The same for a node that does not connect to any peer directly: this command connects as the node
+    /// does, unless its options say how.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if it cannot.
+    pub fn like_node(&self, located: &Located) -> Result<Self, Error> {
+        let says_how = self.proxy.is_some() || !(self.onlynet.is_empty() && self.connect.is_empty());
+        let mut args = self.clone();
+        let Some(node) = located.connections.as_ref().filter(|_| !says_how) else { return Ok(args) };
+        let failed = |why: &str| {
+            let what =
+                "so bitcoind does not connect to any peer directly, and this command cannot do as it does";
+            let detail = format!("{}: {what} ({why})", node.because);
+            Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::SayHowToConnect])
+        };
+        let proxy = node.proxy.as_deref().map(proxy_address).transpose();
+        args.proxy = proxy.map_err(|why| failed(&why))?;
+        let i2psam = node.i2psam.as_deref().map(str::parse).transpose();
+        args.i2psam = self.i2psam.or(i2psam.map_err(|_| failed("i2psam is not an IP address and a port"))?);
+        let named = |name: &String| NetworkKind::named(&name.to_lowercase());
+        let onlynet = node.onlynet.iter().map(named).collect::<Option<_>>();
+        args.onlynet = onlynet.ok_or_else(|| failed("onlynet is no network"))?;
+        args.connect.clone_from(&node.connect);
+        if args.proxy.is_none() && args.onlynet.is_empty() && args.connect.is_empty() {
+            return Err(failed("it connects to no peer"));
+        }
+        print_message(&format!("note: {}: this command connects to peers as bitcoind does", node.because));
+        Ok(args)
+    }
+
     /// Returns the engine's options.
     pub fn options(&self, located: &Located) -> Result<PeerOptions, Error> {
         let port = default_port(located.network());
@@ -202,8 +234,8 @@ impl PeerArgs {
             bytes_per_second: self.max_download_rate,
             proxy: self.proxy,
             i2p_sam: self.i2psam,
-            // Seeds know no other addresses (Core does the same).
-            use_dns_seeds: self.dnsseed == 1 && (self.proxy.is_some() || networks.iter().any(is_direct)),
+            // Seeds know no other addresses, and are not in other networks (Core does the same).
+            use_dns_seeds: self.dnsseed == 1 && networks.iter().any(is_direct),
             use_fixed_seeds: self.fixedseeds == 1,
             networks,
             use_v2: self.v2transport == 1,

@@ -63,7 +63,8 @@ pub fn load(datadir: &Datadir) -> Vec<KnownPeer> {
             address: PeerAddress { host, port: peer.port },
             services: peer.services,
             bytes_per_second: peer.bytes_per_second,
-            needs_v1: !peer.v2,
+            // A connection that was once cut off would otherwise be the last with encryption.
+            needs_v1: false,
             failures: peer.failures,
         })
     });
@@ -73,7 +74,11 @@ pub fn load(datadir: &Datadir) -> Vec<KnownPeer> {
 fn read(path: &Path) -> Option<PeersFile> {
     let mut text = String::new();
     open_regular(path).ok()?.take(MAX_LEN).read_to_string(&mut text).ok()?;
-    serde_json::from_str(&text).ok().filter(|file: &PeersFile| file.version == VERSION)
+    let mut file: PeersFile =
+        serde_json::from_str(&text).ok().filter(|file: &PeersFile| file.version == VERSION)?;
+    // It may have come with somebody else's datadir.
+    file.peers.retain(|peer| peer.host.parse::<Host>().is_ok());
+    Some(file)
 }
 
 /// Saves what is known of addresses. Nothing depends on this file, so a failure is not one of the run.
@@ -153,6 +158,6 @@ mod tests {
         };
         let known = [peer("1.2.3.4", Some(2.5e6), false), peer("2a01::7", None, true)];
         save(&located.datadir(), &known);
-        assert_eq!(load(&located.datadir()), known);
+        assert_eq!(load(&located.datadir()), known.map(|peer| KnownPeer { needs_v1: false, ..peer }));
     }
 }

@@ -169,7 +169,7 @@ pub fn reindex(args: &ReindexArgs) -> Done {
         let report = engine::reindex(&RealDisk, &options, Watch { sink: recorder, interrupt });
         recorder.end_log(report.as_ref());
         let shared = shared.map(|shared| shared.write(recorder, report.as_ref(), Exit::Done)).transpose();
-        Ok((report?, shared?))
+        Ok((report?, shared?.flatten()))
     })?;
     after.reply(report, Exit::Done, |report| report::reindex_rows(report, None).each("to be shared", &shared))
 }

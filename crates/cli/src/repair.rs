@@ -45,7 +45,7 @@ impl RepairArgs {
             chain: ChainOptions { resume: self.resume.options(), ..chain },
             set_aside_indexes: self.indexes.set_aside(),
             sources: self.from.clone(),
-            peers: self.peers.options(located)?,
+            peers: self.peers.like_node(located)?.options(located)?,
         })
     }
 }

@@ -37,8 +37,16 @@ pub struct RunNote {
 impl RunNote {
     /// The note of the command that this process runs, unless its checkpoint is for another place.
     fn of_this(datadir: &Datadir, options: &ChainOptions) -> Option<Self> {
-        let words = env::args_os().skip(1).filter(|word| word != "--restart").map(|word| word.into_string());
-        let words: Vec<String> = words.collect::<Result<_, _>>().ok()?;
+        let words = env::args_os().skip(1).map(|word| word.into_string());
+        let mut words: Vec<String> = words.collect::<Result<_, _>>().ok()?;
+        words.retain(|word| word != "--restart");
+        // The log is there already, and the report of another run may be.
+        for name in ["--log", "--report"] {
+            while let Some(at) = words.iter().position(|word| word == name) {
+                words.drain(at..words.len().min(at + 2));
+            }
+            words.retain(|word| !word.starts_with(&format!("{name}=")));
+        }
         if words.iter().any(|word| word.starts_with("--output")) {
             return None;
         }

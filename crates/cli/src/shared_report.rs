@@ -154,13 +154,16 @@ impl ReportToShare {
     }
 
     /// Writes the report of the run that has been recorded; `exit` is that of a run that has not failed.
-    /// Returns its file, and what is not in it.
+    /// Returns its file, and what is not in it. After an interrupt there is none: the same command must work.
     pub fn write<T: Serialize>(
         self,
         recorder: &Recorder,
         result: Result<&T, &Error>,
         exit: Exit,
-    ) -> Result<String, Error> {
+    ) -> Result<Option<String>, Error> {
+        if result.is_err_and(|error| error.kind == engine::ErrorKind::Interrupted) {
+            return Ok(None);
+        }
         let whole = result.ok().and_then(|report| serde_json::to_value(report).ok()).unwrap_or_default();
         let codes = whole.get("notes").and_then(Value::as_array).into_iter().flatten();
         let notes = codes.filter_map(|note| note.get("code").cloned()).collect();
@@ -193,7 +196,7 @@ impl ReportToShare {
             // With a file here, the same command would be refused.
             let _ = std::fs::remove_file(&self.file);
         })?;
-        Ok(format!("{} (without names and paths)", self.file.display()))
+        Ok(Some(format!("{} (without names and paths)", self.file.display())))
     }
 }
 

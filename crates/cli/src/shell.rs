@@ -7,7 +7,8 @@ pub fn as_user(user: u32, words: impl Iterator<Item = String>) -> String {
 
 /// Returns the command line that runs this process's command as the user with that number.
 pub fn this_as_user(user: u32) -> String {
-    let words = for_another_user(std::env::var("HOME").ok(), std::env::args().collect());
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let words = for_another_user(std::env::var("HOME").ok(), words.collect());
     as_user(user, words.into_iter())
 }
 

@@ -1,4 +1,4 @@
-//! Handles Ctrl-C, SIGTERM and SIGHUP.
+//! Handles Ctrl-C, SIGTERM, and SIGHUP unless `nohup` keeps it away.
 //!
 //! The first signal sets a flag that the engine polls in all long work, so that it can save its state and
 //! report how it ended. A second signal ends the process at once: the datadir is safe at any moment. Where
@@ -13,6 +13,7 @@ use signal_hook::{
     iterator::Signals,
 };
 use std::{
+    fs,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -56,9 +57,18 @@ pub fn interrupt(report: impl Fn() + Send + Sync + Copy + 'static) -> Result<Arc
         };
         thread::Builder::new().name("signals".to_owned()).spawn(handle)
     };
-    let waiting = Signals::new([SIGINT, SIGTERM, SIGHUP]).and_then(wait);
+    let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    let waiting = Signals::new([SIGINT, SIGTERM].into_iter().chain(hangup)).and_then(wait);
     waiting.map_err(|error| Error::new(ErrorKind::Environment, format!("cannot handle Ctrl-C: {error}")))?;
     Ok(interrupt)
+}
+
+/// Whether this process was started so that it ignores a signal, as `nohup` does.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Records which stage the engine is in.

@@ -122,10 +122,11 @@ impl SyncArgs {
     /// Returns the engine's options.
     fn options(&self, located: &Located) -> Result<SyncOptions, Error> {
         self.check()?;
-        let peers = self.peers.options(located)?;
-        self.hints.as_ref().map_or(Ok(()), |hints| hints.check(self.peers.proxy))?;
+        let args = self.peers.like_node(located)?;
+        let peers = args.options(located)?;
+        self.hints.as_ref().map_or(Ok(()), |hints| hints.check(args.proxy))?;
         if let Some(HintLocation::Url(url)) = &self.hints
-            && self.peers.proxy.is_none()
+            && args.proxy.is_none()
             && !peers.networks.iter().any(is_direct)
         {
             let detail = format!("{url}: --onlynet excludes a direct connection to it");
@@ -141,7 +142,7 @@ impl SyncArgs {
             set_aside_indexes: self.indexes.set_aside(),
             hints: self.hints.as_ref().map(|hints| HintOptions {
                 file: hints.file(),
-                remote: hints.remote(self.peers.proxy),
+                remote: hints.remote(args.proxy),
                 format: None,
                 aggregate: AggregateKind::Sha256,
                 without_undo: true,
@@ -272,7 +273,8 @@ mod tests {
     use sync::NetworkKind;
 
     fn options(more: &str) -> Result<SyncOptions, String> {
-        let line = format!("peregrine sync --datadir d --chain regtest {more}");
+        let datadir = if more.contains("--datadir") { "" } else { "--datadir d" };
+        let line = format!("peregrine sync {datadir} --chain regtest {more}");
         let args = Args::try_parse_from(line.split_whitespace()).map_err(|error| error.to_string())?;
         let Command::Sync(args) = args.command else { panic!("sync") };
         let located = args.datadir.core.locate_new().map_err(|error| error.to_string())?;
@@ -327,7 +329,33 @@ mod tests {
         assert_eq!((i2p.networks, i2p.use_dns_seeds), (vec![NetworkKind::I2p], false));
         let onion = options("--onlynet onion --proxy 127.0.0.1").unwrap().peers;
         assert_eq!((onion.networks, onion.proxy), (vec![NetworkKind::Onion], "127.0.0.1:9050".parse().ok()));
+        assert!(!onion.use_dns_seeds && proxied.peers.use_dns_seeds);
         assert_eq!(options("--max-download-rate 500k").unwrap().peers.bytes_per_second, Some(500_000));
+    }
+
+    /// Settings of bitcoind once were ignored: a node that was kept in Tor showed itself.
+    #[test]
+    fn a_node_that_connects_to_no_peer_directly_is_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = |conf: &str, more: &str| {
+            std::fs::write(dir.path().join("bitcoin.conf"), format!("[regtest]\n{conf}")).unwrap();
+            let datadir = dir.path().display();
+            self::options(&format!("--datadir {datadir} {more}")).map(|options| options.peers)
+        };
+        let tor = "proxy=127.0.0.1:9050\nonlynet=onion\n";
+        let peers = options(tor, "").unwrap();
+        assert_eq!((peers.proxy, peers.networks), ("127.0.0.1:9050".parse().ok(), vec![NetworkKind::Onion]));
+        assert!(!peers.use_dns_seeds);
+        assert_eq!(options("connect=10.0.0.9:7\n", "").unwrap().connect[0].to_string(), "10.0.0.9:7");
+        let named = options(tor, "--connect 10.0.0.9").unwrap();
+        assert_eq!((named.proxy, named.connect.len()), (None, 1), "the command line says how");
+        for direct in ["", "onlynet=ipv4\nonlynet=onion\n", "onion=127.0.0.1:9050\n", "proxy=0\n"] {
+            assert!(options(direct, "").unwrap().use_dns_seeds, "{direct}");
+        }
+        for conf in ["connect=0\n", "proxy=unix:/run/tor\n", "onlynet=onion\n"] {
+            let error = options(conf, "").unwrap_err();
+            assert!(error.contains("bitcoind") || error.contains("--proxy"), "{error}");
+        }
     }
 
     #[cfg(feature = "hints-url")]

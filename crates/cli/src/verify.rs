@@ -53,7 +53,7 @@ pub fn verify(args: &VerifyArgs) -> Done {
             );
             let exit = report.as_ref().map_or(Exit::Done, exit);
             let shared = shared.map(|shared| shared.write(recorder, report.as_ref(), exit)).transpose();
-            Ok((report?, shared?))
+            Ok((report?, shared?.flatten()))
         })?;
     Ok(reply(&report, exit(&report), |report| report::verify_rows(report).each("to be shared", &shared)))
 }

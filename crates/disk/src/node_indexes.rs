@@ -161,8 +161,10 @@ impl IndexKind {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct IndexContents {
-    /// The blocks up to which it has rows, of each kind of rows.
-    pub best_blocks: Vec<BlockHash>,
+    /// The block up to which it has rows: bitcoind continues it there.
+    pub best_block: Option<BlockHash>,
+    /// The block up to which rows can have positions. A `txindex` that was continued by block has none above.
+    pub positions_to: Option<BlockHash>,
     /// Whether any row has, or may have, the position of a block in the block files.
     pub has_positions: bool,
 }
@@ -210,8 +212,8 @@ impl NodeIndex {
             return Ok(IndexContents { has_positions, ..IndexContents::default() });
         }
         let database = Database::open(disk, &dir)?;
-        let rows = [database.get(BEST_BLOCK)?, database.get(BEST_BLOCK_V2)?];
-        let best_blocks = rows.into_iter().flatten().filter_map(|row| first_of_locator(&row)).collect();
+        let best = |key| Ok::<_, DiskError>(database.get(key)?.and_then(|row| first_of_locator(&row)));
+        let (positions_to, by_block) = (best(BEST_BLOCK)?, best(BEST_BLOCK_V2)?);
         let has_positions = match self.kind {
             IndexKind::Tx => {
                 let mut first_bytes = first_bytes(&database)?.into_iter();
@@ -221,7 +223,7 @@ impl NodeIndex {
             IndexKind::BlockFilter | IndexKind::CoinStats => false,
             IndexKind::Unknown => true,
         };
-        Ok(IndexContents { best_blocks, has_positions })
+        Ok(IndexContents { best_block: by_block.or(positions_to), positions_to, has_positions })
     }
 
     /// Returns some of the places in block files that its rows have: file and position.

@@ -23,6 +23,7 @@ use api::{
 };
 use chain::threads::for_all;
 use disk::node_indexes::IndexKind;
+use std::collections::BTreeMap;
 use vfs::Disk;
 use wire::{BlockHash, Height, Reader};
 
@@ -102,8 +103,10 @@ fn compare(
 ) -> Result<Findings, Error> {
     let mut findings = Findings::default();
     let places = &Places::new(job.files, &job.plan.chain, checked.best);
+    let heights = (0..).map(Height).zip(&*base.sequences);
+    let heights = heights.filter_map(|(height, sequence)| Some(((*sequence)?, height))).collect();
     let judge = |key: &[u8], value: &[u8]| match key.first() {
-        Some(b'x') => judge_sequence(&checked.index, &base.sequences, key),
+        Some(b'x') => judge_sequence(&checked.index, &heights, key),
         Some(b's') => places.judge(key.get(9..).unwrap_or_default()),
         _ => places.judge(value),
     };
@@ -162,10 +165,11 @@ fn compare_ranges(
     Ok(findings)
 }
 
-/// Returns what is wrong with a row by block that no block gives, if anything is.
+/// Returns what is wrong with a row by block that no block gives, if anything is. `heights` are those of the
+/// blocks by their sequence numbers.
 fn judge_sequence(
     index: &StoredIndex<'_>,
-    sequences: &[Option<u32>],
+    heights: &BTreeMap<u32, Height>,
     key: &[u8],
 ) -> Result<Option<IndexFlaw>, Error> {
     let flaw = |height, detail: &str| Ok(Some(IndexFlaw { height, detail: detail.to_owned() }));
@@ -174,8 +178,8 @@ fn judge_sequence(
         sequence.filter(|_| reader.remaining() == 3)
     });
     let Some(sequence) = sequence else { return flaw(None, "a row is malformed") };
-    if let Some(height) = sequences.iter().position(|known| *known == Some(sequence)) {
-        return flaw(Some(Height(height as u32)), "a row is not of a transaction of its block");
+    if let Some(height) = heights.get(&sequence) {
+        return flaw(Some(*height), "a row is not of a transaction of its block");
     }
     match index.database.get(&sequence_key(sequence))? {
         Some(_) => Ok(None),

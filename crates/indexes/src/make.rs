@@ -68,7 +68,7 @@ pub fn make_with(
         if observed.is_none() {
             let Plan { chain, block_bytes, .. } = job.plan;
             let (dirs, blocks) = ([home, job.work.path()], chain.block_count() as u64);
-            job::check_space(job.files.disk, dirs, kinds, job.tx_form(), blocks, *block_bytes, false)?;
+            job::check_space(job.files.disk, dirs, kinds, job.tx_form(kinds)?, blocks, *block_bytes, false)?;
         }
         let names: Vec<PathBuf> = kinds.iter().map(|kind| kind.replaced_dir()).collect();
         let names: Vec<&Path> = names.iter().map(PathBuf::as_path).collect();
@@ -140,7 +140,7 @@ impl Making<'_> {
         let (bases, observed) = match observed {
             Some(Observed { bases, rows, blocks, .. }) => (bases, Some((rows, blocks))),
             None => {
-                let (tx_form, tip) = (self.job.tx_form(), plan.chain.tip_height());
+                let (tx_form, tip) = (self.job.tx_form(self.kinds)?, plan.chain.tip_height());
                 let bases = self.kinds.iter().map(|kind| Base::of_new(*kind, options, tx_form, tip));
                 (bases.collect::<Result<_, _>>()?, None)
             }

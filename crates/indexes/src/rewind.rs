@@ -59,7 +59,7 @@ fn cannot_continue(job: &IndexJob<'_>, kind: IndexKind, why: &str) -> Error {
     let detail = format!("{} cannot be continued: {why}", kind.option());
     Error::new(ErrorKind::Usage, detail)
         .in_file(job.files.datadir.net_dir().join(kind.replaced_dir()), None)
-        .with_remedies([Remedy::MakeIndex])
+        .with_remedies([Remedy::MakeIndex(Some(kind))])
 }
 
 /// Takes an index back to `fork`, the last block that its own chain has in common with the plan's.

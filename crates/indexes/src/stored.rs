@@ -69,7 +69,7 @@ impl<'d> StoredIndex<'d> {
         let database = Database::open(disk, &net_dir.join(kind.database_dir())).map_err(|error| {
             let error = Error::from(error);
             let is_damaged = error.kind == ErrorKind::Damaged;
-            error.with_remedies(is_damaged.then_some(Remedy::MakeIndex))
+            error.with_remedies(is_damaged.then_some(Remedy::MakeIndex(Some(kind))))
         })?;
         let best = |key: &[u8]| Ok::<_, Error>(database.get(key)?.and_then(|row| first_of_locator(&row)));
         let (best, best_by_block) = (best(BEST_BLOCK)?, best(BEST_BLOCK_V2)?);
@@ -102,7 +102,7 @@ impl<'d> StoredIndex<'d> {
 
     /// Returns an error about what is in the database.
     pub fn damaged(&self, detail: impl Into<String>) -> Error {
-        Error::damaged(detail).in_file(&self.dir, None).with_remedies([Remedy::MakeIndex])
+        Error::damaged(detail).in_file(&self.dir, None).with_remedies([Remedy::MakeIndex(Some(self.kind))])
     }
 
     fn row<T>(&self, key: &[u8], what: &str, read: impl Fn(&[u8]) -> Option<T>) -> Result<T, Error> {

@@ -19,6 +19,8 @@ pub const MAX_ENTRIES: usize = 20_000;
 pub const MAX_PER_SOURCE: usize = 64;
 /// Maximum number of addresses in one group.
 pub const MAX_PER_GROUP: usize = 16;
+/// The lowest port that is dialled: those below belong to other services (Core's `IsBadPort` has a list).
+const FIRST_PORT: u16 = 1024;
 /// Time after a failure before an address is dialled again; it doubles with each failure in a row.
 const RETRY: Duration = Duration::from_secs(60);
 /// Failures in a row after which an address is removed.
@@ -107,7 +109,7 @@ impl AddressTable {
         let is_user = source == Source::User;
         let from_source = self.per_source.get(&source).copied().unwrap_or_default();
         let in_group = self.per_group.get(&group).copied().unwrap_or_default();
-        let is_usable = address.host.is_routable() && (address.port > 0 || is_i2p(&address));
+        let is_usable = is_usable(&address);
         let fits = from_source < MAX_PER_SOURCE && in_group < MAX_PER_GROUP && self.len() < MAX_ENTRIES;
         if !(is_user || is_usable && fits) {
             return false;
@@ -127,7 +129,8 @@ impl AddressTable {
 
     /// Adds what an earlier run knew of an address, unless the table is full or the address is known.
     pub fn restore(&mut self, record: &AddressRecord, speed: Option<f64>, needs_v1: bool, failures: u32) {
-        if self.len() < MAX_ENTRIES && self.get(&record.address).is_none() {
+        let fits = self.len() < MAX_ENTRIES && self.get(&record.address).is_none();
+        if fits && is_usable(&record.address) {
             let AddressRecord { address, services, .. } = *record;
             let (source, not_before) = (Source::Saved, None);
             self.insert(AddressEntry { address, services, source, failures, speed, needs_v1, not_before });
@@ -196,7 +199,7 @@ impl AddressTable {
     /// it is removed, unless the user gave it.
     pub fn failed(&mut self, address: &PeerAddress, now: Instant) {
         let Some(entry) = self.entry_mut(address) else { return };
-        entry.failures += 1;
+        entry.failures = entry.failures.saturating_add(1);
         entry.not_before = Some(now + RETRY * (1 << entry.failures.min(6)) / 2);
         if entry.failures >= MAX_FAILURES && entry.source != Source::User {
             self.remove(address);
@@ -227,8 +230,11 @@ impl AddressTable {
     }
 }
 
-fn is_i2p(address: &PeerAddress) -> bool {
-    address.host.network() == NetworkKind::I2p
+/// Whether an address that somebody told can be that of a node. Otherwise this program could be led to
+/// connect to another service, or to machines nearby.
+fn is_usable(address: &PeerAddress) -> bool {
+    let is_i2p = address.host.network() == NetworkKind::I2p;
+    address.host.is_routable() && (address.port >= FIRST_PORT || is_i2p)
 }
 
 fn lower<K: std::hash::Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
@@ -288,8 +294,10 @@ mod tests {
         let mut table = AddressTable::new();
         assert!(!table.add(&record("10.1.2.3", Services::FULL), Source::Seed(0)));
         let mut no_port = full(1, 2, 3);
-        no_port.address.port = 0;
-        assert!(!table.add(&no_port, Source::Seed(0)));
+        for port in [0, 22] {
+            no_port.address.port = port;
+            assert!(!table.add(&no_port, Source::Seed(0)));
+        }
         assert!(table.add(&full(1, 2, 3), Source::Seed(0)));
         assert!(!table.add(&full(1, 2, 3), Source::Seed(1)), "it is known");
         assert_eq!(table.len(), 1);

@@ -113,6 +113,8 @@ pub struct Client {
     headers: HeaderSync,
     dialer: Dialer,
     spent: SpentCoins,
+    /// What is dialled with version 1 of the transport because a connection with version 2 was closed.
+    retried: Vec<Target>,
     found: Vec<ClientEvent>,
     is_settling: bool,
     /// When it was last looked at what has come.
@@ -140,6 +142,7 @@ impl Client {
             download: Download::new(options.first_height, sizes, options.download),
             headers,
             dialer: Dialer::new(networks, only_user_targets, use_v2, resolves, peers_max),
+            retried: Vec::new(),
             found: Vec::new(),
             is_settling: false,
         })
@@ -376,7 +379,7 @@ impl Client {
                     }
                     self.pool.send(peer, &Message::Ping(marker));
                 }
-                Action::Close { peer, reason } => self.close(peer, reason),
+                Action::Close { peer, reason, speed } => self.close_with(peer, reason, speed),
             }
         }
         if let Some(peer) = self.spent.late(now) {
@@ -410,6 +413,10 @@ impl Client {
                 true
             }
             Err(reason) => {
+                if let Target::Address(address) = target {
+                    // Without a route, it would be chosen again at once, and for ever.
+                    self.dialer.table.dialled(address, now);
+                }
                 self.dialer.closed(None, target, &reason, None, now);
                 self.found.push(ClientEvent::Closed { peer: None, target: target.clone(), reason });
                 false
@@ -423,12 +430,10 @@ impl Client {
             PoolEvent::Ready { peer, info, transport } => self.ready(peer, info, transport),
             PoolEvent::Message { peer, message } => self.message(peer, message, now),
             PoolEvent::Closed { peer, target, reason, should_retry_with_v1 } => {
-                if should_retry_with_v1 {
-                    self.dialer.needs_v1(&target);
-                }
-                self.closed(peer, target.clone(), reason, now);
-                if should_retry_with_v1 {
-                    self.dial(&target, TransportVersion::V1, now);
+                self.closed(peer, target.clone(), reason, self.download.speed_of(peer), now);
+                self.retried.retain(|retried| *retried != target);
+                if should_retry_with_v1 && self.dial(&target, TransportVersion::V1, now) {
+                    self.retried.push(target);
                 }
             }
         }
@@ -436,6 +441,10 @@ impl Client {
 
     fn ready(&mut self, peer: PeerId, info: PeerInfo, transport: TransportVersion) {
         let Some(target) = self.pool.target(peer).cloned() else { return };
+        if let Some(at) = self.retried.iter().position(|retried| *retried == target) {
+            self.retried.swap_remove(at);
+            self.dialer.needs_v1(&target);
+        }
         self.dialer.ready(peer, &target, info.services);
         let group = match &target {
             Target::Address(address) => address.host.group(),
@@ -558,15 +567,25 @@ impl Client {
     }
 
     fn close(&mut self, peer: PeerId, reason: CloseReason) {
+        self.close_with(peer, reason, self.download.speed_of(peer));
+    }
+
+    fn close_with(&mut self, peer: PeerId, reason: CloseReason, speed: Option<f64>) {
         if let Some(target) = self.pool.target(peer).cloned() {
             self.pool.close(peer);
-            self.closed(peer, target, reason, self.pool.now());
+            self.closed(peer, target, reason, speed, self.pool.now());
         }
     }
 
-    fn closed(&mut self, peer: PeerId, target: Target, reason: CloseReason, now: Instant) {
-        let state = self.download.peer(peer).filter(|state| state.delivered().0 > 0);
-        let speed = state.map(|state| state.speed.bytes_per_second());
+    /// Notes that a connection ended whose peer delivered blocks with `speed`.
+    fn closed(
+        &mut self,
+        peer: PeerId,
+        target: Target,
+        reason: CloseReason,
+        speed: Option<f64>,
+        now: Instant,
+    ) {
         self.dialer.closed(Some(peer), &target, &reason, speed, now);
         let blocks = self.spent.forget(peer);
         self.hand_over(blocks);

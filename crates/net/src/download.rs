@@ -72,7 +72,7 @@ impl Default for DownloadOptions {
 }
 
 /// An action for the caller.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Action {
     /// Send a `getdata` for these blocks, with witnesses, and then a `ping` with this number.
     Request {
@@ -89,6 +89,8 @@ pub enum Action {
         peer: PeerId,
         /// The reason.
         reason: CloseReason,
+        /// Bytes per second with which it delivered blocks, if it delivered any.
+        speed: Option<f64>,
     },
 }
 
@@ -295,6 +297,12 @@ impl Download {
         }
     }
 
+    /// Returns the bytes per second with which a peer delivers blocks, if it has delivered any.
+    pub fn speed_of(&self, id: PeerId) -> Option<f64> {
+        let state = self.peers.get(&id).filter(|state| state.delivered().0 > 0);
+        state.map(|state| state.speed.bytes_per_second())
+    }
+
     /// Notes that bytes have come from a peer.
     pub fn received_bytes(&mut self, id: PeerId, bytes: u64, now: Instant) {
         self.link.add(bytes);
@@ -475,8 +483,9 @@ impl Download {
     }
 
     fn close(&mut self, peer: PeerId, reason: CloseReason) {
+        let speed = self.speed_of(peer);
         self.remove_peer(peer);
-        self.actions.push(Action::Close { peer, reason });
+        self.actions.push(Action::Close { peer, reason, speed });
     }
 }
 

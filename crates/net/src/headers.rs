@@ -83,8 +83,8 @@ enum PeerState {
     Checking { is_full: bool, last: BlockHash },
     /// It has no more.
     Finished,
-    /// It did not answer.
-    Silent { since: Instant },
+    /// It did not answer in time. It may be a node that writes to a slow disk, and answer later.
+    Silent { since: Instant, locator: Vec<BlockHash> },
 }
 
 #[derive(Clone, Debug)]
@@ -182,13 +182,16 @@ impl HeaderSync {
     pub fn poll(&mut self, now: Instant) -> Vec<HeaderRequest> {
         for (id, peer) in &mut self.peers {
             match peer.state {
-                PeerState::Asked { since, .. } if now.saturating_duration_since(since) >= REPLY_TIMEOUT => {
-                    peer.state = PeerState::Silent { since: now };
+                PeerState::Asked { since, ref mut locator }
+                    if now.saturating_duration_since(since) >= REPLY_TIMEOUT =>
+                {
+                    let locator = std::mem::take(locator);
+                    peer.state = PeerState::Silent { since: now, locator };
                     if self.leader == Some(*id) {
                         self.leader = None;
                     }
                 }
-                PeerState::Silent { since } if now.saturating_duration_since(since) >= SILENT_RETRY => {
+                PeerState::Silent { since, .. } if now.saturating_duration_since(since) >= SILENT_RETRY => {
                     peer.state = PeerState::Idle;
                 }
                 PeerState::Finished if peer.has_named && peer.may_be_asked(now) => {
@@ -235,7 +238,7 @@ impl HeaderSync {
     pub fn receive(&mut self, id: PeerId, headers: Vec<Header>) -> Result<Option<HeaderBatch>, HeaderFault> {
         let Some(peer) = self.peers.get_mut(&id) else { return Ok(None) };
         let locator = match &peer.state {
-            PeerState::Asked { locator, .. } => Some(locator),
+            PeerState::Asked { locator, .. } | PeerState::Silent { locator, .. } => Some(locator),
             // The caller knows more blocks than the locator has.
             PeerState::Finished if self.hears_announcements => None,
             _ => {

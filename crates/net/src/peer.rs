@@ -16,6 +16,9 @@ use std::{
 };
 use wire::BlockHash;
 
+/// Time between two looks at a connection after which this program counts as having been paused.
+const PAUSE: Duration = Duration::from_secs(5);
+
 /// Number of blocks that a peer has which has deleted old ones: the last 288, less some that it may have
 /// found meanwhile (Core `NODE_NETWORK_LIMITED_MIN_BLOCKS`).
 pub const KEPT_BLOCKS: u32 = 286;
@@ -224,7 +227,8 @@ impl Peer {
     pub fn note_reading(&mut self, is_unread: bool, incoming: Option<(usize, usize)>, elapsed: Duration) {
         let (come, len) = incoming.unwrap_or_default();
         self.requests.note_incoming((come as u64, len as u64));
-        if is_unread {
+        // What comes while this program is paused is not known before it is read.
+        if is_unread || elapsed >= PAUSE {
             let clocks = [&mut self.busy_since, &mut self.last_byte, &mut self.last_block];
             clocks.into_iter().flatten().for_each(|clock| *clock += elapsed);
         }

@@ -12,7 +12,6 @@ use api::{
     options::{AssumeValid, ChainOptions, ScriptChecks, UndoPolicy},
     remedy::Remedy,
     stage::Stage,
-    subject::Subject,
 };
 use chain::{
     plan::{
@@ -119,13 +118,13 @@ pub fn delta_of_range<'w, 'd>(
     })
 }
 
-/// The error for files that do not have what the plan places in them: no block index is used.
-fn without_index(mut error: Error) -> Error {
-    if error.is_about(Subject::BlockIndex) {
-        error.remedies.retain(|remedy| *remedy != Remedy::RebuildIndex);
-        return error.with_remedies([Remedy::RestoreFile]);
+/// The error for files that do not have what the plan places in them: no block index is used. They may be
+/// those of another node, which has its blocks at other places, so nothing need be damaged.
+fn without_index(error: Error) -> Error {
+    match error.kind {
+        ErrorKind::Damaged => error.without_remedies().with_remedies([Remedy::RestorePlannedFiles]),
+        _ => error,
     }
-    error
 }
 
 /// What the plan fixes, and what this machine has.

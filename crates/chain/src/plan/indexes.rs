@@ -100,10 +100,8 @@ pub fn before_moves(
         }
         let index = IndexRows::open(files.disk, &files.datadir.index_dir())?;
         // Rows without a best block can be of any block.
-        let mut is_covered = contents.best_blocks.is_empty();
-        for best in &contents.best_blocks {
-            is_covered |= fork_of(&index, *best, &hash_at, |_| true)?.is_none_or(|fork| fork >= lowest);
-        }
+        let fork = contents.positions_to.map(|end| fork_of(&index, end, &hash_at, |_| true)).transpose()?;
+        let mut is_covered = fork.flatten().is_none_or(|fork| fork >= lowest);
         // bitcoind writes the rows of a block when it connects it, but the best block later. After a crash in
         // between it writes them again: a `txindex` has them under the same keys, but a `txospenderindex` has
         // places in its keys, and keeps both.
@@ -151,7 +149,7 @@ pub fn before_pruning(
         }
         let Some(DeletedBlocks { hash_at, kept_from, .. }) = deleted else { return Ok(None) };
         let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
-        for best in &contents.best_blocks {
+        if let Some(best) = &contents.best_block {
             let height = fork_of(&rows, *best, hash_at, |_| true)?.unwrap_or_default();
             let last_deleted = Height(height.0.saturating_sub(PRUNE_BUFFER));
             if last_deleted.0 + 1 < kept_from.0 {
@@ -183,13 +181,13 @@ pub fn require_continuable(
     for kind in kinds {
         let index = found.iter().find(|index| index.name == kind.dir_name());
         let contents = index.and_then(|index| index.read(files.disk).ok()).unwrap_or_default();
-        let best = contents.best_blocks.first();
-        if best.map(|best| fork_of(&rows, *best, &hash_at, |_| true)).transpose()?.flatten().is_some() {
+        let best = contents.best_block;
+        if best.map(|best| fork_of(&rows, best, &hash_at, |_| true)).transpose()?.flatten().is_some() {
             continue;
         }
         let (detail, remedy) = match rows.is_pruned()? {
             true => ("blocks that it would be made of are deleted", Remedy::Unprune),
-            false => ("it would be made of blocks that are to be deleted", Remedy::MakeIndex),
+            false => ("it would be made of blocks that are to be deleted", Remedy::MakeIndex(Some(*kind))),
         };
         let detail = format!("there is no sound {}, and {detail}; nothing was changed", kind.option());
         let dir = files.datadir.net_dir().join(kind.replaced_dir());
@@ -243,7 +241,7 @@ pub fn before_rebuild(
         {
             return Ok(Some(moves_from(height)));
         }
-        for best in &contents.best_blocks {
+        if let Some(best) = &contents.best_block {
             let Some(mut entry) = entries.find(best)? else {
                 let harm = "its best block is not in the block index, with which bitcoind does not start";
                 return Ok(Some(harm.into()));

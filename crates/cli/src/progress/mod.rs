@@ -22,7 +22,7 @@ use peregrine::{
     output::{self, Code, Level},
     remedy,
     run_log::{Run, RunLog},
-    running, stop,
+    stop,
 };
 use rustix::termios::tcgetwinsize;
 use state::State;
@@ -158,9 +158,6 @@ impl Recorder {
     }
 
     fn lines(state: &Arc<Mutex<State>>, as_json: bool) -> Shown {
-        if as_json {
-            running::write_errors_as_json();
-        }
         let (until, ended) = channel();
         let state = Arc::clone(state);
         let interval = if as_json { JSON_INTERVAL } else { LINE_INTERVAL };

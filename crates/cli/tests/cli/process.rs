@@ -67,7 +67,8 @@ fn a_signal_exits_with_130_and_changes_nothing() {
     for (line, signal) in [("plan", Signal::INT), ("check", Signal::HUP)] {
         let work = TempDir::new().unwrap();
         let work_dir = work.path().to_str().unwrap();
-        let mut running = start(dir.path(), &["--threads", "1", "--work-dir", work_dir]);
+        let run = reindexing(dir.path(), &["--threads", "1", "--work-dir", work_dir]);
+        let mut running = Running::start(with_hangup("default", &run));
         assert!(running.wait_for_line(line), "no line {line}");
         running.signal(signal);
         let (output, stderr) = running.wait();
@@ -88,9 +89,20 @@ fn long_work() -> (TempDir, [String; 2]) {
     (given("busy"), ["--assumevalid".to_owned(), datadirs::busy().totals.before_tail.to_string()])
 }
 
-fn start(datadir: &Path, more: &[&str]) -> Running {
+fn reindexing(datadir: &Path, more: &[&str]) -> Command {
     let words = ["reindex", "--chain", "regtest", "--json", "--progress", "lines"];
-    Running::start(command(&[&words, more].concat(), datadir))
+    command(&[&words, more].concat(), datadir)
+}
+
+/// The same command with SIGHUP as by default, or ignored.
+fn with_hangup(how: &str, of: &Command) -> Command {
+    let mut command = Command::new("env");
+    command.arg(format!("--{how}-signal=HUP")).arg(of.get_program()).args(of.get_args());
+    command
+}
+
+fn start(datadir: &Path, more: &[&str]) -> Running {
+    Running::start(reindexing(datadir, more))
 }
 
 /// Starts a run and pauses it (SIGSTOP) as soon as it prints `line`: it holds all its locks.
@@ -107,6 +119,15 @@ fn resume(running: Running) -> Value {
     let (output, stderr) = running.wait();
     assert_eq!(output.status.code(), Some(0), "{stderr}");
     json(&output)
+}
+
+#[test]
+fn a_run_under_nohup_goes_on_after_its_terminal_has_ended() {
+    let (dir, [flag, hash]) = long_work();
+    let mut running = Running::start(with_hangup("ignore", &reindexing(dir.path(), &[&flag, &hash])));
+    assert!(running.wait_for_line("check"));
+    running.signal(Signal::HUP);
+    resume(running);
 }
 
 /// The run is paused, so that the second signal does not come after its end.

@@ -9,8 +9,8 @@ use vfs::RealDisk;
 const BEST: [u8; 32] = [7; 32];
 
 /// A locator with this block and its parent.
-fn locator() -> Vec<u8> {
-    [&70016_i32.to_le_bytes()[..], &[2], &BEST, &[8; 32]].concat()
+fn locator_to(best: BlockHash) -> Vec<u8> {
+    [&70016_i32.to_le_bytes()[..], &[2], &best.0, &[8; 32]].concat()
 }
 
 /// Makes the database of an index, and returns what is read of it.
@@ -26,32 +26,35 @@ fn read(name: &str, database: &str, rows: &[(&[u8], &[u8])]) -> IndexContents {
 
 #[test]
 fn rows_with_positions_are_told_from_others() {
-    let (best, none) = (vec![BlockHash(BEST)], Vec::new());
+    let (best, other) = (Some(BlockHash(BEST)), BlockHash([9; 32]));
     let (old_row, new_row) = ([&b"t"[..], &[1; 32]].concat(), [&b"x"[..], &[1; 9]].concat());
     let hash_row = [&b"h"[..], &[1; 32]].concat();
     let spender = [&b"s"[..], &[1; 11]].concat();
-    let locator = &locator()[..];
-    let positions =
-        |best_blocks: &[BlockHash]| IndexContents { best_blocks: best_blocks.to_vec(), has_positions: true };
-    let safe =
-        |best_blocks: &[BlockHash]| IndexContents { best_blocks: best_blocks.to_vec(), has_positions: false };
+    let locator = &locator_to(BlockHash(BEST))[..];
+    let contents =
+        |best_block, has_positions| IndexContents { best_block, positions_to: best_block, has_positions };
+    let (positions, safe) = (|best| contents(best, true), |best| contents(best, false));
     let old = [(&b"B"[..], locator), (&old_row, &[1, 2, 3])];
-    assert_eq!(read("txindex", "", &old), positions(&best));
-    assert_eq!(read("txindex", "", &old[1..]), positions(&none));
+    assert_eq!(read("txindex", "", &old), positions(best));
+    assert_eq!(read("txindex", "", &old[1..]), positions(None));
     let new = [(BEST_BLOCK_V2, locator), (&b"\x0etxid_hash_salt"[..], &[0; 16]), (&hash_row, &[0; 4])];
-    assert_eq!(read("txindex", "", &[&new[..], &[(&new_row, &[])]].concat()), safe(&best));
-    // Release 32 adds its rows to those of release 31.
-    let mixed = [&new[..2], &old[..1], &[(&hash_row, &[0; 4])], &old[1..], &[(&new_row, &[])]].concat();
-    assert_eq!(read("txindex", "", &mixed), positions(&[best[0], best[0]]));
+    assert_eq!(
+        read("txindex", "", &[&new[..], &[(&new_row, &[])]].concat()),
+        IndexContents { positions_to: None, ..safe(best) }
+    );
+    // Release 32 adds its rows to those of release 31, and knows by itself where it ends.
+    let ends: [(&[u8], &[u8]); 2] = [(BEST_BLOCK_V2, &locator_to(other)), new[1]];
+    let mixed = [&ends[..], &old[..1], &[(&hash_row, &[0; 4])], &old[1..], &[(&new_row, &[])]].concat();
+    assert_eq!(read("txindex", "", &mixed), IndexContents { best_block: Some(other), ..positions(best) });
     // Rows that no release writes so far.
-    assert_eq!(read("txindex", "", &[(b"B", locator), (b"z1", &[])]), positions(&best));
+    assert_eq!(read("txindex", "", &[(b"B", locator), (b"z1", &[])]), positions(best));
     let key: (&[u8], &[u8]) = (SPENDER_KEY, &[0; 16]);
-    assert_eq!(read("txospenderindex", "db", &[(b"B", locator), (&spender, &[]), key]), positions(&best));
-    assert_eq!(read("txospenderindex", "db", &[key]), safe(&none));
+    assert_eq!(read("txospenderindex", "db", &[(b"B", locator), (&spender, &[]), key]), positions(best));
+    assert_eq!(read("txospenderindex", "db", &[key]), safe(None));
     let height_row: (&[u8], &[u8]) = (b"t\0\0\0\x01", &[0; 100]);
-    assert_eq!(read("blockfilter", "basic/db", &[(b"B", locator), height_row]), safe(&best));
-    assert_eq!(read("coinstatsindex", "db", &[(b"B", locator), height_row]), safe(&best));
-    assert_eq!(read("addressindex", "", &[(b"B", locator)]), positions(&best));
+    assert_eq!(read("blockfilter", "basic/db", &[(b"B", locator), height_row]), safe(best));
+    assert_eq!(read("coinstatsindex", "db", &[(b"B", locator), height_row]), safe(best));
+    assert_eq!(read("addressindex", "", &[(b"B", locator)]), positions(best));
 }
 
 #[test]

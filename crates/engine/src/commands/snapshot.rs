@@ -130,7 +130,7 @@ pub fn make_of_chainstate(
     let stats = UtxoStatsReport::new(&stats, network, Some(height), hash);
     let stats = stats.ok_or_else(|| chainstate.too_large_amounts())?;
     stats.check_pinned()?;
-    let magic = ChainParams::of(network).magic;
+    let magic = options.params.magic;
     let mut writer = SnapshotWriter::create(disk, path, magic, hash, stats.txouts)?;
     let (mut cursor, watch) = (reader.coins()?, Watch { sink: &|_: Event| {}, interrupt });
     each_coin(&mut cursor, stats.txouts, watch, |outpoint, coin| Ok(writer.add(outpoint, coin)?))?;

@@ -286,12 +286,11 @@ impl Dialer {
         if let Some(speed) = speed {
             self.table.delivered(address, speed);
         }
-        if matches!(reason, CloseReason::AskedForTooMuch | CloseReason::SpentCoins(_)) {
-            self.table.dial_again(address);
-        }
         // With one other connection, which may be to a node nearby, this machine may be offline.
         let is_online = was_ready || self.open.values().filter(|open| open.is_ready).count() > 1;
-        if reason.is_misbehaviour() {
+        if matches!(reason, CloseReason::AskedForTooMuch | CloseReason::SpentCoins(_)) {
+            self.table.dial_again(address);
+        } else if reason.is_misbehaviour() {
             self.table.misbehaved(address, now);
         } else if is_online && (!was_ready || speed.is_none() && *reason != CloseReason::NotNeeded) {
             self.table.failed(address, now);

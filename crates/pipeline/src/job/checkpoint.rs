@@ -62,6 +62,9 @@ pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32
     let mut sha = Sha256::new();
     if let Some(shared) = &plan.shared {
         sha.update(&shared.digest);
+        // Ranges of one plan have the same chain.
+        sha.update(&chain.heights().start.to_le_bytes());
+        sha.update(&chain.heights().end.to_le_bytes());
     }
     if params != ChainParams::of(params.network) {
         let challenge = params.signet_challenge.unwrap_or_default();

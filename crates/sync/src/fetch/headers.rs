@@ -103,6 +103,8 @@ impl Fetch<'_> {
             self.index.is_behind = true;
             self.index.announced_at.get_or_insert_with(Instant::now);
             self.seen.sources.note_progress(self.client.now());
+            // A peer that has no more is no reason to leave one that sends new ones.
+            self.seen.first_finished = None;
             let first = Height(added.height.0 - added.new as u32);
             self.index.true_to = self.index.true_to.map(|height| height.min(first));
         }

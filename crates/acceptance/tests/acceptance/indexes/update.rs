@@ -94,7 +94,7 @@ fn filters_that_are_needed_are_not_overwritten() {
     let before = tree(case.root());
     let error = update(&FaultDisk::healthy(), &options).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged);
-    assert_offers(&error, &[Remedy::MakeIndex]);
+    assert_offers(&error, &[Remedy::MakeIndex(Some(IndexKind::BlockFilter))]);
     assert!(tree(case.root()) == before);
     // Likewise if only the filter of a lower block is above the place, and nothing is to be added.
     let file = case.root().join("regtest/indexes/blockfilter/basic/fltr00000.dat");
@@ -142,7 +142,7 @@ fn what_cannot_be_continued_is_refused_and_not_changed() {
     let before = tree(case.root());
     let error = update(&FaultDisk::healthy(), &options).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage);
-    assert_offers(&error, &[Remedy::MakeIndex]);
+    assert_offers(&error, &[Remedy::MakeIndex(Some(IndexKind::CoinStats))]);
     assert!(tree(case.root()) == before);
     without_best.insert(b"B".to_vec(), [&[0; 4][..], &[1], &[7; 32]].concat());
     write_rows(&dir, &without_best);
@@ -186,7 +186,7 @@ fn an_index_without_the_rows_of_its_last_blocks_is_not_vouched_for() {
         write_rows(&dir, &erased);
         let error = update(&FaultDisk::healthy(), &options).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Damaged, "{kind:?}");
-        assert_offers(&error, &[Remedy::MakeIndex]);
+        assert_offers(&error, &[Remedy::MakeIndex(Some(kind))]);
         let sink = |_: engine::Event| {};
         let brought = bring_indexes(
             &FaultDisk::healthy(),

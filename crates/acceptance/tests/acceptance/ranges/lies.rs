@@ -32,8 +32,13 @@ fn rows(dir: &Path, shard: u32) -> Vec<Row> {
 /// Rewrites a shard of a delta and its list, as a machine would that lies about a coin which it has created.
 /// The lie returns whether the entry stays.
 fn lie(dir: &Path, number: u32, coin: OutPoint, change: fn(&mut Row) -> bool) {
+    lie_about(dir, number, |row| !row.is_spend && row.outpoint == coin, change);
+}
+
+/// The same about all entries that are `meant`.
+fn lie_about(dir: &Path, number: u32, meant: impl Fn(&Row) -> bool, change: fn(&mut Row) -> bool) {
     let (disk, path, mut rows) = (FaultDisk::healthy(), shard_path(dir, number), rows(dir, number));
-    rows.retain_mut(|row| row.is_spend || row.outpoint != coin || change(row));
+    rows.retain_mut(|row| !meant(row) || change(row));
     rows.sort_by(|a, b| chainstate_key_order(&a.outpoint, &b.outpoint));
     fs::remove_file(&path).unwrap();
     let mut writer = SortedRunWriter::create(&disk, &path, Network::Regtest, 1 << 16).unwrap();
@@ -154,6 +159,15 @@ fn a_machine_that_lies_is_found_out() {
     let mut delta = Delta::read(&FaultDisk::healthy(), &r1).unwrap();
     delta.ranges[0].content = content;
     delta.write(&FaultDisk::healthy(), &r1).unwrap();
+    let error = honest.merge(&deltas, (None, false), "lie").unwrap_err();
+    assert_eq!((error.kind, error.file.as_deref()), (ErrorKind::Damaged, Some(&*r1)), "{error}");
+    restore();
+    // Spends without claims would match each coin.
+    let claim_nothing = |row: &mut Row| {
+        row.code = 0;
+        true
+    };
+    lie_about(&r1, 0, |row| row.is_spend, claim_nothing);
     let error = honest.merge(&deltas, (None, false), "lie").unwrap_err();
     assert_eq!((error.kind, error.file.as_deref()), (ErrorKind::Damaged, Some(&*r1)), "{error}");
     restore();

@@ -4,7 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::ranges::{Ranges, TEMPLATE, cut, delta_files};
 use disk::delta::Delta;
-use ranges::{MergeDeltasOptions, RangeFile, check_range, merge_deltas};
+use ranges::{CheckRangeOptions, MergeDeltasOptions, RangeFile, check_range, merge_deltas};
 
 #[test]
 fn a_delta_depends_on_nothing_but_the_plan() {
@@ -62,6 +62,12 @@ fn any_grouping_and_order_of_merges_has_the_same_result() {
     assert_eq!((coinbases("s0"), coinbases("s1")), (0, 0));
     let blocks: usize = (0..16).map(|range| coinbases(&format!("r{range}"))).sum();
     assert_eq!(blocks as u32, chain().tip().height);
+    // A tree of merges can leave one shard of one delta over.
+    let odd = cut.merge(&deltas[..1], (Some(0), true), "odd").unwrap();
+    let again = cut.merge(&[&[odd], &deltas[1..]].concat(), (Some(0), false), "again").unwrap();
+    assert!(
+        fs::read(again.join("shard-000.run")).unwrap() == fs::read(shards[0].join("shard-000.run")).unwrap()
+    );
     // A merge that is there already is not made again, and something else is not replaced.
     cut.merge(&deltas, (Some(1), false), "s1").unwrap();
     let error = cut.merge(&deltas, (Some(2), false), "s1").unwrap_err();
@@ -162,7 +168,12 @@ fn an_interrupted_check_is_resumed_and_a_finished_one_is_kept() {
         if let Err(error) = done {
             assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
             assert!(!cut.path(&name).exists());
-            resumed += u32::from(error.remedies.iter().any(|it| matches!(it, Remedy::Resume { .. })));
+            if error.remedies.iter().any(|it| matches!(it, Remedy::Resume { .. })) {
+                resumed += 1;
+                let other = CheckRangeOptions { range: 0, ..options.clone() };
+                let error = cut.check_as(&other, &name).unwrap_err();
+                assert!(error.remedies.contains(&Remedy::StartOver), "of another range: {error}");
+            }
         }
         cut.check_as(&options, &name).unwrap();
         assert_eq!(delta_files(&cut.path(&name)), expected, "stopped at {at}");

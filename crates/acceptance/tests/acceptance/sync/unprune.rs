@@ -257,7 +257,7 @@ fn blocks_that_an_index_needs_are_not_deleted() {
     let filters = of_case(&case, TxForm::ByTxid, &[IndexKind::BlockFilter]);
     let observer = observe_for(filters.clone(), &mut options.chain, healthy());
     let error = run(&options).unwrap_err();
-    assert_offers(&error, &[Remedy::MakeIndex]);
+    assert_offers(&error, &[Remedy::MakeIndex(Some(IndexKind::BlockFilter))]);
     assert!(!index(case.root()).pruned, "{error}");
     acceptance::indexes::make(&disk, &filters).unwrap();
     assert!(run(&options).unwrap().download.pruned > 50);

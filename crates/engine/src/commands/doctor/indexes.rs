@@ -158,7 +158,7 @@ pub fn below_pruned(height: u32, first: Height) -> Option<IndexStanding> {
 /// How an index stands to a branch, which ends with the chainstate's best block.
 fn standing(tree: &Tree<'_>, branch: &[u32], contents: &IndexContents, is_placed: bool) -> IndexStanding {
     // The rows by block of a `txindex`, if there are any, go on from those by txid.
-    let Some(best) = contents.best_blocks.last() else { return IndexStanding::Empty };
+    let Some(best) = &contents.best_block else { return IndexStanding::Empty };
     let Some(height) = tree.branch_to(best).len().checked_sub(1) else {
         return IndexStanding::UnknownBestBlock;
     };

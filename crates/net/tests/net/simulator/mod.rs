@@ -233,7 +233,7 @@ impl Simulation {
                     assert!(!hashes.iter().any(is_stored), "seed {}: a stored block is asked for", self.seed);
                     self.serve_blocks(peer, &hashes, marker);
                 }
-                Action::Close { peer, reason } => self.end(peer, reason),
+                Action::Close { peer, reason, .. } => self.end(peer, reason),
             }
         }
         if let Some(height) = self.download.withheld(self.now) {
