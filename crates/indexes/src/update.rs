@@ -115,7 +115,7 @@ fn complete(
 ) -> Result<Option<MadeIndex>, Error> {
     let Some(base) = base_of(bases, index.kind) else { return Ok(None) };
     let chain = &job.plan.chain;
-    let rows = add_rows(&mut index.database, |sink| {
+    let rows = add_rows(&mut index.database, job.watch.interrupt, |sink| {
         base.give_first_rows(chain, state, sink)?;
         let rows = rows.iter().filter(|rows| rows.kind() == index.kind);
         rows.into_iter().try_for_each(|rows| job.give_all(&**rows, sink))

@@ -53,14 +53,15 @@ impl<'u> NewRows<'u> {
 /// Puts the rows that `give` gives to a sink into a database, all at once. Returns their number.
 ///
 /// # Errors
-/// Any I/O error; the database is then as it was.
+/// Any I/O error; [`api::error::ErrorKind::Interrupted`]. The database is then as it was.
 pub fn add_rows(
     database: &mut Database<'_>,
+    interrupt: &AtomicBool,
     give: impl FnOnce(&mut RowSink<'_>) -> Result<(), Error>,
 ) -> Result<u64, Error> {
     let update = database.update()?;
-    let mut range = update.range(&[], None);
-    give(&mut |key, value, _| Ok(range.set(key, Some(value))?))?;
+    let mut range = NewRows::new(update.range(&[], None), interrupt);
+    give(&mut |key, value, _| range.put(key, value))?;
     let range = range.finish()?;
     let rows = range.rows();
     update.commit([range])?;
