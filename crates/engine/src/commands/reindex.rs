@@ -491,6 +491,10 @@ impl Rebuild<'_> {
         }
         planned.set_aside.apply(self.files, self.sink)?;
         let kept = self.target.commit(self.sink)?;
+        // At once: a run after a crash does not know that the checkpoint is of no use any more.
+        if let Err(error) = self.work.remove() {
+            self.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
+        }
         if self.options.output.is_none() {
             // The rebuild is complete, whether this can be told or not.
             let _ = tell_unchanged(self.files, self.sink);
@@ -500,9 +504,6 @@ impl Rebuild<'_> {
         // here that run could be resumed.
         let clear = || Ok(clear_made_undo(self.files.disk, self.target.datadir()).map(drop)?);
         if let Err(error) = undo.map_or_else(clear, NewUndo::clean_up) {
-            self.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
-        }
-        if let Err(error) = self.work.remove() {
             self.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
         }
         clock.lap(Stage::Commit);

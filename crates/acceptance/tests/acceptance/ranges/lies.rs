@@ -226,6 +226,8 @@ fn damaged_files_are_refused_by_name() {
     flip_bit(&blk(&case, &hit), hit.data_pos.unwrap().0 + 100, 1).unwrap();
     let range = (0..2).find(|range| cut.plan.heights(*range).unwrap().contains(&acceptance::BUSY)).unwrap();
     let error = cut.check_as(&cut.check_options(range), "again").unwrap_err();
-    acceptance::assert_names(&error, &blk(&case, &hit), acceptance::BUSY);
+    assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(acceptance::BUSY))), "{error}");
+    assert_eq!(error.file.as_deref(), Some(&*blk(&case, &hit)));
+    assert_eq!(error.remedies, [Remedy::RestorePlannedFiles], "the node of the plan has other files");
     cut.check_as(&cut.check_options(1 - range), "other").unwrap();
 }
