@@ -1,8 +1,8 @@
 //! Under which circumstances something was measured: machine, load, commit.
 
-use crate::runs::OutputArgs;
+use crate::{place::failed, runs::BenchArgs};
 use cli::{run_log::Machine, version::commit_or_version};
-use engine::{Error, ErrorKind};
+use engine::Error;
 use serde::Serialize;
 use std::{env::consts::ARCH, fs, path::Path};
 
@@ -25,17 +25,16 @@ impl Circumstances {
     /// Describes the system before the first run, and the disk to which results go.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`] if it is busy and the caller does not accept that.
-    pub fn begin(output: &OutputArgs) -> Result<Self, Error> {
+    /// [`engine::ErrorKind::Environment`] if it is busy and the caller does not accept that.
+    pub fn begin(args: &BenchArgs) -> Result<Self, Error> {
         let (commit, before) = (commit_or_version(), load());
-        if let Some(load) = before.filter(|load| *load > MAX_LOAD && !output.busy) {
-            let detail = format!(
+        if let Some(load) = before.filter(|load| *load > MAX_LOAD && !args.busy) {
+            return Err(failed(format!(
                 "the load average is {load}, above {MAX_LOAD}: something else runs on this machine, or has \
                  just ended; wait, or pass --busy to measure anyway"
-            );
-            return Err(Error::new(ErrorKind::Environment, detail));
+            )));
         }
-        Ok(Self { machine: Machine::this(), commit, load: [before, None], disk: disk(&output.work_dir) })
+        Ok(Self { machine: Machine::this(), commit, load: [before, None], disk: disk(&args.work_dir) })
     }
 
     /// Adds what is known after the last run.
@@ -43,21 +42,16 @@ impl Circumstances {
         Self { load: [self.load[0], load()], ..self }
     }
 
-    /// Returns the description as names and facts.
-    pub fn facts(&self) -> Vec<(&'static str, String)> {
-        let [before, after] =
-            self.load.map(|load| load.map_or("unknown".to_owned(), |load| format!("{load:.1}")));
-        vec![
-            ("machine", format!("{ARCH}, {}", self.machine)),
-            ("disk", self.disk.unwrap_or("unknown").to_owned()),
-            ("load", format!("{before} before, {after} after")),
-            ("commit", self.commit.to_owned()),
-        ]
-    }
-
     /// Returns the description as lines.
     pub fn text(&self) -> String {
-        self.facts().into_iter().map(|(name, fact)| format!("{name:<8} {fact}\n")).collect()
+        let Self { machine, commit, disk, .. } = self;
+        let [before, after] =
+            self.load.map(|load| load.map_or("unknown".to_owned(), |load| format!("{load:.1}")));
+        let disk = disk.unwrap_or("unknown");
+        format!(
+            "machine  {ARCH}, {machine}\ndisk     {disk}\nload     {before} before, {after} after\n\
+             commit   {commit}\n"
+        )
     }
 }
 
@@ -81,10 +75,16 @@ fn load() -> Option<f64> {
 mod tests {
     use super::*;
 
+    #[derive(clap::Parser)]
+    struct Words {
+        #[command(flatten)]
+        args: BenchArgs,
+    }
+
     #[test]
     fn circumstances_name_the_machine_and_the_commit() {
-        let output = OutputArgs { work_dir: ".".into(), csv: None, busy: true, json: false };
-        let text = Circumstances::begin(&output).unwrap().end().text();
+        let args = <Words as clap::Parser>::parse_from(["bench", "--busy"]).args;
+        let text = Circumstances::begin(&args).unwrap().end().text();
         assert!(
             text.contains(ARCH)
                 && text.contains(" cores, ")

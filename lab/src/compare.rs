@@ -4,26 +4,20 @@
 mod scripts;
 
 use crate::{
-    circumstances::Circumstances,
-    measure::{Measured, ProgramArgs, add_datadir, measure, stored_height, utxo_hash},
-    place::{self, Copy, Scratch, copy_blocks, environment},
-    runs::{COMMON, OURS, OutputArgs, Report, Rows, Run, WALL, shown},
+    measure::{Bench, add_datadir, output, stored_height, utxo_hash},
+    place::{self, Copy, copy_blocks, environment, failed},
+    runs::{BenchArgs, COMMON, OURS, Report, Run, WALL, shown},
     statistics::Spread,
 };
 use clap::Args as ClapArgs;
-use cli::{
-    output::{Done, interrupt, print_message},
-    stop,
-};
-use engine::{Disk as _, Error, ErrorKind, HumanSize, Network, RealDisk, Stage};
+use cli::output::{Done, print_message};
+use engine::{Disk as _, Error, ErrorKind, HumanSize, Network, RealDisk};
 use serde_json::{Value, json};
 use std::{
     fs,
-    num::NonZeroU32,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::Command,
     str::FromStr,
-    sync::atomic::{AtomicBool, Ordering},
 };
 
 /// The columns of the CSV: those of the recorded runs, then those that only this program measures.
@@ -57,10 +51,6 @@ pub struct CompareArgs {
     #[arg(long, default_value_t = Network::Main)]
     pub chain: Network,
 
-    /// Runs of each program, in turns
-    #[arg(long, value_name = "N", default_value = "5")]
-    pub runs: NonZeroU32,
-
     /// Measure this shell command too, under this name; can be given repeatedly. {datadir} becomes a copy of
     /// the datadir that it may write to, {height} the height of the last stored block, {run} the number of
     /// the run
@@ -76,19 +66,12 @@ pub struct CompareArgs {
     #[arg(long, requires = "against")]
     pub no_peregrine: bool,
 
-    #[command(flatten)]
-    pub program: ProgramArgs,
-
-    /// Drop the block files from the page cache before each run
-    #[arg(long, conflicts_with = "warm")]
+    /// Drop the block files from the page cache before each run; otherwise they are read once
+    #[arg(long)]
     pub cold: bool,
 
-    /// Read the block files once before each run (the default)
-    #[arg(long)]
-    pub warm: bool,
-
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub bench: BenchArgs,
 }
 
 impl CompareArgs {
@@ -100,27 +83,24 @@ impl CompareArgs {
 /// Measures the programs in turns, and returns the report.
 pub fn run(args: &CompareArgs) -> Done {
     let programs = programs(args)?;
-    let interrupt = interrupt(args.output.json)?;
-    // An interrupt must end the measured program first.
-    stop::at_stage(Stage::Read);
-    let circumstances = Circumstances::begin(&args.output)?;
-    let rows = Rows::new(&args.output, COLUMNS)?;
-    let mut bench = Comparison::new(args, rows, &interrupt)?;
-    for run in 1..=args.runs.get() {
+    let bench = Bench::begin(&args.bench, args.bench.csv.as_deref(), COLUMNS)?;
+    let mut comparison = Comparison::new(args, bench)?;
+    for run in 1..=args.bench.runs.get() {
         for program in &programs {
-            bench.once(run, program)?;
+            comparison.once(run, program)?;
         }
     }
-    args.output.done(&report(args, circumstances, &programs, bench.rows.rows), Report::text)
+    args.bench.done(&report(args, comparison.bench, &programs), Report::text)
 }
 
 /// Summarises the runs of all programs.
-fn report(args: &CompareArgs, circumstances: Circumstances, programs: &[Against], rows: Vec<Run>) -> Report {
-    let (datadir, chain, cache, runs) = (shown(&args.datadir), args.chain.name(), args.cache(), args.runs);
+fn report(args: &CompareArgs, bench: Bench, programs: &[Against]) -> Report {
+    let (datadir, chain, cache) = (shown(&args.datadir), args.chain.name(), args.cache());
+    let (rows, runs) = (bench.rows.rows, args.bench.runs);
     let turns = if programs.len() > 1 { " of each, in turns" } else { "" };
     let title = format!("rebuilds of {datadir} ({chain}), {cache} cache, {runs} runs{turns}");
     let head = json!({
-        "datadir": datadir, "chain": chain, "cache": cache, "runs": runs, "args": args.program.args,
+        "datadir": datadir, "chain": chain, "cache": cache, "runs": runs, "args": args.bench.args,
     });
     let all = rows.clone();
     let kinds: Vec<&str> = rows.iter().filter_map(|run| run.text("scripts")).collect();
@@ -143,7 +123,7 @@ fn report(args: &CompareArgs, circumstances: Circumstances, programs: &[Against]
     };
     let columns = [&[WALL][..], &COMMON].concat();
     let closing = if differ { note } else { "" };
-    Report::new(title, head, circumstances, &columns, rows, more, closing)
+    Report::new(title, head, bench.circumstances, &columns, rows, more, closing)
 }
 
 /// A program to measure, and its name in reports.
@@ -192,54 +172,47 @@ fn programs(args: &CompareArgs) -> Result<Vec<Against>, Error> {
 
 struct Comparison<'a> {
     args: &'a CompareArgs,
-    interrupt: &'a AtomicBool,
-    /// The executable of Peregrine.
-    program: PathBuf,
+    bench: Bench,
     /// Height of the last stored block, if a command asks for it.
     height: Option<u64>,
     /// What all programs rebuild from.
     datadir: PathBuf,
     copy: Option<Copy>,
-    rows: Rows,
-    // Dropped last: all of the above may be in it.
-    scratch: Scratch,
 }
 
 impl<'a> Comparison<'a> {
-    /// Checks that there are blocks and enough disk space, and creates a scratch directory.
-    fn new(args: &'a CompareArgs, rows: Rows, interrupt: &'a AtomicBool) -> Result<Self, Error> {
+    /// Checks that there are blocks and enough disk space, and copies the blocks for other programs.
+    fn new(args: &'a CompareArgs, bench: Bench) -> Result<Self, Error> {
         let folder = Path::new(args.chain.subdirectory().unwrap_or("")).join("blocks");
-        let blocks = args.datadir.join(&folder);
-        let files = place::files(&blocks).map_err(|error| environment("read the blocks", &blocks, error))?;
-        let bytes = place::bytes(&files).map_err(|error| environment("read the blocks", &blocks, error))?;
+        let (blocks, work_dir) = (args.datadir.join(&folder), &args.bench.work_dir);
+        let bytes = place::files(&blocks).and_then(|files| place::bytes(&files));
+        let bytes = bytes.map_err(|error| environment("read the blocks", &blocks, error))?;
         // On every public network, the chainstate is at most an eighth of the blocks.
         let results = (bytes / 8).max(64 << 20);
         let needed = if !args.against.is_empty() { bytes + 2 * results } else { results };
-        let scratch = Scratch::new(&args.output.work_dir)?;
-        let free = RealDisk
-            .free_space(&args.output.work_dir)
-            .map_err(|error| environment("look at the disk of", &args.output.work_dir, error))?;
+        let free = RealDisk.free_space(work_dir);
+        let free = free.map_err(|error| environment("look at the disk of", work_dir, error))?;
         print_message(&format!(
             "needs about {} of the {} free in {}",
             HumanSize(needed),
             HumanSize(free),
-            args.output.work_dir.display()
+            work_dir.display()
         ));
         if free < needed {
             let detail = "too little free disk; name another place with --work-dir";
-            return Err(Error::new(ErrorKind::Environment, detail).in_file(&args.output.work_dir, None));
+            return Err(failed(detail).in_file(work_dir, None));
         }
-        let program = args.program.find()?;
         let commands =
             args.against.iter().filter_map(|against| against.command.as_ref()).chain(&args.prepare);
         let asks_height = commands.into_iter().any(|command| command.contains("{height}"));
-        let height = asks_height.then(|| stored_height(&program, args.chain, &args.datadir)).transpose()?;
+        let height = || stored_height(&bench.peregrine, args.chain, &args.datadir);
+        let height = asks_height.then(height).transpose()?;
         let (mut datadir, mut copy) = (args.datadir.clone(), None);
         if !args.against.is_empty() {
-            datadir = scratch.0.join("datadir");
+            datadir = bench.scratch.path().join("datadir");
             copy = Some(copy_blocks(&args.datadir, &folder, &datadir)?);
         }
-        Ok(Self { args, interrupt, program, height, datadir, copy, rows, scratch })
+        Ok(Self { args, bench, height, datadir, copy })
     }
 
     /// Measures one run of one program: restores the copy, prepares the cache, runs the program, and compares
@@ -248,24 +221,33 @@ impl<'a> Comparison<'a> {
         if let Some(copy) = &mut self.copy {
             copy.restore().map_err(|error| environment("put right the copy in", &self.datadir, error))?;
         }
-        let output = self.scratch.0.join("output");
-        if output.exists() {
-            fs::remove_dir_all(&output).map_err(|error| environment("empty", &output, error))?;
+        let results = self.bench.scratch.path().join("output");
+        if results.exists() {
+            fs::remove_dir_all(&results).map_err(|error| environment("empty", &results, error))?;
         }
-        if let Some(line) = self.args.prepare.as_ref().filter(|_| program.command.is_some()) {
-            self.prepare(run, line)?;
-        }
+        let mut command = match &program.command {
+            None => {
+                let mut command = Command::new(&self.bench.peregrine);
+                command.args(["reindex", "--progress", "none"]);
+                add_datadir(&mut command, self.args.chain, &self.datadir);
+                command.arg("--output").arg(results).args(self.args.bench.further());
+                command
+            }
+            Some(line) => {
+                if let Some(line) = &self.args.prepare {
+                    output(&mut self.shell(run, line), "prepare a run")?;
+                }
+                self.shell(run, line)
+            }
+        };
         let cached = self.prepare_cache()?;
-        let measured = self.measure(run, program, &output)?;
-        if self.interrupt.load(Ordering::Relaxed) {
-            return Err(Error::interrupted());
-        }
+        let measured = self.bench.measure(&mut command)?;
         let answer: Value = serde_json::from_str(&measured.output).unwrap_or(Value::Null);
-        let ok = measured.status.success();
         let hash = match (&program.command, answer["hash_serialized_3"].as_str()) {
             (_, Some(hash)) => Some(hash.to_owned()),
-            (Some(_), None) if ok => utxo_hash(&self.program, self.args.chain, &self.datadir)
-                .map_err(|error| environment("look at", &self.datadir, error))?,
+            (Some(_), None) if measured.status.success() => {
+                utxo_hash(&self.bench.peregrine, self.args.chain, &self.datadir)?
+            }
             _ => None,
         };
         let scripts = match program.command {
@@ -277,7 +259,7 @@ impl<'a> Comparison<'a> {
             "bytes": answer["block_bytes"], "cached_percent": cached, "scripts": scripts,
         });
         let row = Run::new(&program.name, run, &measured, hash, more);
-        self.rows.add(row, self.args.runs, &measured)
+        self.bench.rows.add(row, self.args.bench.runs, &measured)
     }
 
     fn network_dir(&self) -> PathBuf {
@@ -288,20 +270,9 @@ impl<'a> Comparison<'a> {
     fn shell(&self, run: u32, line: &str) -> Command {
         let height = self.height.map_or(String::new(), |height| height.to_string());
         let line = line.replace("{height}", &height).replace("{run}", &run.to_string());
-        shell(&line.replace("{datadir}", &quoted(&self.datadir)))
-    }
-
-    /// Runs the command that prepares a run.
-    fn prepare(&self, run: u32, line: &str) -> Result<(), Error> {
-        let output = self.shell(run, line).stdin(Stdio::null()).output();
-        let output = output.map_err(|error| environment("prepare", &self.datadir, error))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            let detail =
-                format!("the command that prepares failed ({}):\n{}", output.status, said.trim_end());
-            return Err(Error::new(ErrorKind::Environment, detail));
-        }
-        Ok(())
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(line.replace("{datadir}", &quoted(&self.datadir)));
+        command
     }
 
     /// Prepares the page cache; returns the share of the pages that is in it, in percent.
@@ -320,21 +291,6 @@ impl<'a> Comparison<'a> {
         }
         Ok(cached)
     }
-
-    fn measure(&self, run: u32, program: &Against, output: &Path) -> Result<Measured, Error> {
-        let mut command = match &program.command {
-            None => {
-                let mut command = Command::new(&self.program);
-                command.args(["reindex", "--progress", "none"]);
-                add_datadir(&mut command, self.args.chain, &self.datadir);
-                command.arg("--output").arg(output).args(self.args.program.further());
-                command
-            }
-            Some(line) => self.shell(run, line),
-        };
-        measure(&mut command, &self.scratch.0, self.interrupt)
-            .map_err(|error| Error::new(ErrorKind::Environment, format!("cannot run a program: {error}")))
-    }
 }
 
 /// Returns the name of a shell command that has been given none: the file name of its first word, unless that
@@ -343,13 +299,6 @@ fn program_name(command: &str) -> String {
     let word = command.split_whitespace().find(|word| !word.contains('=')).unwrap_or("command");
     let name = word.trim_matches(['\'', '"']).rsplit('/').next().unwrap_or(word);
     if name == OURS { "against".to_owned() } else { name.to_owned() }
-}
-
-/// Returns a shell that runs a line.
-fn shell(line: &str) -> Command {
-    let mut command = Command::new("sh");
-    command.arg("-c").arg(line);
-    command
 }
 
 /// Quotes a path for a shell.

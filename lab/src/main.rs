@@ -45,9 +45,9 @@ enum Command {
 
 fn main() -> ExitCode {
     let (json, done) = match Args::parse().command {
-        Command::Reindex(args) => (args.output.json, compare::run(&args)),
-        Command::Sync(args) => (args.output.json, sync::run(&args)),
-        Command::Proposals(args) => (args.output.json, proposals::run(&args)),
+        Command::Reindex(args) => (args.bench.json, compare::run(&args)),
+        Command::Sync(args) => (args.bench.json, sync::run(&args)),
+        Command::Proposals(args) => (args.bench.json, proposals::run(&args)),
         Command::Documents(args) => (false, proposals::print_documents(&args)),
         Command::Generate(args) => (false, proposals::generate_chain(&args)),
         Command::Plot(args) => (false, plot::run(&args)),

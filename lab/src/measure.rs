@@ -2,8 +2,13 @@
 //!
 //! The account includes the children that the process waited for, so that a command may be run by a shell.
 
-use clap::Args;
-use engine::{Error, ErrorKind, Network};
+use crate::{
+    circumstances::Circumstances,
+    place::{environment, failed, scratch},
+    runs::{BenchArgs, Rows},
+};
+use cli::{output::interrupt, stop};
+use engine::{Error, ErrorKind, Network, Stage};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use serde_json::Value;
 use std::{
@@ -12,10 +17,14 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
+use tempfile::TempDir;
 use wait4::Wait4;
 
 /// Maximum bytes of a process's report that are read.
@@ -26,6 +35,7 @@ const MESSAGES: u64 = 16 << 10;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// The resources that a process used.
+#[derive(Default)]
 pub struct Measured {
     pub wall: Duration,
     pub user: Duration,
@@ -33,7 +43,8 @@ pub struct Measured {
     /// Peak resident memory of the process or of one of its children.
     pub peak_rss_bytes: u64,
     /// Bytes read from and written to disk (Linux `/proc/PID/io`), page cache excluded.
-    pub io: Option<DiskBytes>,
+    pub read_bytes: Option<u64>,
+    pub written_bytes: Option<u64>,
     pub status: ExitStatus,
     /// Its standard output.
     pub output: String,
@@ -41,43 +52,57 @@ pub struct Measured {
     pub messages: String,
 }
 
-/// Bytes from and to disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct DiskBytes {
-    pub read: u64,
-    pub written: u64,
+/// A benchmark that has begun.
+pub struct Bench {
+    /// The program to measure.
+    pub peregrine: PathBuf,
+    pub circumstances: Circumstances,
+    pub rows: Rows,
+    pub interrupt: Arc<AtomicBool>,
+    pub scratch: TempDir,
 }
 
-/// The program that is measured.
-#[derive(Args, Debug)]
-pub struct ProgramArgs {
-    /// The program to measure [default: peregrine in the folder of this program]
-    #[arg(long, value_name = "FILE")]
-    pub peregrine: Option<PathBuf>,
-
-    /// More arguments for its command, separated by spaces
-    #[arg(long, value_name = "ARGS", default_value = "", hide_default_value = true)]
-    #[arg(allow_hyphen_values = true)]
-    pub args: String,
-}
-
-impl ProgramArgs {
-    /// Returns the path of the program.
-    pub fn find(&self) -> Result<PathBuf, Error> {
+impl Bench {
+    /// Checks what needs no data, and creates the file for the runs.
+    pub fn begin(
+        args: &BenchArgs,
+        csv: Option<&Path>,
+        columns: &'static [&'static str],
+    ) -> Result<Self, Error> {
+        let interrupt = interrupt(args.json)?;
+        // An interrupt must end the measured program first.
+        stop::at_stage(Stage::Read);
+        let circumstances = Circumstances::begin(args)?;
         let beside = || Ok(std::env::current_exe()?.with_file_name("peregrine"));
-        let program = self.peregrine.as_ref().map_or_else(beside, |path| path.canonicalize());
+        let program = args.peregrine.as_ref().map_or_else(beside, |path| path.canonicalize());
         let program = program.and_then(|path| path.metadata().map(|_| path));
-        program.map_err(|error: io::Error| {
+        let peregrine = program.map_err(|error: io::Error| {
             let detail =
                 format!("there is no program peregrine to measure ({error}); name it with --peregrine");
             Error::new(ErrorKind::Usage, detail)
-        })
+        })?;
+        let rows = Rows::new(csv, columns)?;
+        Ok(Self { peregrine, circumstances, rows, interrupt, scratch: scratch(&args.work_dir)? })
     }
 
-    /// Returns the further arguments of its command.
-    pub fn further(&self) -> impl Iterator<Item = &str> {
-        self.args.split_whitespace()
+    /// Runs a process to its end, unless the user wants to stop.
+    pub fn measure(&self, command: &mut Command) -> Result<Measured, Error> {
+        let measured = measure(command, self.scratch.path(), &self.interrupt);
+        let measured = measured.map_err(|error| failed(format!("cannot run a program: {error}")))?;
+        Error::check_interrupt(&self.interrupt)?;
+        Ok(measured)
     }
+}
+
+/// Runs a command that is not measured, and returns what it printed. Fails if it does, with what it said.
+pub fn output(command: &mut Command, what: &str) -> Result<String, Error> {
+    let cannot = |why: &dyn std::fmt::Display| failed(format!("cannot {what}: {why}"));
+    let output = command.stdin(Stdio::null()).output().map_err(|error| cannot(&error))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(cannot(&format_args!("{}; it said:\n{}", output.status, said.trim_end())));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Adds the arguments that all commands of Peregrine take.
@@ -85,33 +110,34 @@ pub fn add_datadir(command: &mut Command, chain: Network, datadir: &Path) {
     command.args(["--json", "--chain", chain.name(), "--datadir"]).arg(datadir);
 }
 
-/// Returns the hash of the UTXO set in a datadir, if its chainstate can be read. It runs in another process,
-/// as the memory of this one would count towards the peak of those it starts.
-pub fn utxo_hash(program: &Path, chain: Network, datadir: &Path) -> io::Result<Option<String>> {
+/// Returns what a command of Peregrine reports of a datadir; null if it cannot. It runs in another process:
+/// the memory of this one would count towards the peak of those it starts.
+fn ask(program: &Path, words: &[&str], chain: Network, datadir: &Path) -> Result<Value, Error> {
     let mut command = Command::new(program);
-    add_datadir(command.args(["utxo", "stats"]), chain, datadir);
-    let stats: Value = serde_json::from_slice(&command.output()?.stdout).unwrap_or(Value::Null);
+    add_datadir(command.args(words), chain, datadir);
+    let output = command.output().map_err(|error| environment("look at", datadir, error))?;
+    Ok(serde_json::from_slice(&output.stdout).unwrap_or(Value::Null))
+}
+
+/// Returns the hash of the UTXO set in a datadir, if its chainstate can be read.
+pub fn utxo_hash(program: &Path, chain: Network, datadir: &Path) -> Result<Option<String>, Error> {
+    let stats = ask(program, &["utxo", "stats"], chain, datadir)?;
     Ok(stats["hash_serialized_3"].as_str().map(str::to_owned))
 }
 
-/// Returns the height of the last stored block in a datadir, in another process for the same reason.
+/// Returns the height of the last stored block in a datadir.
 pub fn stored_height(program: &Path, chain: Network, datadir: &Path) -> Result<u64, Error> {
-    let mut command = Command::new(program);
-    add_datadir(command.arg("doctor"), chain, datadir);
-    let output = command.output().map_err(|error| Error::new(ErrorKind::Environment, error.to_string()))?;
-    let diagnosis: Value = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
-    diagnosis["datadir"]["block_index"]["stored_height"].as_u64().filter(|height| *height > 0).ok_or_else(
-        || {
-            let detail =
-                "the height of the last block is unknown; write it into the command instead of {height}";
-            Error::new(ErrorKind::Environment, detail).in_file(datadir, None)
-        },
-    )
+    let diagnosis = ask(program, &["doctor"], chain, datadir)?;
+    let height = diagnosis["datadir"]["block_index"]["stored_height"].as_u64().filter(|height| *height > 0);
+    height.ok_or_else(|| {
+        let detail = "the height of the last block is unknown; write it into the command instead of {height}";
+        failed(detail).in_file(datadir, None)
+    })
 }
 
 /// Runs a process to its end. Its output goes to files in `scratch`, so that no pipe must be read while the
 /// clock runs. When `interrupt` is set, the process is asked to end.
-pub fn measure(command: &mut Command, scratch: &Path, interrupt: &AtomicBool) -> io::Result<Measured> {
+fn measure(command: &mut Command, scratch: &Path, interrupt: &AtomicBool) -> io::Result<Measured> {
     let (stdout, stderr) = (scratch.join("stdout"), scratch.join("stderr"));
     command.stdin(Stdio::null()).stdout(File::create(&stdout)?).stderr(File::create(&stderr)?);
     command.process_group(0);
@@ -122,14 +148,15 @@ pub fn measure(command: &mut Command, scratch: &Path, interrupt: &AtomicBool) ->
     let mut child = command.spawn()?;
     let wall = watch(&child, interrupt, started);
     // The process has ended but is not reaped: the kernel still has its account.
-    let io = fs::read_to_string(format!("/proc/{}/io", child.id())).ok();
+    let io = fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap_or_default();
     let used = child.wait4()?;
     Ok(Measured {
         wall: wall?,
         user: used.rusage.utime,
         system: used.rusage.stime,
         peak_rss_bytes: used.rusage.maxrss,
-        io: io.and_then(|text| disk_bytes(&text)),
+        read_bytes: of_io(&io, "read_bytes:"),
+        written_bytes: of_io(&io, "write_bytes:"),
         status: used.status,
         output: tail(&stdout, MOST_OUTPUT)?,
         messages: tail(&stderr, MESSAGES)?,
@@ -169,16 +196,14 @@ fn tail(path: &Path, most: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn disk_bytes(text: &str) -> Option<DiskBytes> {
-    let field =
-        |name| text.lines().find_map(|line: &str| line.strip_prefix(name))?.trim().parse::<u64>().ok();
-    Some(DiskBytes { read: field("read_bytes:")?, written: field("write_bytes:")? })
+/// Returns a number of what the kernel says in `/proc/PID/io`.
+fn of_io(io: &str, name: &str) -> Option<u64> {
+    io.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tempfile::TempDir;
 
     fn shell(line: &str) -> Measured {
         let scratch = TempDir::new().unwrap();
@@ -213,7 +238,7 @@ mod tests {
     #[test]
     fn the_kernels_words_are_read() {
         let text = "rchar: 1\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 7\n";
-        assert_eq!(disk_bytes(text), Some(DiskBytes { read: 4096, written: 8192 }));
-        assert_eq!(disk_bytes("read_bytes: x\nwrite_bytes: 1"), None);
+        assert_eq!((of_io(text, "read_bytes:"), of_io(text, "write_bytes:")), (Some(4096), Some(8192)));
+        assert_eq!(of_io("read_bytes: x\nwrite_bytes: 1", "read_bytes:"), None);
     }
 }

@@ -14,32 +14,22 @@ use std::{
     path::{Path, PathBuf},
     time::SystemTime,
 };
+use tempfile::TempDir;
 
 /// Number of pages of each file that are sampled for whether they are in the page cache.
 const SAMPLES: u64 = 64;
 
-/// A directory of this process, removed when dropped.
-pub struct Scratch(pub PathBuf);
-
-impl Scratch {
-    /// Creates the directory in `parent`, which need not exist.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Environment`] if one of them cannot be created.
-    pub fn new(parent: &Path) -> Result<Self, Error> {
-        let create = || {
-            fs::create_dir_all(parent)?;
-            let path = parent.canonicalize()?.join(format!("peregrine-bench-{}", std::process::id()));
-            fs::create_dir(&path).map(|()| Self(path))
-        };
-        create().map_err(|error| environment("create a directory in", parent, error))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Creates a directory of this process in `parent`, which need not exist; it is removed when dropped.
+///
+/// # Errors
+/// [`ErrorKind::Environment`] if one of them cannot be created.
+pub fn scratch(parent: &Path) -> Result<TempDir, Error> {
+    let create = || {
+        fs::create_dir_all(parent)?;
+        let name = format!("peregrine-bench-{}", std::process::id());
+        tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir_in(parent.canonicalize()?)
+    };
+    create().map_err(|error| environment("create a directory in", parent, error))
 }
 
 /// Returns all files below a directory, sorted by name. Lock files are left out: they are empty, and a copy
@@ -128,9 +118,14 @@ pub fn copy_blocks(from: &Path, folder: &Path, datadir: &Path) -> Result<Copy, E
     copy.map_err(|error| environment("copy", &blocks, error))
 }
 
+/// An error of the machine, or of a program that is measured.
+pub fn failed(detail: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Environment, detail)
+}
+
 /// An error about a file or folder.
 pub fn environment(what: &str, path: &Path, error: io::Error) -> Error {
-    Error::new(ErrorKind::Environment, format!("cannot {what} this: {error}")).in_file(path, None)
+    failed(format!("cannot {what} this: {error}")).in_file(path, None)
 }
 
 fn state(path: &Path) -> Option<(u64, SystemTime)> {
@@ -189,7 +184,6 @@ pub fn cached_percent(files: &[PathBuf]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tempfile::TempDir;
 
     #[test]
     fn a_copy_is_put_right_again() {

@@ -4,7 +4,7 @@
 use crate::{
     circumstances::Circumstances,
     measure::Measured,
-    place::environment,
+    place::{environment, failed},
     statistics::{Ratio, Spread},
 };
 use clap::Args;
@@ -14,7 +14,7 @@ use cli::{
     run_log::create_new,
     version::commit_or_version,
 };
-use engine::{Error, ErrorKind};
+use engine::Error;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::{
@@ -30,9 +30,22 @@ pub const OURS: &str = "peregrine";
 /// With fewer runs, spreads and the interval of the ratio mean little.
 const FEW: u32 = 5;
 
-/// Where copies and results go.
-#[derive(Args, Clone, Debug)]
-pub struct OutputArgs {
+/// What all benchmarks are told.
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    /// Runs of each program or variant, in turns
+    #[arg(long, value_name = "N", default_value = "5")]
+    pub runs: NonZeroU32,
+
+    /// The program to measure [default: peregrine in the folder of this program]
+    #[arg(long, value_name = "FILE")]
+    pub peregrine: Option<PathBuf>,
+
+    /// More arguments for its command, separated by spaces
+    #[arg(long, value_name = "ARGS", default_value = "", hide_default_value = true)]
+    #[arg(allow_hyphen_values = true)]
+    pub args: String,
+
     /// Where copies and results go while it runs; should be on the disk that is to be measured
     #[arg(long, value_name = "DIR", default_value = ".")]
     pub work_dir: PathBuf,
@@ -50,10 +63,15 @@ pub struct OutputArgs {
     pub json: bool,
 }
 
-impl OutputArgs {
+impl BenchArgs {
     /// Returns the report in the format that the user wants.
     pub fn done<R: Serialize>(&self, report: &R, text: impl FnOnce(&R) -> String) -> Done {
         Ok((if self.json { json(report) } else { text(report) }, Exit::Done))
+    }
+
+    /// Returns the further arguments of Peregrine's command.
+    pub fn further(&self) -> impl Iterator<Item = &str> {
+        self.args.split_whitespace()
     }
 }
 
@@ -66,9 +84,9 @@ pub struct Rows {
 
 impl Rows {
     /// Creates the file for the runs, so that nothing is measured in vain.
-    pub fn new(args: &OutputArgs, columns: &'static [&'static str]) -> Result<Self, Error> {
-        let create = |path: &PathBuf| create_new(path).map(|file| (path.clone(), file));
-        Ok(Self { rows: Vec::new(), columns, csv: args.csv.as_ref().map(create).transpose()? })
+    pub fn new(csv: Option<&Path>, columns: &'static [&'static str]) -> Result<Self, Error> {
+        let create = |path: &Path| create_new(path).map(|file| (path.to_owned(), file));
+        Ok(Self { rows: Vec::new(), columns, csv: csv.map(create).transpose()? })
     }
 
     /// Adds a run to the CSV and shows it. Fails if the run failed, or if its UTXO set is not that of the
@@ -81,21 +99,20 @@ impl Rows {
         }
         let (program, number) = (run.program(), run.number("run").unwrap_or_default());
         print_message(&format!("run {number} of {runs}: {program} {}", run.in_words()));
-        let failed = |detail: String| Err(Error::new(ErrorKind::Environment, detail));
         if !measured.status.success() {
             let Measured { status, messages, output, .. } = measured;
             let detail = format!("run {number} of {program} failed ({status}); it said:\n{messages}{output}");
-            return failed(detail.trim_end().to_owned());
+            return Err(failed(detail.trim_end()));
         }
         let mut same = self.rows.iter().filter(|other| other.text("proposal") == run.text("proposal"));
         let known = same.find_map(|other| Some((other.program(), other.answer()?)));
         if let (Some((other, known)), Some(hash)) = (known, run.answer())
             && known != hash
         {
-            return failed(format!(
+            return Err(failed(format!(
                 "the answers differ: UTXO set {known} by {other}, {hash} by {program}; give both the same \
                  last block"
-            ));
+            )));
         }
         self.rows.push(run);
         Ok(())
@@ -133,8 +150,8 @@ impl Run {
             "system_s": measured.system.as_secs_f64(),
             "peak_rss_kib": measured.peak_rss_bytes >> 10,
             "utxo_hash": hash,
-            "read_bytes": measured.io.map(|io| io.read),
-            "written_bytes": measured.io.map(|io| io.written),
+            "read_bytes": measured.read_bytes,
+            "written_bytes": measured.written_bytes,
             // `None` if a signal ended the program.
             "exit": measured.status.code(),
         });
@@ -266,8 +283,6 @@ pub struct Report {
     #[serde(flatten)]
     circumstances: Circumstances,
     programs: Vec<Summary>,
-    /// With two programs: the ratio of the second.
-    ratio: Option<Ratio>,
     rows: Vec<Run>,
     /// The first line of the text, and what stands at its end.
     #[serde(skip)]
@@ -309,9 +324,8 @@ impl Report {
                 lines,
             }
         };
-        let programs: Vec<_> = names.iter().enumerate().map(summary).collect();
-        let ratio = if let [_, second] = &programs[..] { second.ratio } else { None };
-        Self { title, closing, head, circumstances: circumstances.end(), programs, ratio, rows }
+        let programs = names.iter().enumerate().map(summary).collect();
+        Self { title, closing, head, circumstances: circumstances.end(), programs, rows }
     }
 
     /// Returns the report as text.
@@ -346,11 +360,6 @@ impl Report {
 /// Returns what few runs mean; nothing if there are enough.
 pub fn few_runs(runs: u32) -> &'static str {
     if runs < FEW { "\nfewer than 5 runs: spread and interval say little\n" } else { "" }
-}
-
-/// Returns a value of CSV; an unknown one is empty.
-pub fn or_empty<T: ToString>(value: Option<T>) -> String {
-    value.map_or(String::new(), |value| value.to_string())
 }
 
 /// Returns a path as JSON has it.

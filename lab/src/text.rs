@@ -1,7 +1,6 @@
 //! Numbers as people read them.
 
-use engine::{HumanMemory, HumanSize};
-use indicatif::{HumanCount, HumanFloatCount};
+use indicatif::HumanFloatCount;
 
 /// Formats seconds: `9 h 54 min`, `32 min 11 s`, `4.2 s`, `350 ms`.
 pub fn duration(seconds: f64) -> String {
@@ -23,38 +22,9 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// Formats bytes of data: `632 GB`, `1.5 MB`.
-pub fn data(bytes: f64) -> String {
-    HumanSize(bytes as u64).to_string()
-}
-
-/// Formats bytes of memory: `512 MiB`, `1.5 GiB`.
-pub fn memory(bytes: f64) -> String {
-    HumanMemory(bytes as u64).to_string()
-}
-
-/// Formats how many times as fast something is: three significant digits.
-pub fn times(ratio: f64) -> String {
-    match ratio {
-        ratio if ratio >= 99.95 => HumanCount(ratio.round() as u64).to_string(),
-        ratio if ratio >= 9.995 => format!("{ratio:.1}"),
-        _ => format!("{ratio:.2}"),
-    }
-}
-
 /// Formats a number: groups of three digits, no needless decimals.
 pub fn number(number: f64) -> String {
     HumanFloatCount(number).to_string()
-}
-
-/// Returns at most `most` characters of a text without control characters; a longer one ends with an
-/// ellipsis.
-pub fn cut(text: &str, most: usize) -> String {
-    let text = text.replace(char::is_control, "\u{fffd}");
-    if text.chars().nth(most).is_none() {
-        return text;
-    }
-    text.chars().take(most.saturating_sub(1)).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -82,13 +52,10 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_units_and_few_digits() {
-        assert_eq!((times(18.44), times(1.0), times(1234.4)), ("18.4".into(), "1.00".into(), "1,234".into()));
+    fn numbers_have_few_digits() {
         assert_eq!(
             (number(0.5), number(1000.0), number(0.0), number(1_234_567.25)),
             ("0.5".into(), "1,000".into(), "0".into(), "1,234,567.25".into())
         );
-        assert_eq!((cut("bitcoind", 8), cut("bitcoind", 5)), ("bitcoind".into(), "bitc…".into()));
-        assert_eq!(cut("a\u{0}b", 9), "a\u{fffd}b");
     }
 }

@@ -21,11 +21,10 @@ const SIZES: [(&str, u32, u32, u32, usize, usize); 2] =
 /// A line: the index of its colour and dashes, its name, and its points by ascending x.
 pub type Curve<'a> = (usize, &'a str, Vec<(f64, f64)>);
 
-/// A chart.
+/// A chart by height.
 pub struct Chart<'a> {
-    pub title: String,
-    /// What the axes show.
-    pub x: &'static str,
+    pub title: &'static str,
+    /// What the axis of values shows.
     pub y: &'static str,
     /// Whether the axis of values shows times, and is logarithmic.
     pub is_log: bool,
@@ -96,7 +95,7 @@ impl Chart<'_> {
             .axis_style(color("axis").stroke_width(FINE))
             .set_all_tick_mark_size(FINE * 4)
             .label_style(font)
-            .x_desc(self.x)
+            .x_desc("height")
             .x_labels(ticks)
             .y_labels(7)
             .x_label_formatter(&|value| number(*value))
@@ -142,13 +141,8 @@ mod tests {
 
     #[test]
     fn a_chart_of_nothing_is_nothing_and_one_of_a_point_is_drawn() {
-        let chart = |points, is_log| Chart {
-            title: "<b>".to_owned(),
-            x: "height",
-            y: "",
-            is_log,
-            curves: vec![(1, "<i>\"n\"", points)],
-        };
+        let chart =
+            |points, is_log| Chart { title: "<b>", y: "", is_log, curves: vec![(1, "<i>\"n\"", points)] };
         assert!(chart(Vec::new(), false).figure().is_none());
         for is_log in [false, true] {
             let svg = chart(vec![(0.0, 0.0)], is_log).figure().unwrap().into_string();

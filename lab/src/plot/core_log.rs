@@ -1,135 +1,85 @@
-//! Lines of Bitcoin Core's `debug.log`: its tip, its settings, and what its databases do
-//! (`-debug=coindb,leveldb,bench`). The texts are those of Bitcoin Core 0.17 to 31.
+//! Bitcoin Core's `debug.log`: its tips and its settings. The texts are those of Bitcoin Core 0.20 to 31.
 
-use super::log::{Point, Thinned};
-use crate::text::{self, data, duration, number};
-use std::time::UNIX_EPOCH;
+use super::log::{Point, Series};
+use std::{io, time::UNIX_EPOCH};
 
-/// What a node said of itself when it started.
-#[derive(Default, Clone, PartialEq, Debug)]
-pub struct Settings {
-    /// `Bitcoin Core v31.0.0`, or the name and version of a program made from it.
-    pub program: String,
-    /// `-dbcache`, if it was given, in MiB.
-    pub dbcache: Option<String>,
-    /// Which scripts were taken for valid, in words.
-    pub assumevalid: Option<String>,
+/// The height of the last block of a run that only prepares: it is there to get headers and find peers.
+const PREPARED: u32 = 1;
+
+/// Reads a log. A node appends to it whenever it is started: the start counts that went furthest, of those
+/// that began at the beginning of the chain; others are parts of a run, whose time means nothing.
+pub fn read(lines: impl Iterator<Item = io::Result<String>>) -> io::Result<Series> {
+    let mut starts = vec![Start::default()];
+    let mut bad_lines = 0;
+    for line in lines {
+        let line = line?;
+        let message = message(&line);
+        if let Some(program) = program(message) {
+            starts.push(Start { series: Series { program, ..Series::default() }, zero: None });
+        }
+        let start = starts.last_mut().expect("there is always one");
+        bad_lines += u64::from(start.line(&line, message).is_none());
+    }
+    let whole = |start: &Start| start.series.points.first().is_some_and(|first| first.height <= PREPARED + 1);
+    let whole = starts.into_iter().filter(whole).max_by_key(|start| start.series.height());
+    let series = whole.unwrap_or_default().series;
+    Ok(Series { is_core: true, bad_lines: series.bad_lines + bad_lines, ..series })
 }
 
-impl Settings {
-    /// Returns the settings of a node that has just said its version; `None` if the message is another.
-    pub fn of_version(message: &str) -> Option<Self> {
-        let (name, version) = message.split_once(" version v")?;
-        let is_name = name.starts_with("Bitcoin") && name.len() < 40;
-        let version = version.split(' ').next().filter(|version| is_name && !version.is_empty())?;
-        Some(Self { program: cut(&format!("{name} v{version}")), ..Self::default() })
-    }
+/// What a node did after it was started.
+#[derive(Default)]
+struct Start {
+    series: Series,
+    /// The time of its first line, in seconds since 1970.
+    zero: Option<f64>,
+}
 
-    /// Takes what a line says of the settings.
-    pub fn line(&mut self, message: &str) {
-        let dbcache = ["Config file arg: ", "Command-line arg: "].iter().find_map(|start| {
-            let argument = message.strip_prefix(start)?;
-            // A section of the file: `[main] dbcache="450"`.
-            let argument = argument.split_once("] ").map_or(argument, |(_, argument)| argument);
-            argument.strip_prefix("dbcache=")
-        });
-        if let Some(dbcache) = dbcache {
-            // The command line comes last, and takes precedence.
-            self.dbcache = Some(cut(dbcache.trim_matches('"')));
-        } else if let Some(hash) = message.strip_prefix("Assuming ancestors of block ") {
-            let hash = hash.split(' ').next().unwrap_or_default();
-            self.assumevalid = Some(format!("scripts up to block {} assumed valid", cut(hash)));
+impl Start {
+    /// Takes a line; `None` if it should have a tip, and has none.
+    fn line(&mut self, line: &str, message: &str) -> Option<()> {
+        let time = line.split_once(' ').and_then(|(stamp, _)| unix_time(stamp));
+        self.zero = self.zero.or(time);
+        let seconds = time.zip(self.zero).map(|(time, zero)| time - zero);
+        if let Some(tip) = message.strip_prefix("UpdateTip: new best=") {
+            self.series.add(point(seconds?, tip)?);
+            self.series.tip = tip.split(' ').next().map(str::to_owned);
+        } else if let Some((_, rest)) = message.split_once(" arg: ") {
+            // Those of the command line come last, and take precedence.
+            let dbcache = rest.split_once("dbcache=\"").and_then(|(_, value)| value.split('"').next());
+            dbcache.into_iter().for_each(|mebibytes| self.set("dbcache", mebibytes));
+        } else if let Some(rest) = message.strip_prefix("Assuming ancestors of block ") {
+            self.set("assumevalid", rest.split(' ').next().unwrap_or_default());
         } else if message.starts_with("Validating signatures for all blocks") {
-            self.assumevalid = Some("all scripts checked".to_owned());
+            self.set("assumevalid", "0");
+        } else if ["Shutdown done", "Shutdown: done"].contains(&message) {
+            // Bitcoin Core up to version 29 wrote a colon.
+            self.series.end = seconds;
         }
+        // What -debug=coindb, -debug=leveldb and -debug=bench add.
+        let of_databases =
+            ["Writing partial batch", "Committed ", "Compacted ", "WriteCoins: ", "write coins cache"];
+        // Before the first block, they belong to the start.
+        self.series.logs_databases |= !self.series.points.is_empty()
+            && of_databases.iter().any(|beginning| message.starts_with(beginning));
+        Some(())
+    }
+
+    fn set(&mut self, name: &str, value: &str) {
+        self.series.settings.retain(|setting| !setting.starts_with(name));
+        self.series.settings.push(format!("{name} {value}"));
     }
 }
 
-fn cut(text: &str) -> String {
-    text::cut(text, 100)
-}
-
-/// A quantity that adds up, as sums over time.
-#[derive(Default, Debug)]
-pub struct Sum {
-    pub points: Thinned<(f64, f64)>,
-    pub count: u64,
-    pub total: f64,
-    pub greatest: f64,
-}
-
-impl Sum {
-    fn add(&mut self, seconds: f64, amount: f64) {
-        if amount.is_finite() && amount >= 0.0 {
-            self.count += 1;
-            self.total += amount;
-            self.greatest = self.greatest.max(amount);
-            self.points.push((seconds, self.total));
-        }
-    }
-}
-
-/// What a node's databases did after its first block.
-#[derive(Default, Debug)]
-pub struct Activity {
-    /// Seconds of writing the coins cache to disk (`-debug=bench`).
-    pub flushes: Sum,
-    /// Bytes of batches for the coins database (`-debug=coindb`).
-    pub batches: Sum,
-    /// Coins that were written or erased (`-debug=coindb`).
-    pub coins: Sum,
-    /// Bytes that compactions wrote (`-debug=leveldb`).
-    pub compactions: Sum,
-}
-
-impl Activity {
-    /// Returns whether the log has any of it.
-    pub fn has_any(&self) -> bool {
-        [&self.flushes, &self.batches, &self.coins, &self.compactions].iter().any(|sum| sum.count > 0)
-    }
-
-    /// Returns all of it as one sentence; `None` if the log has nothing. `run` is the time of the whole run.
-    pub fn in_words(&self, run: f64) -> Option<String> {
-        let Sum { count, total, greatest, .. } = &self.flushes;
-        let share = total / run.max(1e-9) * 100.0;
-        let (total, greatest) = (duration(*total), duration(*greatest));
-        let flushes = format!("{count} cache flushes in {total} ({share:.1} %), the longest {greatest}");
-        let compactions = &self.compactions;
-        let compactions = format!("{} compactions wrote {}", compactions.count, data(compactions.total));
-        let parts = [
-            (&self.flushes, flushes),
-            (&self.coins, format!("{} coins written", number(self.coins.total))),
-            (&self.batches, format!("{} in batches", data(self.batches.total))),
-            (&self.compactions, compactions),
-        ];
-        let known = parts.into_iter().filter(|(sum, _)| sum.count > 0).map(|(_, text)| text);
-        Some(known.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
-    }
-
-    /// Takes what a line says of the databases. `seconds` count from the start of the run.
-    pub fn line(&mut self, seconds: f64, message: &str) {
-        let number = |text: &str| text.trim().parse::<f64>().ok();
-        let batch = ["Writing partial batch of ", "Writing final batch of "];
-        if let Some(size) = batch.iter().find_map(|start| message.strip_prefix(start)) {
-            let mib = size.strip_suffix(" MiB").and_then(number);
-            self.batches.add(seconds, mib.map_or(f64::NAN, |mib| mib * 1_048_576.0));
-        } else if let Some(count) = message.strip_prefix("Committed ") {
-            let count = count.split_once(" changed transaction outputs").and_then(|(count, _)| number(count));
-            self.coins.add(seconds, count.unwrap_or(f64::NAN));
-        } else if let Some((_, bytes)) =
-            message.split_once(" files => ").filter(|_| message.starts_with("Compacted "))
-        {
-            self.compactions.add(seconds, bytes.strip_suffix(" bytes").and_then(number).unwrap_or(f64::NAN));
-        } else if message.contains("write coins cache to disk (") && message.ends_with("ms)") {
-            let time =
-                message.rsplit_once(" completed (").and_then(|(_, time)| number(time.strip_suffix("ms)")?));
-            self.flushes.add(seconds, time.map_or(f64::NAN, |time| time / 1000.0));
-        }
-    }
+/// Returns name and version of a node that has just said them: `Bitcoin Core v31.0.0`, or those of a program
+/// made from it.
+fn program(message: &str) -> Option<String> {
+    let (name, version) = message.split_once(" version v")?;
+    let version = version.split(' ').next().filter(|_| name.starts_with("Bitcoin"))?;
+    Some(format!("{name} v{version}"))
 }
 
 /// Returns the message of a line after its time stamp, and its parts in brackets: thread, source, category.
-pub fn message(line: &str) -> &str {
+fn message(line: &str) -> &str {
     let mut rest = line.split_once(' ').map_or("", |(_, rest)| rest);
     while let Some((_, behind)) = rest.strip_prefix('[').and_then(|rest| rest.split_once("] ")) {
         rest = behind;
@@ -139,24 +89,16 @@ pub fn message(line: &str) -> &str {
 
 /// Parses the text after `UpdateTip: new best=`: a hash, then names and values. The cache is
 /// `12.3MiB(4567txo)`.
-pub fn tip_point(text: &str) -> Option<Point> {
-    let field = |name: &str| {
-        let mut words = text.split_ascii_whitespace();
-        words.find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
-    };
-    let cache = field("cache").and_then(|cache| cache.split_once("MiB("));
-    let mib = cache.and_then(|(mib, _)| mib.parse::<f64>().ok()).filter(|mib| *mib >= 0.0);
-    Some(Point {
-        height: field("height")?.parse().ok()?,
-        transactions: field("tx").and_then(|tx| tx.parse().ok()),
-        cache_bytes: mib.map(|mib| (mib * 1_048_576.0) as u64),
-        cache_coins: cache.and_then(|(_, coins)| coins.strip_suffix("txo)")?.parse().ok()),
-        ..Point::default()
-    })
+fn point(seconds: f64, text: &str) -> Option<Point> {
+    let mut fields = text.split_ascii_whitespace().filter_map(|word| word.split_once('='));
+    let height = fields.find_map(|(name, value)| (name == "height").then_some(value))?.parse().ok()?;
+    let cache = fields.find_map(|(name, value)| (name == "cache").then_some(value));
+    let mebibytes = cache.and_then(|cache| cache.split_once("MiB(")?.0.parse::<f64>().ok());
+    Some(Point { seconds, height, memory: mebibytes.map(|mebibytes| (mebibytes * 1_048_576.0) as u64) })
 }
 
 /// Parses `2026-01-02T03:04:05Z`, with or without a fraction, to seconds since 1970.
-pub fn unix_time(stamp: &str) -> Option<f64> {
+fn unix_time(stamp: &str) -> Option<f64> {
     let time = humantime::parse_rfc3339(stamp).ok()?;
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
 }
@@ -178,51 +120,39 @@ mod tests {
 
     #[test]
     fn settings_are_read() {
-        let program = |text| Settings::of_version(text).map(|settings| settings.program);
         assert_eq!(program("Bitcoin Core version v31.0.0 (release build)").unwrap(), "Bitcoin Core v31.0.0");
         assert_eq!(
             program("Bitcoin Knots version v29.1.knots2025 (release build)").unwrap(),
             "Bitcoin Knots v29.1.knots2025"
         );
         assert_eq!(program("receive version message: version v1"), None);
-        let mut settings = Settings::default();
+        let mut start = Start::default();
         for line in [
             "Config file arg: dbcache=\"200\"",
             "Config file arg: [regtest] dbcache=\"300\"",
             "Command-line arg: datadir=\"dbcache=9\"",
-            "Assuming ancestors of block 00ff have valid signatures.",
+            "[init] Assuming ancestors of block 00ff have valid signatures.",
         ] {
-            settings.line(line);
+            let line = format!("2026-01-01T00:00:00Z {line}");
+            start.line(&line, message(&line)).unwrap();
         }
-        assert_eq!(settings.dbcache.as_deref(), Some("300"));
-        assert_eq!(settings.assumevalid.as_deref(), Some("scripts up to block 00ff assumed valid"));
-        settings.line(&format!("Command-line arg: dbcache=\"{}\"", "4".repeat(500)));
-        assert_eq!(settings.dbcache.unwrap().chars().count(), 100);
+        assert_eq!(start.series.settings, ["dbcache 300", "assumevalid 00ff"]);
     }
 
     #[test]
-    fn what_databases_do_is_read() {
-        let mut activity = Activity::default();
-        let text = "[coindb] Writing partial batch of 16.00 MiB
-            [main] [coindb] Writing final batch of 0.50 MiB
-            [coindb] Committed 1234 changed transaction outputs (out of 2000) to coin database...
-            [bench] WriteCoins: write coins cache to disk (12 out of 20 cached coins) started
-            [bench] WriteCoins: write coins cache to disk (12 out of 20 cached coins) completed (250.50ms)
-            [leveldb] Compacting 4@0 + 1@1 files
-            [leveldb:debug] Compacted 4@0 + 1@1 files => 2097152 bytes
-            [leveldb] Compacted 4@0 + 1@1 files => no bytes
-            [coindb] Writing final batch of -1 MiB
-            ";
-        for line in text.lines().map(|line| format!("2026-01-01T00:00:00Z {}", line.trim())) {
-            activity.line(3.0, message(&line));
+    fn what_databases_log_is_noticed_after_the_first_block() {
+        for line in [
+            "[coindb] Writing partial batch of 16.00 MiB",
+            "[main] [coindb] Committed 1234 changed transaction outputs (out of 2000) to coin database...",
+            "[bench] WriteCoins: write coins cache to disk (12 out of 20 cached coins) started",
+            "[leveldb:debug] Compacted 4@0 + 1@1 files => 2097152 bytes",
+        ] {
+            let (mut start, line) = (Start::default(), format!("2026-01-01T00:00:00Z {line}"));
+            for is_noticed in [false, true] {
+                start.line(&line, message(&line)).unwrap();
+                assert_eq!(start.series.logs_databases, is_noticed, "{line}");
+                start.line("2026-01-01T00:00:00Z UpdateTip", "UpdateTip: new best=00 height=1").unwrap();
+            }
         }
-        let Activity { flushes, batches, coins, compactions } = activity;
-        assert_eq!(
-            (batches.count, batches.total, batches.greatest),
-            (2, 16.5 * 1_048_576.0, 16.0 * 1_048_576.0)
-        );
-        assert_eq!((coins.count, coins.total), (1, 1234.0));
-        assert_eq!((flushes.count, flushes.total), (1, 0.2505));
-        assert_eq!((compactions.count, compactions.total), (1, 2_097_152.0));
     }
 }

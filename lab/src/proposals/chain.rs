@@ -1,9 +1,11 @@
 //! The chain on which proposals are measured: a copy of its block files, hints for it, and its
 //! blocks in memory.
 
+use super::ProposalsArgs;
 use crate::{
-    measure::{ProgramArgs, add_datadir},
-    place::{copy_blocks, environment, files},
+    measure::{add_datadir, output},
+    place::{copy_blocks, environment, failed, files},
+    runs::BenchArgs,
 };
 use bench::{
     StoredBlock,
@@ -21,7 +23,7 @@ use disk::{
     undo::{CHECKSUM_LEN, UndoArena, UndoView},
     xor::read_block_obfuscation,
 };
-use engine::{Error, ErrorKind, Network, RealDisk};
+use engine::{Error, Network, RealDisk};
 use std::{
     collections::HashMap,
     ffi::OsStr,
@@ -62,41 +64,30 @@ pub struct Extent {
 }
 
 impl Chain {
-    /// Generates a chain of about `bytes` bytes in a folder. Its blocks are assumed valid, except those at
-    /// its end. Another process does it: memory that this one keeps counts towards the peaks of runs.
-    pub fn generate(folder: PathBuf, bytes: u64, seed: u64) -> Result<Self, Error> {
+    /// Copies the blocks of the user's datadir into a folder, and obfuscates them if they are not. Without a
+    /// datadir, generates a chain there, whose blocks are assumed valid, except those at its end.
+    pub fn new(args: &ProposalsArgs, folder: PathBuf) -> Result<Self, Error> {
+        let (stop_at_height, hints_height) = (args.stop_at_height, args.hints_height.or(args.stop_at_height));
+        if let Some(datadir) = &args.datadir {
+            let network = args.chain;
+            let blocks = Path::new(network.subdirectory().unwrap_or("")).join("blocks");
+            copy_blocks(datadir, &blocks, &folder)?;
+            let blocks = folder.join(blocks);
+            if read_block_obfuscation(&RealDisk, &blocks)?.is_zero() {
+                obfuscate(&blocks)
+                    .map_err(|error| environment("obfuscate the block files in", &blocks, error))?;
+            }
+            return Ok(Self { network, folder, assumed_valid: None, stop_at_height, hints_height });
+        }
         print_message("generating a chain");
+        // Another process does it: memory that this one keeps counts towards the peaks of runs.
         let own = std::env::current_exe().map_err(|error| environment("find", &folder, error))?;
         let mut command = Command::new(own);
-        command.arg("generate").arg(&folder).args([bytes, seed].map(|number| number.to_string()));
-        let output = command.output();
-        let output = output.map_err(|error| failed(format!("cannot run this program again: {error}")))?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let generated = said.split_whitespace().collect::<Vec<_>>();
-        let [height, hash] = generated[..] else {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(failed(format!("cannot generate a chain: {}", said.trim_end())));
-        };
+        command.arg("generate").arg(&folder).args([args.size, args.seed].map(|number| number.to_string()));
+        let said = output(&mut command, "generate a chain")?;
+        let (height, hash) = said.trim().split_once(' ').unwrap_or_default();
         let (hints_height, assumed_valid) = (height.parse().ok(), hash.parse().ok());
-        Ok(Self { network: Network::Regtest, folder, assumed_valid, stop_at_height: None, hints_height })
-    }
-
-    /// Copies the blocks of a datadir into a folder, and obfuscates them if they are not.
-    pub fn copy(datadir: &Path, network: Network, folder: PathBuf) -> Result<Self, Error> {
-        let blocks = blocks_folder(network);
-        copy_blocks(datadir, &blocks, &folder)?;
-        let blocks = folder.join(blocks);
-        if read_block_obfuscation(&RealDisk, &blocks)?.is_zero() {
-            obfuscate(&blocks)
-                .map_err(|error| environment("obfuscate the block files in", &blocks, error))?;
-        }
-        Ok(Self { network, folder, assumed_valid: None, stop_at_height: None, hints_height: None })
-    }
-
-    /// Uses the chain up to a height only, and hints up to another one.
-    pub fn limited(self, stop_at_height: Option<u32>, hints_height: Option<u32>) -> Self {
-        let hints_height = hints_height.or(self.hints_height).or(stop_at_height);
-        Self { stop_at_height, hints_height, ..self }
+        Ok(Self { network: Network::Regtest, folder, assumed_valid, stop_at_height, hints_height })
     }
 
     /// Returns one of the files of commands: hints, the output.
@@ -105,7 +96,7 @@ impl Chain {
     }
 
     /// Returns a command of the program on this chain. Those that run scripts get the further arguments.
-    pub fn command(&self, program: &Path, words: &[&str], args: &ProgramArgs) -> Command {
+    pub fn command(&self, program: &Path, words: &[&str], args: &BenchArgs) -> Command {
         let mut command = Command::new(program);
         for word in words {
             let file = word.strip_prefix('{').and_then(|word| word.strip_suffix('}'));
@@ -126,17 +117,11 @@ impl Chain {
     }
 
     /// Makes hints, which end at a height of their own.
-    pub fn make_hints(&self, program: &Path, args: &ProgramArgs) -> Result<(), Error> {
+    pub fn make_hints(&self, program: &Path, args: &BenchArgs) -> Result<(), Error> {
         print_message("making the hints");
         let height = self.hints_height.unwrap_or_default().to_string();
         let words = ["hints", "make", "--output", "{hints}", "--height", &height];
-        let output = self.command(program, &words, args).output();
-        let output = output.map_err(|error| failed(format!("cannot run {}: {error}", program.display())))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(failed(format!("it could not be made:\n{}", said.trim_end())));
-        }
-        Ok(())
+        output(&mut self.command(program, &words, args), "make the hints").map(drop)
     }
 
     /// The datadir with the block files.
@@ -219,7 +204,7 @@ impl Chain {
     }
 }
 
-/// The chain that [`Chain::generate`] asks for.
+/// The chain that [`Chain::new`] asks for.
 #[derive(ClapArgs, Debug)]
 pub struct GenerateArgs {
     folder: PathBuf,
@@ -237,10 +222,6 @@ pub fn generate_chain(args: &GenerateArgs) -> Done {
     });
     let totals = written.map_err(|error| failed(error.to_string()))?;
     Ok((format!("{} {}", totals.height - EMPTY_TAIL, totals.before_tail), Exit::Done))
-}
-
-fn blocks_folder(network: Network) -> PathBuf {
-    Path::new(network.subdirectory().unwrap_or("")).join("blocks")
 }
 
 /// Returns where a block is stored.
@@ -262,8 +243,4 @@ fn obfuscate(blocks: &Path) -> std::io::Result<()> {
         }
     }
     fs::write(blocks.join("xor.dat"), KEY)
-}
-
-pub fn failed(detail: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Environment, detail)
 }

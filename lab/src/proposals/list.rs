@@ -189,7 +189,6 @@ impl Proposal {
         match unit.split_once('/') {
             Some(("ns", _)) => format!("{:.1} {unit}", value * 1e9 / count),
             Some(("µs", _)) => format!("{:.1} {unit}", value * 1e12 / bytes),
-            Some(("bits", _)) => format!("{:.3} {unit}", value * 8.0 / count),
             Some(("MiB", _)) => format!("{:.0} {unit}", count / 1_048_576.0 / value),
             Some(("MB", _)) => format!("{:.0} {unit}", count / 1e6 / value),
             Some(_) => format!("{:.2} {unit}", count / 1e6 / value),

@@ -3,13 +3,13 @@
 
 use super::{
     ProposalsArgs,
-    chain::{Chain, Extent, failed},
+    chain::{Chain, Extent},
     list::{Line, Measure, Proposal, Statement, all, unmeasured},
     rows::{COLUMNS, ProposalSummary, summary},
 };
 use crate::{
     circumstances::Circumstances,
-    place::environment,
+    place::{environment, failed},
     runs::{Run, few_runs},
 };
 use clap::Args as ClapArgs;
@@ -88,8 +88,8 @@ impl About {
             height: extent.height,
             block_hash: extent.hash.to_string(),
             block_bytes: extent.bytes,
-            runs: args.runs.get(),
-            args: args.program.args.clone(),
+            runs: args.bench.runs.get(),
+            args: args.bench.args.clone(),
         }
     }
 

@@ -1,5 +1,7 @@
 //! What the user writes about links: `4x100M/30ms`, `1xloopback`.
 
+use humantime::parse_duration;
+use parse_size::parse_size;
 use std::{str::FromStr, time::Duration};
 
 /// Some equal links, each to a peer of its own.
@@ -47,26 +49,14 @@ impl FromStr for LinkSpec {
 
 /// Reads bits per second with a decimal suffix, such as `2.5M`; returns bytes per second.
 fn rate(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(['k', 'M', 'G']);
-    let factor = match &text[digits.len()..] {
-        "" => 1.0,
-        "k" => 1e3,
-        "M" => 1e6,
-        "G" => 1e9,
-        _ => f64::NAN,
-    };
-    let bytes = digits.parse().unwrap_or(f64::NAN) * factor / 8.0;
     // Each byte must pass in a time that can be awaited; beyond 100 Gbit/s, rates mean nothing.
-    let permitted = (1e3..=12.5e9).contains(&bytes);
-    if permitted { Ok(bytes as u64) } else { Err(format!("{text} is not from 8k to 100G bits per second")) }
+    let bits = parse_size(text).ok().filter(|bits| (8_000..=100_000_000_000).contains(bits));
+    bits.map(|bits| bits / 8).ok_or_else(|| format!("{text} is not from 8k to 100G bits per second"))
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let milliseconds = text.strip_suffix("ms").and_then(|digits| digits.parse::<f64>().ok());
-    let milliseconds = milliseconds.filter(|milliseconds| (0.0..=60e3).contains(milliseconds));
-    let milliseconds =
-        milliseconds.ok_or_else(|| format!("{text} is not a time such as 30ms, at most 60000ms"))?;
-    Ok(Duration::from_secs_f64(milliseconds / 1e3))
+    let time = parse_duration(text).ok().filter(|time| *time <= Duration::from_secs(60));
+    time.ok_or_else(|| format!("{text} is not a time such as 30ms, at most 60s"))
 }
 
 #[cfg(test)]

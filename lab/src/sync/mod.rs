@@ -8,17 +8,13 @@ mod relay;
 mod served;
 
 use crate::{
-    circumstances::Circumstances,
-    measure::{Measured, ProgramArgs, add_datadir, measure, utxo_hash},
-    place::{Scratch, environment},
-    runs::{COMMON, Column, OURS, OutputArgs, Report, Rows, Run, WALL, shown},
+    measure::{Bench, add_datadir, utxo_hash},
+    place::{environment, failed},
+    runs::{BenchArgs, COMMON, Column, OURS, Report, Run, WALL, shown},
 };
 use clap::Args as ClapArgs;
-use cli::{
-    output::{Done, interrupt, print_message},
-    stop,
-};
-use engine::{Error, ErrorKind, Network, Stage};
+use cli::output::{Done, print_message};
+use engine::{Error, ErrorKind, Network};
 use link::LinkSpec;
 use relay::Relay;
 use serde_json::{Value, json};
@@ -26,11 +22,9 @@ use served::{Served, peer, wait_for_all};
 use std::{
     cmp, fs, io,
     net::{Ipv4Addr, SocketAddr},
-    num::NonZeroU32,
     path::{Path, PathBuf},
     process::Command,
-    sync::atomic::{AtomicBool, Ordering},
-    time::{Duration, Instant},
+    time::Instant,
 };
 use testkit::node::Node;
 
@@ -93,10 +87,6 @@ pub struct SyncArgs {
     #[arg(long = "link", value_name = "LINK", required = true)]
     pub links: Vec<LinkSpec>,
 
-    /// Runs of each program, in turns
-    #[arg(long, value_name = "N", default_value = "3")]
-    pub runs: NonZeroU32,
-
     /// Measure this bitcoind as well
     #[arg(long)]
     pub against: bool,
@@ -105,9 +95,6 @@ pub struct SyncArgs {
     #[arg(long, value_name = "ARGS", default_value = "", hide_default_value = true)]
     #[arg(allow_hyphen_values = true)]
     pub against_args: String,
-
-    #[command(flatten)]
-    pub program: ProgramArgs,
 
     /// Let Peregrine use these hints
     #[arg(long, value_name = "FILE")]
@@ -118,7 +105,7 @@ pub struct SyncArgs {
     pub assumevalid: Option<String>,
 
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub bench: BenchArgs,
 }
 
 /// Measures the programs in turns, and returns the report.
@@ -127,24 +114,20 @@ pub fn run(args: &SyncArgs) -> Done {
     if count > LINKS {
         return Err(Error::new(ErrorKind::Usage, format!("{count} links are more than {LINKS}")));
     }
-    let interrupt = interrupt(args.output.json)?;
-    // An interrupt must end the measured program first.
-    stop::at_stage(Stage::Read);
-    let circumstances = Circumstances::begin(&args.output)?;
-    let rows = Rows::new(&args.output, COLUMNS)?;
-    let mut bench = Bench::new(args, rows, &interrupt)?;
-    for run in 1..=args.runs.get() {
-        bench.once(run, OURS)?;
+    let bench = Bench::begin(&args.bench, args.bench.csv.as_deref(), COLUMNS)?;
+    let mut downloads = Downloads::new(args, bench)?;
+    for run in 1..=args.bench.runs.get() {
+        downloads.once(run, OURS)?;
         if args.against {
-            bench.once(run, BITCOIND)?;
+            downloads.once(run, BITCOIND)?;
         }
     }
-    args.output.done(&report(args, circumstances, bench.rows.rows), Report::text)
+    args.bench.done(&report(args, downloads.bench), Report::text)
 }
 
 /// Summarises the runs of both programs.
-fn report(args: &SyncArgs, circumstances: Circumstances, rows: Vec<Run>) -> Report {
-    let (datadir, chain, runs) = (shown(&args.datadir), args.chain.name(), args.runs);
+fn report(args: &SyncArgs, bench: Bench) -> Report {
+    let (datadir, chain, runs) = (shown(&args.datadir), args.chain.name(), args.bench.runs);
     let links: Vec<&str> = args.links.iter().map(|link| link.text.as_str()).collect();
     let all = links.join(" ");
     let rate = links_rate(args).map(|rate| format!(", {:.1} MB/s in all", rate as f64 / 1e6));
@@ -152,7 +135,7 @@ fn report(args: &SyncArgs, circumstances: Circumstances, rows: Vec<Run>) -> Repo
     let title = format!("downloads of {datadir} ({chain}) over {all}{rate}, {runs} runs");
     let head = json!({
         "datadir": datadir, "chain": chain, "links": links, "links_bytes_per_second": links_rate(args),
-        "runs": runs, "args": args.program.args, "against_args": args.against_args,
+        "runs": runs, "args": args.bench.args, "against_args": args.against_args,
     });
     let more = |_: &str, own: &[&Run]| {
         let megabytes = link_mb(args, own);
@@ -161,7 +144,7 @@ fn report(args: &SyncArgs, circumstances: Circumstances, rows: Vec<Run>) -> Repo
         (json!({ "link_mb": megabytes }), lines)
     };
     let columns = [&[WALL][..], &DOWNLOADS, &COMMON].concat();
-    Report::new(title, head, circumstances, &columns, rows, more, "")
+    Report::new(title, head, bench.circumstances, &columns, bench.rows.rows, more, "")
 }
 
 /// Returns what came over the links of each `--link`, in megabytes, in the median run by time.
@@ -179,75 +162,68 @@ fn links_rate(args: &SyncArgs) -> Option<u64> {
     args.links.iter().map(rate).sum()
 }
 
-/// What came over the links during a run.
-struct Download {
-    /// Bytes by each link.
-    by_link: Vec<u64>,
-    /// Time from the start of the run to the last byte.
-    last_byte: Duration,
-}
-
-struct Bench<'a> {
+struct Downloads<'a> {
     args: &'a SyncArgs,
-    interrupt: &'a AtomicBool,
-    peregrine: PathBuf,
     bitcoind: PathBuf,
-    rows: Rows,
     height: u64,
     links: Vec<Relay>,
     // Dropped before the folder in which they are.
     _peers: Vec<Node>,
-    scratch: Scratch,
+    bench: Bench,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> Downloads<'a> {
     /// Starts the peers, and a relay before each.
-    fn new(args: &'a SyncArgs, rows: Rows, stop: &'a AtomicBool) -> Result<Self, Error> {
-        let peregrine = args.program.find()?;
+    fn new(args: &'a SyncArgs, bench: Bench) -> Result<Self, Error> {
         let missing = |error: io::Error| {
             let detail = format!("there is no bitcoind at {}: {error}", args.bitcoind.display());
             Error::new(ErrorKind::Usage, detail)
         };
         let bitcoind = args.bitcoind.canonicalize().map_err(missing)?;
-        let scratch = Scratch::new(&args.output.work_dir)?;
-        let served = Served::new(args, &bitcoind, &scratch.0.join("served"), stop)?;
+        let (scratch, stop) = (bench.scratch.path(), &bench.interrupt);
+        let served = Served::new(args, &bitcoind, &scratch.join("served"), stop)?;
         let shapes: Vec<_> =
             args.links.iter().flat_map(|link| std::iter::repeat_n(link.shape, link.count)).collect();
         print_message(&format!("starting {} peers", shapes.len()));
         let (mut peers, mut links) = (Vec::new(), Vec::new());
         for (at, shape) in (1..).zip(shapes) {
-            interrupted(stop)?;
-            let (node, address) = peer(args, &served, &scratch.0.join(format!("peer{at}")))?;
+            Error::check_interrupt(stop)?;
+            let (node, address) = peer(args, &served, &scratch.join(format!("peer{at}")))?;
             peers.push(node);
             let relay = Relay::new(SocketAddr::from((Ipv4Addr::new(127, 0, 1, at), 0)), address, shape);
-            links.push(relay.map_err(|error| failed("listen for the measured program", error))?);
+            let cannot = |error| failed(format!("cannot listen for the measured program: {error}"));
+            links.push(relay.map_err(cannot)?);
         }
         wait_for_all(&mut peers, stop)?;
-        let height = served.height;
-        Ok(Self { args, interrupt: stop, peregrine, bitcoind, rows, height, _peers: peers, links, scratch })
+        Ok(Self { args, bitcoind, height: served.height, _peers: peers, links, bench })
     }
 
     /// Measures one run of one program, and compares its UTXO set.
     fn once(&mut self, run: u32, program: &str) -> Result<(), Error> {
-        let datadir = self.scratch.0.join("datadir");
+        let datadir = self.bench.scratch.path().join("datadir");
         if datadir.exists() {
             fs::remove_dir_all(&datadir).map_err(|error| environment("empty", &datadir, error))?;
         }
         fs::create_dir(&datadir).map_err(|error| environment("make", &datadir, error))?;
         // No run pays for what is still to be written from before.
         rustix::fs::sync();
-        let (measured, download) = self.measure(program, &datadir)?;
-        interrupted(self.interrupt)?;
+        let mut command = if program == OURS { self.peregrine(&datadir) } else { self.bitcoind(&datadir) };
+        let before: Vec<_> = self.links.iter().map(Relay::received).collect();
+        let started = Instant::now();
+        let measured = self.bench.measure(&mut command)?;
+        let after: Vec<_> = self.links.iter().map(Relay::received).collect();
+        let last = after.iter().map(|received| received.last).max().unwrap_or(started);
+        let last = last.saturating_duration_since(started);
+        let by_link: Vec<_> =
+            after.iter().zip(before).map(|(now, before)| now.bytes - before.bytes).collect();
         let answer: Value = serde_json::from_str(&measured.output).unwrap_or(Value::Null);
         let hash = match answer["rebuild"]["hash_serialized_3"].as_str() {
             Some(hash) => Some(hash.to_owned()),
-            None => utxo_hash(&self.peregrine, self.args.chain, &datadir)
-                .map_err(|error| environment("look at", &datadir, error))?,
+            None => utxo_hash(&self.bench.peregrine, self.args.chain, &datadir)?,
         };
         // The size of the chain, which an earlier run may have reported.
-        let known = || self.rows.rows.iter().find_map(|row| row.number("bytes"));
+        let known = || self.bench.rows.rows.iter().find_map(|row| row.number("bytes"));
         let bytes = answer["bytes_downloaded"].as_u64().or_else(|| known().map(|bytes| bytes as u64));
-        let (received, last) = (download.by_link.iter().sum::<u64>(), download.last_byte);
         let share = |bytes: u64| {
             let seconds = last.as_secs_f64().max(1e-3);
             Some(bytes as f64 / seconds / links_rate(self.args)? as f64)
@@ -257,35 +233,17 @@ impl<'a> Bench<'a> {
             "download_s": last.as_secs_f64(),
             "after_s": measured.wall.saturating_sub(last).as_secs_f64(),
             "bytes": bytes,
-            "received_bytes": received,
+            "received_bytes": by_link.iter().sum::<u64>(),
             "twice_bytes": answer["bytes_downloaded_twice"],
             "link_share": bytes.and_then(share),
-            "link_bytes": download.by_link,
+            "link_bytes": by_link,
         });
         let row = Run::new(program, run, &measured, hash, more);
-        self.rows.add(row, self.args.runs, &measured)
-    }
-
-    /// Runs a program, and counts what comes over the links.
-    fn measure(&self, program: &str, datadir: &Path) -> Result<(Measured, Download), Error> {
-        let mut command = match program {
-            OURS => self.peregrine(datadir),
-            _ => self.bitcoind(datadir),
-        };
-        let before: Vec<_> = self.links.iter().map(Relay::received).collect();
-        let started = Instant::now();
-        let measured = measure(&mut command, &self.scratch.0, self.interrupt);
-        let measured = measured.map_err(|error| failed("run a program", error))?;
-        let after: Vec<_> = self.links.iter().map(Relay::received).collect();
-        let last = after.iter().map(|received| received.last).max().unwrap_or(started);
-        let bytes = after.iter().zip(before).map(|(now, before)| now.bytes - before.bytes);
-        let download =
-            Download { by_link: bytes.collect(), last_byte: last.saturating_duration_since(started) };
-        Ok((measured, download))
+        self.bench.rows.add(row, self.args.bench.runs, &measured)
     }
 
     fn peregrine(&self, datadir: &Path) -> Command {
-        let mut command = tied(&self.peregrine);
+        let mut command = tied(&self.bench.peregrine);
         command.args(["sync", "--progress", "none", "--dnsseed", "0"]);
         add_datadir(&mut command, self.args.chain, datadir);
         command.args(self.links.iter().map(|link| format!("--connect={}", link.address)));
@@ -293,7 +251,7 @@ impl<'a> Bench<'a> {
         if let Some(hints) = &self.args.hints {
             command.arg("--hints").arg(hints);
         }
-        command.args(self.args.program.further());
+        command.args(self.args.bench.further());
         command
     }
 
@@ -315,13 +273,4 @@ fn tied(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
-}
-
-/// Fails if the user wants to stop.
-fn interrupted(stop: &AtomicBool) -> Result<(), Error> {
-    if stop.load(Ordering::Relaxed) { Err(Error::interrupted()) } else { Ok(()) }
-}
-
-fn failed(what: &str, error: io::Error) -> Error {
-    Error::new(ErrorKind::Environment, format!("cannot {what}: {error}"))
 }

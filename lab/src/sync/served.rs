@@ -1,9 +1,9 @@
 //! The peers: real `bitcoind`s, each on a datadir of its own, and the datadir that all of them start from.
 
-use super::{SyncArgs, interrupted, tied};
-use crate::place::{self, copy_blocks, environment};
+use super::{SyncArgs, tied};
+use crate::place::{self, copy_blocks, environment, failed};
 use cli::output::print_message;
-use engine::{Error, ErrorKind, Network};
+use engine::{Error, Network};
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
@@ -41,7 +41,7 @@ impl Served {
         print_message("bitcoind connects the blocks that will be served");
         let mut command = node(Command::new(bitcoind), args, folder);
         command.args(["-listen=0", "-connect=0", "-dbcache=1000"]);
-        let mut node = Node::run(command, PATIENCE).map_err(|error| failed(&*error))?;
+        let mut node = Node::run(command, PATIENCE).map_err(unserved)?;
         wait(&mut node, stop, |node| {
             let info = node.call("getblockchaininfo", json!([])).unwrap_or(Value::Null);
             info["blocks"].is_u64() && info["blocks"] == info["headers"]
@@ -52,8 +52,8 @@ impl Served {
             }
             node.call("getblockcount", json!([]))?.as_u64().ok_or_else(|| "no height".into())
         };
-        let height = connected().map_err(|error| failed(&*error))?;
-        node.stop().map_err(|error| failed(&*error))?;
+        let height = connected().map_err(unserved)?;
+        node.stop().map_err(unserved)?;
         Ok(Self { folder: folder.to_owned(), bitcoind: bitcoind.to_owned(), height })
     }
 
@@ -101,19 +101,19 @@ fn node(mut command: Command, args: &SyncArgs, folder: &Path) -> Command {
 fn wait(node: &mut Node, stop: &AtomicBool, is_so: impl Fn(&mut Node) -> bool) -> Result<(), Error> {
     let begun = Instant::now();
     while !is_so(node) {
-        interrupted(stop)?;
+        Error::check_interrupt(stop)?;
         let log = node.log();
         let has_ended = log.iter().any(|line| line.contains("Error: ") || line.contains("Shutdown"));
         if has_ended || begun.elapsed() > PATIENCE {
-            return Err(failed(&log[log.len().saturating_sub(12)..].join("\n")));
+            return Err(unserved(log[log.len().saturating_sub(12)..].join("\n")));
         }
         thread::sleep(LOOK_EVERY);
     }
     Ok(())
 }
 
-fn failed(said: &(impl ToString + ?Sized)) -> Error {
-    Error::new(ErrorKind::Environment, format!("bitcoind does not serve; it said:\n{}", said.to_string()))
+fn unserved(said: impl std::fmt::Display) -> Error {
+    failed(format!("bitcoind does not serve; it said:\n{said}"))
 }
 
 /// Starts a node that listens, and returns where. It is ended when it is dropped.
@@ -122,10 +122,10 @@ pub fn peer(args: &SyncArgs, served: &Served, folder: &Path) -> Result<(Node, So
     let mut command = node(tied(&served.bitcoind), args, folder);
     command.args(["-listen=1", "-connect=0", "-discover=0", "-natpmp=0"]);
     command.args(["-dbcache=4", "-par=1", "-maxmempool=5", "-blocksonly=1", "-maxconnections=20"]);
-    let port = free_port().map_err(|error| failed(&*error))?;
+    let port = free_port().map_err(unserved)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     command.arg(format!("-bind={address}"));
-    Node::run(command, PATIENCE).map(|node| (node, address)).map_err(|error| failed(&*error))
+    Node::run(command, PATIENCE).map(|node| (node, address)).map_err(unserved)
 }
 
 /// Waits until all peers serve.

@@ -77,7 +77,7 @@ fn two_programs_run_in_turns_and_their_answers_are_compared() {
     assert_eq!(report["rows"][0]["threads"], 1);
     assert!(report["machine"]["cores"].as_u64().unwrap() > 0 && report["load"][1].is_number(), "{report}");
     assert_eq!(report["rows"][0]["bytes"], chain().totals.bytes);
-    let ratio = &report["ratio"];
+    let ratio = &report["programs"][1]["ratio"];
     let [low, middle, high] = ["low", "ratio", "high"].map(|name| ratio[name].as_f64().unwrap());
     assert!(low <= middle && middle <= high, "{ratio}");
     let text = fs::read_to_string(&csv).unwrap();
@@ -107,7 +107,7 @@ fn commands_with_names_are_compared_without_peregrine() {
     let hash = chain().model.stats().hash_hex();
     assert!(report["rows"].as_array().unwrap().iter().all(|row| row["utxo_hash"] == *hash), "{report}");
     assert!(report["programs"][0]["ratio"].is_null(), "{report}");
-    assert_eq!(report["programs"][1]["ratio"], report["ratio"], "{report}");
+    assert!(report["programs"][1]["ratio"]["ratio"].is_number(), "{report}");
     let height = chain().tip().height;
     let expected: String = [1, 1, 2, 2].map(|run| format!("{run} {height}\n")).concat();
     assert_eq!(fs::read_to_string(&prepared).unwrap(), expected, "before each run of a command");
@@ -150,7 +150,7 @@ fn cold_runs_say_what_is_still_cached() {
     let cached = report["rows"][0]["cached_percent"].as_f64();
     let surely = cached.is_some_and(|percent| percent < 1.0);
     assert_eq!(stderr.contains("not surely cold"), !surely, "{cached:?}: {stderr}");
-    assert!(report["ratio"].is_null() && report["cache"] == "cold");
+    assert!(report["programs"][0]["ratio"].is_null() && report["cache"] == "cold");
     let text = bench((dir.path(), work.path()), &["--runs", "1"]);
     let text = String::from_utf8_lossy(&text.stdout).into_owned();
     assert!(text.contains("time, s") && text.contains("fewer than 5 runs"), "{text}");
@@ -161,12 +161,11 @@ fn nonsense_is_refused_before_anything_runs() {
     let (dir, work) = places();
     let csv = work.path().join("raw.csv");
     fs::write(&csv, "measured before").unwrap();
-    let refused: [(&[&str], i32, &str); 6] = [
+    let refused: [(&[&str], i32, &str); 5] = [
         (&["--csv", csv.to_str().unwrap()], 5, "choose another file"),
         (&["--against", "true"], 2, "{datadir}"),
         (&["--no-peregrine"], 2, "--against"),
         (&["--against", "a=x {datadir}", "--against", "a=y {datadir}"], 2, "two commands are called a"),
-        (&["--cold", "--warm"], 2, "cannot be used with"),
         (&["--runs", "0"], 2, "--runs"),
     ];
     for (more, code, said) in refused {
