@@ -127,9 +127,9 @@ remedies! {
     /// Restore the file that the error names.
     RestoreFile: "restore the file";
     /// Restore the files of the datadir for which a range plan was made.
-    RestorePlannedFiles: "restore the files that the plan was made for: those of another node have the blocks \
-            at other places",
-        command: "copy the files of the plan's node, which this lists: peregrine range files";
+    RestorePlannedFiles: "restore the files that the plan was made for: those of another node have the \
+            blocks at other places",
+        command: "copy from the plan's node the files that this lists: peregrine range files";
     /// Restore files that are missing.
     RestoreFiles: "restore the files";
     /// Run `bitcoind -reindex`, to write a new block index.

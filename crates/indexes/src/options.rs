@@ -1,6 +1,5 @@
 //! The options and the reports of the commands for indexes.
 
-use crate::stored::StoredIndex;
 use api::note::Warning;
 use api::options::ChainOptions;
 #[cfg(feature = "serde")]
@@ -9,9 +8,8 @@ use api::{
     note::Notes,
 };
 use digest::siphash::SipKey;
-use disk::{datadir::Datadir, node_indexes::IndexKind};
+use disk::node_indexes::IndexKind;
 use std::{path::PathBuf, time::Duration};
-use vfs::Disk;
 use wire::{BlockHash, Height, Network};
 
 wire::named! {
@@ -46,14 +44,6 @@ impl IndexOptions {
     /// The default options.
     pub const fn new(chain: ChainOptions) -> Self {
         Self { chain, kinds: Vec::new(), also: Vec::new(), tx_form: None, key: None }
-    }
-
-    /// The same with the form of the rows of the `txindex` that is there now, since it may be set aside.
-    pub fn with_old_form(mut self, disk: &dyn Disk) -> Self {
-        let datadir = Datadir::new(&self.chain.location());
-        let old = StoredIndex::open(disk, datadir.net_dir(), IndexKind::Tx).ok().flatten();
-        self.tx_form = self.tx_form.or(old.map(|old| old.tx_form()));
-        self
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{
     block_filter::{FilterHashes, FilterPlace, NEXT_PLACE, height_key, removed_key},
     coin_stats::{MUHASH, Totals, read_muhash},
     filter_reader::FilterReader,
-    options::TxForm,
+    options::{IndexOptions, TxForm},
     tx::{NEXT_SEQUENCE, SPENDER_KEY, TXID_SALT, hash_key, read_key},
 };
 use api::{
@@ -17,6 +17,7 @@ use chain::{
 };
 use digest::{muhash::MuHash3072, sha256::sha256d, siphash::SipKey};
 use disk::{
+    datadir::Datadir,
     index::IndexRows,
     node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind, first_of_locator},
 };
@@ -57,6 +58,16 @@ impl Position {
             Self::At(height) | Self::Beyond(height) => Some(height),
             Self::Empty | Self::Elsewhere(_) => None,
         }
+    }
+}
+
+impl IndexOptions {
+    /// The same with the form of the rows of the `txindex` that is there now, since it may be set aside.
+    pub fn with_old_form(mut self, disk: &dyn Disk) -> Self {
+        let datadir = Datadir::new(&self.chain.location());
+        let old = StoredIndex::open(disk, datadir.net_dir(), IndexKind::Tx).ok().flatten();
+        self.tx_form = self.tx_form.or(old.map(|old| old.tx_form()));
+        self
     }
 }
 

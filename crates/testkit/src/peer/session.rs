@@ -354,7 +354,7 @@ fn addresses(count: usize, seed: u8) -> Vec<AddressRecord> {
     let record = |number| AddressRecord {
         time: 1_700_000_000,
         services: Services::FULL,
-        address: PeerAddress { host: Host::V4(at(number).into()), port: 9 },
+        address: PeerAddress { host: Host::V4(at(number).into()), port: 8_333 },
     };
     (0..count).map(record).collect()
 }
