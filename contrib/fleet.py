@@ -49,12 +49,11 @@ def is_stored(args, name):
 
 
 def refuse_other(args, home):
-    """Refuses a store whose results are of another plan, or other exports: they would be taken for those of this one."""
+    """Refuses a store whose results are of another plan: they would be taken for those of this one."""
     fs, root = store_of(args)
-    for name in ["plan.json", *(["options"] if args.export else [])]:
-        stored = f"{root}/plan/{name}"
-        if fs.exists(stored) and fs.cat_file(stored) != pathlib.Path(home, name).read_bytes():
-            sys.exit(f"{args.store}: its results are of another plan, or of exports with other options; pass another --store")
+    stored = f"{root}/plan/plan.json"
+    if fs.exists(stored) and fs.cat_file(stored) != pathlib.Path(home, "plan.json").read_bytes():
+        sys.exit(f"{args.store}: its results are of another plan; pass another --store")
 
 
 def fetch_plan(args, home):
@@ -215,8 +214,6 @@ def main():
     with tempfile.TemporaryDirectory() as home:
         for suffix in [".json", ".blocks"]:
             shutil.copy(pathlib.Path(args.plan).with_suffix(suffix), f"{home}/plan{suffix}")
-        if args.export:
-            pathlib.Path(home, "options").write_text(json.dumps(args.check_options))
         refuse_other(args, home)
         put(args, home, "plan")
     with Client(args.scheduler) as client:
