@@ -123,7 +123,7 @@ remedies! {
     NamePeer: "name a peer", with "connect": "name a peer with --connect";
     /// Say how to connect to peers (`PeerOptions`).
     SayHowToConnect: "say how to connect to peers",
-        with "connect": "say how it connects with --proxy, --connect or --onlynet";
+        with "connect": "say how to connect, with --proxy, --connect or --onlynet";
     /// Restore the file that the error names.
     RestoreFile: "restore the file";
     /// Restore the files of the datadir for which a range plan was made.

@@ -350,7 +350,8 @@ pub trait Disk: Send + Sync {
     /// file system can sync directories: if not, there is no error, and [`unsynced_dir`] names the first one.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
-    /// Returns when all that any process has written to the existing file `path` is on the medium.
+    /// Returns when all that any process has written to the existing file `path` is on the medium. A file
+    /// system that cannot sync, such as one that is read-only, is no error.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
 
     /// Makes later reads of `path` come from the medium: after a sync that has failed, the system may still

@@ -222,7 +222,7 @@ impl Disk for RealDisk {
         let flags = (OFlags::DIRECTORY | OFlags::NONBLOCK).bits() as i32;
         let synced = OpenOptions::new().read(true).custom_flags(flags).open(dir)?.sync_all();
         match synced {
-            Err(error) if cannot_sync_dirs(&error) => {
+            Err(error) if cannot_sync(&error) => {
                 let _ = UNSYNCED_DIR.set(dir.to_owned());
                 Ok(())
             }
@@ -231,7 +231,11 @@ impl Disk for RealDisk {
     }
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
-        open_regular(path)?.sync_all()
+        match open_regular(path)?.sync_all() {
+            // It is on a file system to which nothing was written, or which can only be believed.
+            Err(error) if cannot_sync(&error) => Ok(()),
+            done => done,
+        }
     }
 
     #[cfg(target_os = "linux")]
@@ -592,10 +596,10 @@ pub fn unsynced_dir() -> Option<&'static Path> {
     UNSYNCED_DIR.get().map(PathBuf::as_path)
 }
 
-/// Whether the error means that the file system cannot sync directories, as some network file systems cannot.
-/// LevelDB and Bitcoin Core also continue then.
-fn cannot_sync_dirs(error: &io::Error) -> bool {
-    let codes = [Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS, Errno::BADF];
+/// Whether the error means that the file system cannot sync: some network file systems cannot sync
+/// directories, and one that is read-only need not. LevelDB and Bitcoin Core also continue then.
+fn cannot_sync(error: &io::Error) -> bool {
+    let codes = [Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS, Errno::BADF, Errno::ROFS];
     codes.into_iter().any(|code| error.raw_os_error() == Some(code.raw_os_error()))
 }
 
