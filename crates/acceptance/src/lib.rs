@@ -98,11 +98,7 @@ pub fn run_on(disk: &FaultDisk, options: &ReindexOptions) -> Result<ReindexRepor
 pub fn run_seen(options: &ReindexOptions) -> (Result<ReindexReport, Error>, Vec<Event>) {
     let seen = Mutex::new(Vec::new());
     let sink = |event| seen.lock().unwrap().push(event);
-    let done = engine::reindex(
-        &FaultDisk::healthy(),
-        options,
-        Watch { sink: &sink, interrupt: &AtomicBool::new(false) },
-    );
+    let done = engine::reindex(&FaultDisk::healthy(), options, Watch { sink: &sink, ..unwatched() });
     (done, seen.into_inner().unwrap())
 }
 

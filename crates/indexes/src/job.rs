@@ -65,7 +65,7 @@ pub fn run<T>(
     work: impl FnOnce(&IndexJob<'_>, &[IndexKind]) -> Result<T, Error>,
 ) -> Result<IndexesReport<T>, Error> {
     let (started, sink) = (Instant::now(), &Warnings::new(watch.sink));
-    let watch = Watch { sink, interrupt: watch.interrupt };
+    let watch = Watch { sink, ..watch };
     let session = match access {
         Access::Read => Session::open_for_reading(disk, &options.chain)?,
         Access::Change => {
@@ -119,8 +119,7 @@ pub fn plan(files: &Files<'_>, options: &IndexOptions, watch: Watch<'_>) -> Resu
     // A pruned node has deleted some of the blocks.
     let (end, makes_undo) = (Some(best), true);
     let request = ChainRequest { connected: end, end, preferred: end, makes_undo, ..ChainRequest::default() };
-    if let Ok(pruned) =
-        job::plan(files, &options.chain, &request, Watch { sink: watch.sink, interrupt: watch.interrupt })
+    if let Ok(pruned) = job::plan(files, &options.chain, &request, watch)
         && pruned.is_pruned
         && pruned.chain.tip().hash == best
     {

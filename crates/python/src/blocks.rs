@@ -8,7 +8,7 @@ use crate::{
 use arrow_array::RecordBatch;
 use crossbeam::channel::Sender;
 use engine::{
-    ChainOptions, Error, Event, Height, RealDisk, Watch,
+    ChainOptions, Error, Height, RealDisk,
     blocks::{BlockConsumer, BlockData, BlockRange, HashAt, PartConsumer, ReadBlocksOptions, Turn, Turns},
 };
 use export::{Batches, Columns};
@@ -35,13 +35,12 @@ pub fn rows<T: BlockRows + 'static>(
     let part_blocks = T::FILE_BLOCKS / PARTS_OF_FILE;
     let options = read_options::<T>(chain, &columns, Height(from), None, WORKER_BYTES);
     let options = ReadBlocksOptions { part_blocks, ..options };
-    RowStream::begin::<T>(py, &columns.clone(), move |sender, interrupt| {
+    RowStream::begin::<T>(py, &columns.clone(), move |sender, watch| {
         let begin = |range: &BlockRange, _: &HashAt<'_>| {
             let (columns, turns) = (columns.clone(), Turns::new(range.from.0));
             Ok(InOrder::<T> { sender, columns, turns, table: PhantomData })
         };
-        let (range, _) =
-            engine::blocks::read(&RealDisk, &options, begin, Watch { sink: &|_: Event| (), interrupt })?;
+        let (range, _) = engine::blocks::read(&RealDisk, &options, begin, watch)?;
         Ok(RowsReport::Blocks(range))
     })
 }

@@ -5,7 +5,7 @@ use crate::{
     stream::{RowStream, send},
 };
 use engine::{
-    ChainOptions, Error, Event, Height, RealDisk, UtxoElement, Watch,
+    ChainOptions, Error, Height, RealDisk, UtxoElement,
     utxo::{CreationTimes, EachCoin, EachSet, StoredCoins},
 };
 use export::{Batches, CoinTable, Columns};
@@ -19,15 +19,14 @@ pub fn rows(
     height: Option<u32>,
     columns: Columns,
 ) -> PyResult<RowStream> {
-    RowStream::begin::<CoinTable>(py, &columns.clone(), move |sender, interrupt| {
+    RowStream::begin::<CoinTable>(py, &columns.clone(), move |sender, watch| {
         let network = chain.params.network;
         let addresses = columns.has_addresses::<CoinTable>().then_some(network);
         let mut batches = Batches::<CoinTable>::new(&columns);
-        let (sink, with_times) = (|_: Event| (), columns.has_times::<CoinTable>());
+        let (mut stats, with_times) = (None, columns.has_times::<CoinTable>());
         let each: &mut EachCoin<'_> = &mut |coin: &UtxoElement<'_>, times: Option<CreationTimes>| {
             send(with_coin_row(coin, times, addresses, |row| batches.add(row)), sender)
         };
-        let (mut stats, watch) = (None, Watch { sink: &sink, interrupt });
         match height {
             None => {
                 let coins = StoredCoins::Chainstate(chain.clone());

@@ -8,7 +8,7 @@ use crate::{
 use arrow_array::{RecordBatch, RecordBatchReader, ffi_stream::FFI_ArrowArrayStream};
 use arrow_schema::{ArrowError, SchemaRef, ffi::FFI_ArrowSchema};
 use crossbeam::channel::Sender;
-use engine::{Error, ErrorKind};
+use engine::{Error, ErrorKind, Watch};
 use export::{Batches, Columns, Table};
 use pyo3::{
     exceptions::PyKeyboardInterrupt,
@@ -17,7 +17,7 @@ use pyo3::{
 };
 use std::{
     io,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     thread::{self, ThreadId},
 };
 
@@ -27,7 +27,7 @@ const BATCHES_QUEUED_MAX: usize = 2;
 type Outcome = Arc<OnceLock<Result<RowsReport, Error>>>;
 
 /// Reads rows, and sends them.
-type Read = dyn Fn(&Sender<RecordBatch>, &AtomicBool) -> Result<RowsReport, Error> + Send + Sync;
+type Read = dyn Fn(&Sender<RecordBatch>, Watch<'_>) -> Result<RowsReport, Error> + Send + Sync;
 
 /// Rows that are read while they are consumed, by any library that takes Arrow data. Each time that they are
 /// taken, they are read again.
@@ -50,7 +50,7 @@ impl RowStream {
     pub fn begin<T: Table>(
         py: Python<'_>,
         columns: &Columns,
-        read: impl Fn(&Sender<RecordBatch>, &AtomicBool) -> Result<RowsReport, Error> + Send + Sync + 'static,
+        read: impl Fn(&Sender<RecordBatch>, Watch<'_>) -> Result<RowsReport, Error> + Send + Sync + 'static,
     ) -> PyResult<Self> {
         let schema = Arc::clone(Batches::<T>::new(columns).schema());
         let read: Arc<Read> = Arc::new(read);
@@ -117,7 +117,9 @@ struct Reader {
 impl Reader {
     /// Begins to read, and waits until there is a batch.
     fn begin(py: Python<'_>, schema: SchemaRef, read: Arc<Read>) -> PyResult<Self> {
-        let work = Work::begin(BATCHES_QUEUED_MAX, move |sender, interrupt| read(sender, interrupt));
+        let work = Work::begin(BATCHES_QUEUED_MAX, move |sender, interrupt| {
+            read(sender, Watch { sink: &|_| {}, interrupt })
+        });
         let work = work.map_err(raised)?;
         let mut reader = Self {
             schema,

@@ -88,11 +88,11 @@ pub fn delta_of_range<'w, 'd>(
     plan: &RangePlan,
     options: &CheckRangeOptions,
     work: &'w WorkDir<'d>,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<(NewDelta<'w, 'd>, Delta), Error> {
     let clock = &mut Clock::start();
     let chain_options = &chain_options(plan, &options.chain)?;
-    sink.event(Event::Started(Stage::Plan));
+    watch.sink.event(Event::Started(Stage::Plan));
     let session = Session::open_for_reading(disk, chain_options)?;
     let files = &session.files()?;
     let heights = plan.plan.heights(options.range).unwrap_or_default();
@@ -104,7 +104,7 @@ pub fn delta_of_range<'w, 'd>(
     let job_plan = Plan::of_range(files, chain, shared, choice);
     let job_plan = &job_plan.map_err(without_index)?;
     clock.lap(Stage::Plan);
-    let (resume, watch) = (Some(&chain_options.resume), Watch { sink, interrupt });
+    let resume = Some(&chain_options.resume);
     let job = &Job { resume, ..Job::new(files, job_plan, chain_options, &Method::Join, work, watch) };
     let done = write_delta((job, work), plan, options, clock);
     done.map_err(|error| {
@@ -153,7 +153,7 @@ fn write_delta<'w, 'd>(
     let delta = job.plan.block_bytes / BLOCK_BYTES_PER_DELTA_BYTE;
     job.check_work_need(DiskNeed { chainstate: delta, ..job.disk_need() })?;
     let (partial, unspent) = job.match_range(clock)?;
-    job.sink.event(Event::Started(Stage::Finish));
+    job.watch.sink.event(Event::Started(Stage::Finish));
     let shards: Vec<u32> = (0..plan.shards()).collect();
     let (ranges, runs) = unspent.into_delta_shards(shards.len());
     let ranges: Vec<_> = ranges.into_iter().map(|range| Mutex::new(Some(range))).collect();
@@ -163,7 +163,7 @@ fn write_delta<'w, 'd>(
         let mut count = 0u64;
         range.ok_or_else(Error::panicked)?.each_entry(&runs, |entry| {
             count += 1;
-            if count.is_multiple_of(INTERRUPT_CHECK_INTERVAL) && job.interrupt.load(Ordering::Relaxed) {
+            if count.is_multiple_of(INTERRUPT_CHECK_INTERVAL) && job.watch.interrupt.load(Ordering::Relaxed) {
                 return Err(Error::interrupted().into());
             }
             Ok(writer.add(&entry)?)

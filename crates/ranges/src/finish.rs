@@ -121,10 +121,11 @@ pub fn finish_ranges(
     inputs: &[PathBuf],
     options: &FinishRangesOptions,
     output: &Path,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<RangesReport, Error> {
     let started = Instant::now();
-    let sink = &Warnings::new(sink);
+    let sink = &Warnings::new(watch.sink);
+    let watch = Watch { sink, ..watch };
     sink.event(Event::Started(Stage::Plan));
     let params = ChainParams::of(plan.network());
     let threads = options.chain.threads.get();
@@ -138,7 +139,7 @@ pub fn finish_ranges(
     if vfs::exists(disk, &Datadir::at(output, params.network).chainstate_dir())? {
         drop(Session::open_for_output(disk, params, output, sink)?);
     }
-    let rechecked = recheck(disk, plan, &first.delta.ranges, options, Watch { sink, interrupt })?;
+    let rechecked = recheck(disk, plan, &first.delta.ranges, options, watch)?;
 
     let session = Session::open_for_output(disk, params, output, sink)?;
     let request = ReindexOptions {
@@ -154,9 +155,9 @@ pub fn finish_ranges(
         key: options.chain.hooks.obfuscation_key.map_or_else(machine::random, Ok)?,
         range_bytes: options.chain.hooks.range_bytes,
         threads,
-        interrupt,
+        watch,
     };
-    let built = build(plan, &deltas, &finish, sink);
+    let built = build(plan, &deltas, &finish);
     let Built { total_amount, stats, is_pinned } = built.inspect_err(|_| target.discard())?;
     let (height, hash) = plan.tip();
     Ok(RangesReport {
@@ -186,13 +187,8 @@ struct Built {
 }
 
 /// Writes the coins of the deltas, proves them, and puts the chainstate in place.
-fn build(
-    plan: &RangePlan,
-    deltas: &[NamedDelta],
-    finish: &Finish<'_, '_>,
-    sink: &Warnings<'_>,
-) -> Result<Built, Error> {
-    let params = ChainParams::of(plan.network());
+fn build(plan: &RangePlan, deltas: &[NamedDelta], finish: &Finish<'_, '_>) -> Result<Built, Error> {
+    let (params, sink) = (ChainParams::of(plan.network()), finish.watch.sink);
     sink.event(Event::Started(Stage::Finish));
     let mut runs = Vec::new();
     for NamedDelta { dir, delta } in deltas {
@@ -200,14 +196,14 @@ fn build(
             runs.push(merge::open_shard(finish.disk, plan, dir, shard)?);
         }
     }
-    let coins = Coins::new(Unspent::of_runs(runs), Watch { sink, interrupt: finish.interrupt });
+    let coins = Coins::new(Unspent::of_runs(runs), finish.watch);
     let written = finish.write(coins).map_err(|error| error.without_fallback())?;
     let total_amount = finish::check_supply(params, finish.chain, &written, 0).ok_or_else(|| {
         let detail = "the coins amount to more than all subsidies: a delta is false";
         Error::damaged(detail).with_remedies([Remedy::CheckRangeAgain])
     })?;
     sink.event(Event::Started(Stage::Prove));
-    let stats = finish.prove(&written, true, sink)?;
+    let stats = finish.prove(&written, true)?;
     let (height, hash) = plan.tip();
     let is_pinned = job::check_pinned_hash(params, height, &hash, &stats.hash_serialized_3.0)?;
     sink.event(Event::Started(Stage::Commit));

@@ -15,7 +15,7 @@ use crate::{
 };
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Watch},
+    event::{Event, Watch},
     follow::{ConnectedAtTip, FollowEnd, FollowReport},
     note::{Note, Warning},
     report::UpdateReport,
@@ -82,8 +82,7 @@ pub fn follow(
     let mut tip = AtTip {
         files,
         options: &options,
-        sink,
-        interrupt,
+        watch: Watch { sink, interrupt },
         lock,
         arrived: start,
         left: Default::default(),
@@ -117,8 +116,7 @@ pub fn follow(
 struct AtTip<'a> {
     files: &'a Files<'a>,
     options: &'a SyncOptions,
-    sink: &'a dyn EventSink,
-    interrupt: &'a AtomicBool,
+    watch: Watch<'a>,
     /// Locks the datadir for changes.
     lock: Option<DatadirLock>,
     /// When it was to be taken.
@@ -164,7 +162,7 @@ impl TipFollower for AtTip<'_> {
                 }
                 Err(error) => return Err(error.into()),
             }
-            if self.interrupt.load(Ordering::Relaxed) {
+            if self.watch.interrupt.load(Ordering::Relaxed) {
                 return Ok(false);
             }
         };
@@ -193,7 +191,7 @@ impl TipFollower for AtTip<'_> {
             Err(error) if error.kind == ErrorKind::Interrupted => return Ok(None),
             Err(error) => match (error.kind, error.height, error.block_hash) {
                 (ErrorKind::Consensus, Some(height), Some(hash)) => {
-                    self.sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
+                    self.watch.sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
                     let block = InvalidBlock { height, hash };
                     self.invalid.extend(mark_invalid(self.files, block)?);
                     return Ok(Some(block));
@@ -220,7 +218,7 @@ impl TipFollower for AtTip<'_> {
                 self.report.last.pop_front();
             }
             self.report.last.push_back(step);
-            self.sink.event(Event::Note(Note::ConnectedAtTip(step)));
+            self.watch.sink.event(Event::Note(Note::ConnectedAtTip(step)));
         }
         self.left = self.databases()?;
         self.lock = None;
@@ -270,12 +268,8 @@ impl AtTip<'_> {
                 makes_undo: true,
                 ..ChainRequest::default()
             };
-            let mut plan = job::plan(
-                self.files,
-                &self.options.chain,
-                &request,
-                Watch { sink: &|_| {}, interrupt: self.interrupt },
-            )?;
+            let watch = self.watch.without_events();
+            let mut plan = job::plan(self.files, &self.options.chain, &request, watch)?;
             let before = check(&plan, self.files)?;
             match self.run(&mut plan, before, coins, exactly, done)? {
                 Some(suspect) => exactly = suspect,
@@ -339,8 +333,8 @@ impl AtTip<'_> {
         exactly: Range<u32>,
         done: &mut UpdateReport,
     ) -> Result<Option<Range<u32>>, Error> {
-        let (options, interrupt) = (&self.options.chain, self.interrupt);
-        let job = Update { files: self.files, before, options, exactly, sink: &|_| {}, interrupt };
+        let (options, watch) = (&self.options.chain, self.watch.without_events());
+        let job = Update { files: self.files, before, options, exactly, watch };
         job.run(plan, coins, done)
     }
 }

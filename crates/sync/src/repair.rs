@@ -161,25 +161,24 @@ fn repair_in_place(
     let chain = ChainOptions { scan: false, stop_at_height: None, ..options.chain.clone() };
     let options = &RepairOptions { chain, ..options.clone() };
     let (chain, rebuild) = (&options.chain, options.rebuild());
-    let sources = &find_sources(disk, options, sink)?;
+    let (sources, watch) = (&find_sources(disk, options, sink)?, Watch { sink, interrupt });
     let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
     let files = &if sources.is_empty() { session.files()? } else { session.files_of_some()? };
     given_blocks::restore_genesis(files)?;
-    let lost_tips = ensure_index(files, chain, true, Watch { sink, interrupt })?;
+    let lost_tips = ensure_index(files, chain, true, watch)?;
     chain.reconsider.map(|which| reconsider(files, which)).transpose()?;
-    let found = find_damage(files, chain, Watch { sink, interrupt })?;
+    let found = find_damage(files, chain, watch)?;
     let (damaged, damaged_undo) = (found.blocks.len() as u32, found.undo.len() as u32);
     // How many are missing above the index is not known yet.
     if lost_tips.is_empty() || damaged + damaged_undo + found.missing > 0 {
         sink.event(Event::Note(note_of(&found)));
     }
     check_second_chainstate(files, &found)?;
-    let watch = Watch { sink, interrupt };
     let (taken, left) = take(files, options, (sources, !lost_tips.is_empty()), &found, watch)?;
     let is_tip_lost = lacks_any(files, &lost_tips)?;
     let fetched = download(files, options, &left, is_tip_lost, sink, interrupt)?;
     let height = fetched.as_ref().map_or(taken.height, |fetched| fetched.height);
-    let best = best_block(files, chain, Watch { sink, interrupt })?;
+    let best = best_block(files, chain, watch)?;
     if is_tip_lost && best.is_none() {
         set_chainstate_aside(files, sink)?;
     }
@@ -190,9 +189,9 @@ fn repair_in_place(
     // What follows locks the datadir itself.
     drop(session);
     let (rebuilt, made) = match best {
-        None => (Some(rebuild_chainstate(disk, &rebuild, Watch { sink, interrupt })?), None),
+        None => (Some(rebuild_chainstate(disk, &rebuild, watch)?), None),
         Some(best) if !on_chain || best > found.last_stored || found.lacks_undo_up_to(best) => {
-            let made = engine::undo::make(disk, chain, Watch { sink, interrupt });
+            let made = engine::undo::make(disk, chain, watch);
             (None, Some(made.map_err(|error| explain_interrupt(error, "stored"))?))
         }
         Some(_) => (None, None),
@@ -226,15 +225,14 @@ fn repair_in_place(
 fn rebuild_chainstate(
     disk: &dyn Disk,
     options: &ReindexOptions,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<ReindexReport, Error> {
-    let report = reindex(disk, options, Watch { sink, interrupt })
-        .map_err(|error| explain_interrupt(error, "stored"))?;
+    let report = reindex(disk, options, watch).map_err(|error| explain_interrupt(error, "stored"))?;
     for note in report.notes.iter().filter(|_| options.chain.reconsider.is_some()) {
         if let Warning::InvalidBlock { hash, error } = note
             && let Some(height) = error.height
         {
-            let (session, _) = Session::open_for_change(disk, options, sink)?;
+            let (session, _) = Session::open_for_change(disk, options, watch.sink)?;
             mark_invalid(&session.files()?, InvalidBlock { height, hash: *hash })?;
         }
     }
@@ -378,12 +376,12 @@ fn download(
 fn best_block(
     files: &Files<'_>,
     options: &ChainOptions,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<Option<(BlockHash, Height)>, Error> {
-    sink.event(Event::Started(Stage::Prove));
+    watch.sink.event(Event::Started(Stage::Prove));
     let read = || {
         let reader = ChainstateReader::open(files.disk, &files.datadir.chainstate_dir())?;
-        finish::read_back(&reader, None, options.threads.get(), Watch { sink, interrupt })?;
+        finish::read_back(&reader, None, options.threads.get(), watch)?;
         Ok::<_, Error>(reader.best_block())
     };
     match read() {

@@ -103,12 +103,12 @@ pub fn read<C: BlockConsumer>(
     disk: &dyn Disk,
     options: &ReadBlocksOptions,
     begin: impl FnOnce(&BlockRange, &HashAt<'_>) -> Result<C, Error>,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<(BlockRange, C), Error> {
-    sink.event(Event::Started(Stage::Plan));
+    watch.sink.event(Event::Started(Stage::Plan));
     let session = Session::open_for_reading(disk, &options.chain)?;
     let files = &session.files()?;
-    let plan = &plan_for_reading(files, &options.chain, Watch { sink, interrupt })?;
+    let plan = &plan_for_reading(files, &options.chain, watch)?;
     let mut range = range_of(options, plan)?;
     let consumer = begin(&range, &|height| plan.chain.block(height).hash)?;
     let parts = BlockParts {
@@ -120,7 +120,6 @@ pub fn read<C: BlockConsumer>(
         part_blocks: options.part_blocks,
         threads: options.chain.threads.get(),
     };
-    let watch = Watch { sink, interrupt };
     if let (Some(spends), Some(spent_to)) = (&options.spends, &mut range.spent_to) {
         let work = &WorkDir::for_result(disk, &options.chain, None);
         let given = give_with_spends(options, (spends, spent_to.height), &parts, &consumer, work, watch);
@@ -129,7 +128,7 @@ pub fn read<C: BlockConsumer>(
         spent_to.unspent = given.map_err(|error| work.explain(error))?;
         removed?;
     } else {
-        sink.event(Event::Started(Stage::Export));
+        watch.sink.event(Event::Started(Stage::Export));
         parts.read(&consumer, watch)?;
     }
     Ok((range, consumer))

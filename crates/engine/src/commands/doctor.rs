@@ -31,7 +31,7 @@ pub use log::LastStart;
 use advise::{Circumstances, ScanPrecondition, advise};
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Watch},
+    event::Watch,
     machine,
     options::{ChainOptions, ScriptChecks},
     remedy::Remedy,
@@ -70,7 +70,6 @@ use pipeline::{
 use rules::ChainParams;
 use std::{
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
     time::Instant,
 };
 use survey::{FileLengths, survey};
@@ -110,17 +109,13 @@ impl DoctorOptions {
 ///
 /// # Errors
 /// [`ErrorKind::Environment`] if not even its directories can be read; [`ErrorKind::Interrupted`].
-pub fn diagnose(
-    disk: &dyn Disk,
-    options: &DoctorOptions,
-    Watch { sink, interrupt }: Watch<'_>,
-) -> Result<Diagnosis, Error> {
+pub fn diagnose(disk: &dyn Disk, options: &DoctorOptions, watch: Watch<'_>) -> Result<Diagnosis, Error> {
     machine::sha256_kernel()?;
     let (started, network) = (Instant::now(), options.chain.params.network);
     let root = &options.chain.datadir;
     let (found, advice) = match Datadir::find(disk, &options.chain.location()) {
         Ok(Ok(datadir)) => {
-            let (state, advice) = Examination { disk, datadir: &datadir, options, sink, interrupt }
+            let (state, advice) = Examination { disk, datadir: &datadir, options, watch }
                 .run()
                 .map_err(|error| with_owner(disk, root, error))?;
             (Ok(Box::new(state)), advice)
@@ -169,8 +164,7 @@ struct Examination<'a> {
     disk: &'a dyn Disk,
     datadir: &'a Datadir,
     options: &'a DoctorOptions,
-    sink: &'a dyn EventSink,
-    interrupt: &'a AtomicBool,
+    watch: Watch<'a>,
 }
 
 /// What the block index tells of the rest.
@@ -354,13 +348,7 @@ impl Examination<'_> {
             true => BlockPlaces::Index,
             false => BlockPlaces::Scan,
         };
-        deep::read_all(
-            files,
-            self.options,
-            &state.chainstate,
-            source,
-            Watch { sink: self.sink, interrupt: self.interrupt },
-        )
+        deep::read_all(files, self.options, &state.chainstate, source, self.watch)
     }
 
     fn owner(&self) -> Owner {
@@ -493,7 +481,7 @@ impl Examination<'_> {
         // `deep` reads them all, and finds out too which lie elsewhere, unless the node is pruned.
         let last_blocks = match is_held || is_known || self.options.deep && !index.pruned {
             true => None,
-            false => start::check_last_blocks(files, &tree, &branch, index.pruned, self.interrupt)?,
+            false => start::check_last_blocks(files, &tree, &branch, index.pruned, self.watch.interrupt)?,
         };
         let index = IndexState {
             is_pruned: index.pruned,
@@ -520,19 +508,12 @@ impl Examination<'_> {
 
     /// What a rebuild by the block index would refuse.
     fn refusal(&self, files: &Files<'_>) -> Result<(), Error> {
-        let silent = &|_: Event| {};
         let before = ExistingState::read(files, false)?;
         let second = SecondChainstate::find(self.disk, self.datadir, files.params)?;
         let request =
             ChainRequest { preferred: before.best_block, makes_undo: true, ..ChainRequest::default() };
         let (chain, second) = (&self.options.chain, second.as_ref());
-        let plan = job::plan_beside(
-            files,
-            chain,
-            &request,
-            second,
-            Watch { sink: silent, interrupt: self.interrupt },
-        )?;
+        let plan = job::plan_beside(files, chain, &request, second, self.watch.without_events())?;
         if let Some((second, obstacle)) = second.zip(plan.obstacle.as_ref()) {
             return Err(second.error(obstacle));
         }

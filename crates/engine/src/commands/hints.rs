@@ -197,7 +197,7 @@ fn write_hints_of<'d>(
     while let Some((outpoint, coin)) = coins.advance()? {
         by_block.add(&outpoint, &coin).map_err(other_blocks)?;
     }
-    job.sink.event(Event::Started(Stage::Finish));
+    job.watch.sink.event(Event::Started(Stage::Finish));
     let mut writer = create()?;
     by_block
         .for_each_block(job, numbering, true, &mut |_, outputs, unspent| {
@@ -216,13 +216,13 @@ pub fn check(
     options: &ChainOptions,
     path: &Path,
     format: Option<HintFormat>,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<HintCheck, Error> {
-    with_plain_file(disk, path, options.work_dir.as_deref(), interrupt, |path| {
+    with_plain_file(disk, path, options.work_dir.as_deref(), watch.interrupt, |path| {
         let mut reader = HintReader::open(disk, path, format)?;
         let info = reader.info().clone();
         let options = &ChainOptions { stop_at_height: Some(info.height), ..options.clone() };
-        with_read_only_job(disk, options, None, Watch { sink, interrupt }, |job, clock| {
+        with_read_only_job(disk, options, None, watch, |job, clock| {
             check_belongs_to(&info, &job.plan.chain, job.files.params.network)
                 .map_err(|error| error.in_file(path, None))?;
             compare(&mut reader, job, clock)
@@ -275,9 +275,7 @@ pub fn convert(
         let session = Session::open_for_reading(disk, options)?;
         let files = &session.files()?;
         let request = ChainRequest { stop_at_height: Some(info.height), ..ChainRequest::default() };
-        let chain =
-            &job::plan(files, options, &request, Watch { sink: watch.sink, interrupt: watch.interrupt })?
-                .chain;
+        let chain = &job::plan(files, options, &request, watch)?.chain;
         check_belongs_to(&info, chain, files.params.network).map_err(|error| error.in_file(from, None))?;
         let hash = Some(chain.tip().hash);
         let mut writer =

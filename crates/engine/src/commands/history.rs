@@ -129,10 +129,9 @@ pub fn read<C: HistoryConsumer>(
     disk: &dyn Disk,
     options: &ReadHistoryOptions,
     begin: impl FnOnce(&HistoryRange, &HashAt<'_>) -> Result<C, Error>,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<(HistoryReport, C), Error> {
-    sink.event(Event::Started(Stage::Plan));
-    let watch = Watch { sink, interrupt };
+    watch.sink.event(Event::Started(Stage::Plan));
     let session = Session::open_for_reading(disk, &options.chain)?;
     let files = &session.files()?;
     let plan = &plan_for_reading(files, &options.chain, watch)?;

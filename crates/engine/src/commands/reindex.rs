@@ -75,18 +75,15 @@ use wire::{Height, Sats};
 ///
 /// # Errors
 /// [`Error`], whose kind names the cause: the request, the chain, the files, the machine, or a bug.
-pub fn reindex(
-    disk: &dyn Disk,
-    options: &ReindexOptions,
-    Watch { sink, interrupt }: Watch<'_>,
-) -> Result<ReindexReport, Error> {
+pub fn reindex(disk: &dyn Disk, options: &ReindexOptions, watch: Watch<'_>) -> Result<ReindexReport, Error> {
     let mut clock = Clock::start();
     if options.engine == Engine::Cache && options.hints.is_some() {
         let detail = "the engine with the coins cache looks up each coin, and has no use for hints";
         return Err(Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::WithoutHints]));
     }
-    sink.event(Event::Started(Stage::Plan));
-    let sink = &Warnings::new(sink);
+    watch.sink.event(Event::Started(Stage::Plan));
+    let sink = &Warnings::new(watch.sink);
+    let watch = Watch { sink, ..watch };
     let (session, result_datadir) = Session::open_for_change(disk, options, sink)?;
     let files = &session.files()?;
     if !options.blocks.is_empty() {
@@ -97,7 +94,7 @@ pub fn reindex(
     }
     let copies = &hint_copy::directory(disk, &options.chain, &result_datadir);
     let (hints, restart) = (options.hints.as_ref(), options.chain.resume.restart);
-    with_plain_hints(copies, hints, restart, Watch { sink, interrupt }, |hints| {
+    with_plain_hints(copies, hints, restart, watch, |hints| {
         // A checkpoint of the chain with the damaged blocks is of no use.
         let mut options = ReindexOptions { hints, ..options.clone() };
         options.chain.resume.discard_other |= options.until_damage;
@@ -106,7 +103,7 @@ pub fn reindex(
         let work = WorkDir::shared(disk, target.work_dir(&options.chain));
         let damage = OnceCell::new();
         let rebuild =
-            Rebuild { files, options, target: &target, work: &work, sink, interrupt, damage, suspect: None };
+            Rebuild { files, options, target: &target, work: &work, sink, watch, damage, suspect: None };
         rebuild.clean_up_after_error(job::retry_without_invalid(sink, |invalid| {
             if !invalid.is_empty() {
                 // What the previous attempt left belongs to another chain.
@@ -114,7 +111,7 @@ pub fn reindex(
                 work.remove()?;
             }
             let damage = rebuild.find_damage()?;
-            let mut planned = plan(files, options, invalid, damage, None, Watch { sink, interrupt })?;
+            let mut planned = plan(files, options, invalid, damage, None, watch)?;
             clock.lap(Stage::Plan);
             rebuild.build(&mut planned, &mut clock)
         }))
@@ -148,15 +145,16 @@ pub fn reindex_planned(
     options: &ReindexOptions,
     mut planned: Planned,
     suspected: Option<&dyn Fn(AfterSuspect)>,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<ReindexReport, Error> {
-    let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
+    let (mut clock, sink) = (Clock::start(), &Warnings::new(watch.sink));
+    let watch = Watch { sink, ..watch };
     let target = Destination::prepare(files.disk, files.datadir.clone(), options)?;
     let work = WorkDir::shared(files.disk, target.work_dir(&options.chain));
     let damage = OnceCell::new();
     let suspects = &Suspects::default();
     let suspect = (suspected.is_some() && options.hints.is_none()).then_some(suspects);
-    let rebuild = Rebuild { files, options, target: &target, work: &work, sink, interrupt, damage, suspect };
+    let rebuild = Rebuild { files, options, target: &target, work: &work, sink, watch, damage, suspect };
     rebuild.clean_up_after_error(loop {
         let done = rebuild.build(&mut planned, &mut clock);
         let (Some(suspected), Some(next)) = (suspected, suspects.take()) else { break done };
@@ -188,11 +186,11 @@ fn match_spends<'a>(
     let can_start_over = job.pruned_download().is_none();
     let options = job.hints.filter(|options| options.on_failure_join && can_start_over);
     let Some(options) = options.filter(|_| error.kind == ErrorKind::Hints) else { return Err(error) };
-    job.sink.event(Event::Note(Note::HintsFailed { error }));
+    job.watch.sink.event(Event::Note(Note::HintsFailed { error }));
     job.work.remove()?;
     let job = Job { resume: None, hints: None, ..*job };
     let first_wrong = hints::first_wrong(&job, options)?;
-    job.sink.event(Event::Note(Note::RebuildingWithoutHints { first_wrong }));
+    job.watch.sink.event(Event::Note(Note::RebuildingWithoutHints { first_wrong }));
     let makes_undo = job.method.makes_undo();
     let needs_other_plan = options.without_undo && !makes_undo;
     let replanned = needs_other_plan.then(|| hints::plan_with_undo(&job)).transpose()?;
@@ -209,7 +207,7 @@ fn write_joined<'a>(
     finish: &Finish<'_, '_>,
 ) -> Result<(UtxoCounts, MatchStats, Option<&'a HintOptions>), Error> {
     let (matched, hints) = match_spends(job, clock)?;
-    job.sink.event(Event::Started(Stage::Finish));
+    job.watch.sink.event(Event::Started(Stage::Finish));
     let (written, stats) = job.for_each_coin(matched, clock, |coins| finish.write(coins))?;
     clock.lap(Stage::Finish);
     let hints = hints.filter(|_| stats.used_hints);
@@ -223,7 +221,7 @@ struct Rebuild<'a> {
     target: &'a Destination<'a>,
     work: &'a WorkDir<'a>,
     sink: &'a Warnings<'a>,
-    interrupt: &'a AtomicBool,
+    watch: Watch<'a>,
     /// What is damaged, if it was looked for.
     damage: OnceCell<KnownDamage>,
     /// What was found that is invalid unless a lower block is, if the caller can go on then.
@@ -289,9 +287,9 @@ impl Rebuild<'_> {
 
     /// Finds out what is damaged, unless that is known or the caller did not ask for it.
     fn find_damage(&self) -> Result<Option<&KnownDamage>, Error> {
-        let Self { files, options, sink, interrupt, damage, .. } = self;
+        let Self { files, options, sink, watch, damage, .. } = self;
         if options.until_damage && damage.get().is_none() {
-            let found = find_damage(files, &options.chain, Watch { sink: *sink, interrupt })?;
+            let found = find_damage(files, &options.chain, *watch)?;
             if !found.is_empty() {
                 let KnownDamage { blocks, undo, first, .. } = &found;
                 let (blocks, undo) = (blocks.len() as u32, undo.len() as u32);
@@ -320,7 +318,7 @@ impl Rebuild<'_> {
 
     /// Rebuilds the chainstate of the planned chain.
     fn build(&self, planned: &mut Planned, clock: &mut Clock) -> Result<ReindexReport, Error> {
-        let Self { options, work, sink, interrupt, .. } = *self;
+        let Self { options, work, watch, .. } = *self;
         let hashed_before = batched_bytes();
         let hint_reader = planned.hint_reader.take();
         let planned = &*planned;
@@ -332,14 +330,14 @@ impl Rebuild<'_> {
         }
         let method = &match options.hints.as_ref().zip(hint_reader) {
             Some((hints, reader)) => {
-                hints::method(work, files, &options.chain, hints, reader, plan, interrupt)?
+                hints::method(work, files, &options.chain, hints, reader, plan, watch.interrupt)?
             }
             None => Method::of(options.chain.undo),
         };
         let budget = MemoryBudget::after_plan(&options.chain, plan);
         let budget = awaited.as_ref().map_or(budget, |(_, blocks)| budget.without(blocks.memory_bytes));
         let lacking = plan.blocks_without_undo(method.needs_undo_from());
-        let (watch, hints) = (Watch { sink, interrupt }, options.hints.as_ref());
+        let hints = options.hints.as_ref();
         let job = Job { budget, hints, ..Job::new(files, plan, &options.chain, method, work, watch) };
         self.check_disk_need(planned, &job)?;
         let infos = plan.new_index.as_ref().map_or(&plan.index_files, |index| &index.files);
@@ -359,7 +357,7 @@ impl Rebuild<'_> {
         let proven = self.write_and_prove(&job, clock)?;
         self.warn_of_false_claims(files, plan);
 
-        let is_interrupted = || interrupt.load(Ordering::Relaxed);
+        let is_interrupted = || watch.interrupt.load(Ordering::Relaxed);
         if awaited.as_ref().is_some_and(|(awaited, _)| !awaited.wait_for_all(&is_interrupted)) {
             return Err(Error::interrupted());
         }
@@ -423,7 +421,7 @@ impl Rebuild<'_> {
             key: options.chain.hooks.obfuscation_key.map_or_else(machine::random, Ok)?,
             range_bytes: options.chain.hooks.range_bytes,
             threads: job.threads(),
-            interrupt: job.interrupt,
+            watch: job.watch,
         };
         let (written, stats, hints) = match options.engine {
             Engine::Join => write_joined(job, clock, finish)?,
@@ -435,7 +433,7 @@ impl Rebuild<'_> {
         let total_amount = check_supply(job, &written, stats.burned, clock)?;
 
         sink.event(Event::Started(Stage::Prove));
-        let utxo_stats = finish.prove(&written, false, sink)?;
+        let utxo_stats = finish.prove(&written, false)?;
         let tip = job.plan.chain.tip().hash;
         let (height, found) = (job.plan.chain.tip_height(), &utxo_stats.hash_serialized_3.0);
         let is_pinned = job::check_pinned_hash(options.chain.params, height, &tip, found)?;
@@ -481,7 +479,7 @@ impl Rebuild<'_> {
         clock: &mut Clock,
     ) -> Result<Vec<PathBuf>, Error> {
         self.sink.event(Event::Started(Stage::Commit));
-        Error::check_interrupt(self.interrupt)?;
+        Error::check_interrupt(self.watch.interrupt)?;
         if undo.is_some() || planned.unprunes() {
             self.target.prepare_index()?;
         }

@@ -92,13 +92,13 @@ pub fn make(
     disk: &dyn Disk,
     options: &ChainOptions,
     path: &Path,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<SnapshotReport, Error> {
     require_absent(disk, path)?;
-    with_read_only_job(disk, options, Some(path), Watch { sink, interrupt }, |job, clock| {
+    with_read_only_job(disk, options, Some(path), watch, |job, clock| {
         job.check_temporary_need()?;
         let matched = job.match_spends(clock)?;
-        job.sink.event(Event::Started(Stage::Finish));
+        job.watch.sink.event(Event::Started(Stage::Finish));
         let (report, _) = job.for_each_coin(matched, clock, |coins| write_coins(job, path, coins))?;
         Ok(report)
     })
@@ -125,15 +125,14 @@ pub fn make_of_chainstate(
             .in_file(&chainstate.index_dir, None)
             .about(Subject::BlockIndex)
     })?;
-    let (reader, threads) = (&chainstate.reader, options.threads.get());
-    let stats = read_back(reader, None, threads, Watch { sink: &|_: Event| {}, interrupt })?;
+    let (reader, watch) = (&chainstate.reader, Watch { sink: &|_: Event| {}, interrupt });
+    let stats = read_back(reader, None, options.threads.get(), watch)?;
     let stats = UtxoStatsReport::new(&stats, network, Some(height), hash);
     let stats = stats.ok_or_else(|| chainstate.too_large_amounts())?;
     stats.check_pinned()?;
     let magic = options.params.magic;
     let mut writer = SnapshotWriter::create(disk, path, magic, hash, stats.txouts)?;
-    let (mut cursor, watch) = (reader.coins()?, Watch { sink: &|_: Event| {}, interrupt });
-    each_coin(&mut cursor, stats.txouts, watch, |outpoint, coin| Ok(writer.add(outpoint, coin)?))?;
+    each_coin(&mut reader.coins()?, stats.txouts, watch, |outpoint, coin| Ok(writer.add(outpoint, coin)?))?;
     let bytes = writer.finish()?;
     let UtxoStatsReport { txouts: coins, hash_serialized_3, pinned, .. } = stats;
     let is_pinned = pinned == Some(true);
@@ -177,20 +176,14 @@ pub fn verify(
     path: &Path,
     datadir: Option<&ChainOptions>,
     aggregate: AggregateKind,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<SnapshotVerdict, Error> {
     let mut reader = SnapshotReader::open(disk, path)?;
     let metadata = *reader.metadata();
-    let mut sum = match datadir {
-        Some(options) => {
-            let watch = Watch { sink, interrupt };
-            Some(aggregate_from_blocks(disk, options, (path, &metadata), aggregate, watch)?)
-        }
-        None => None,
-    };
+    let from_blocks = |options| aggregate_from_blocks(disk, options, (path, &metadata), aggregate, watch);
+    let mut sum = datadir.map(from_blocks).transpose()?;
     let mut hashing = CoinHash::new();
-    let watch = Watch { sink: &|_: Event| {}, interrupt };
-    each_coin(&mut reader, metadata.coins, watch, |outpoint, coin| {
+    each_coin(&mut reader, metadata.coins, watch.without_events(), |outpoint, coin| {
         if let Some(sum) = &mut sum {
             sum.subtract(outpoint, Some(*coin));
         }
@@ -213,7 +206,7 @@ fn aggregate_from_blocks(
     options: &ChainOptions,
     (path, metadata): (&Path, &SnapshotMetadata),
     aggregate: AggregateKind,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<Sum, Error> {
     let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
     if metadata.magic != options.params.magic {
@@ -228,7 +221,7 @@ fn aggregate_from_blocks(
     let aggregate = Aggregate::new(aggregate, AggregateKey::new(machine::random()?));
     let hinted_spent = Method::Hints(HintMatching::all_spent(aggregate.clone(), height));
     let options = &ChainOptions { scan: false, stop_at_height: Some(height), ..options.clone() };
-    with_read_only_job(disk, options, None, Watch { sink, interrupt }, |job, clock| {
+    with_read_only_job(disk, options, None, watch, |job, clock| {
         if job.plan.chain.tip().hash != metadata.base_block {
             let base = metadata.base_block;
             return Err(usage(format!("the snapshot's base block {base} is not in the most-work chain")));
@@ -250,7 +243,7 @@ fn aggregate_from_blocks(
             let mut sum = aggregate.sum();
             coins.in_sequence(|outpoint, coin| {
                 sum.add(outpoint, Some(*coin));
-                Error::check_interrupt(interrupt)
+                Error::check_interrupt(watch.interrupt)
             })?;
             Ok(sum)
         })?;

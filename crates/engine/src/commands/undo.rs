@@ -89,20 +89,17 @@ impl UndoCheck {
 /// # Errors
 /// The same errors as [`crate::reindex()`] for blocks that are damaged or missing. Undo data that is missing
 /// or damaged is no error; the result reports it.
-pub fn check(
-    disk: &dyn Disk,
-    options: &ChainOptions,
-    Watch { sink, interrupt }: Watch<'_>,
-) -> Result<UndoCheck, Error> {
-    let (mut clock, sink) = (Clock::start(), &Warnings::new(sink));
+pub fn check(disk: &dyn Disk, options: &ChainOptions, watch: Watch<'_>) -> Result<UndoCheck, Error> {
+    let (mut clock, sink) = (Clock::start(), &Warnings::new(watch.sink));
+    let watch = Watch { sink, ..watch };
     sink.event(Event::Started(Stage::Plan));
     let session = Session::open_for_reading(disk, options)?;
     let files = &session.files()?;
-    let plan = &plan_for_reading(files, options, Watch { sink, interrupt })?;
+    let plan = &plan_for_reading(files, options, watch)?;
     clock.lap(Stage::Plan);
     let threads = affordable_threads(options);
     let (reader, bytes_total) = (BlockReader::new(&plan.chain, files), plan.block_bytes);
-    let walk = &BlockWalk { reader, threads, bytes_total, watch: Watch { sink, interrupt } };
+    let walk = &BlockWalk { reader, threads, bytes_total, watch };
     sink.event(Event::Started(Stage::Check));
     let survey = UndoSurvey::of_records(walk)?;
     walk.each(0..plan.chain.block_count() as u32, |buffers, (), height| {
@@ -154,12 +151,9 @@ pub struct MadeUndoReport {
 ///
 /// # Errors
 /// The same errors as [`crate::reindex()`].
-pub fn make(
-    disk: &dyn Disk,
-    options: &ChainOptions,
-    Watch { sink, interrupt }: Watch<'_>,
-) -> Result<MadeUndoReport, Error> {
-    Warnings::in_place(sink, |sink| {
+pub fn make(disk: &dyn Disk, options: &ChainOptions, watch: Watch<'_>) -> Result<MadeUndoReport, Error> {
+    Warnings::in_place(watch.sink, |sink| {
+        let watch = Watch { sink, ..watch };
         let options = &ChainOptions { scan: false, ..options.clone() };
         let mut clock = Clock::start();
         sink.event(Event::Started(Stage::Plan));
@@ -168,7 +162,7 @@ pub fn make(
         let files = &session.files()?;
         check_start(files)?;
         let before = ExistingState::read(files, false)?;
-        let plan = &job::plan_to_best_block(files, options, before.best_block, Watch { sink, interrupt })?;
+        let plan = &job::plan_to_best_block(files, options, before.best_block, watch)?;
         before.check(plan, files, Accepted::AnyLoss, sink)?;
         clock.lap(Stage::Plan);
         let parent = options.work_dir.clone().unwrap_or_else(|| temp_dir(disk));
@@ -176,7 +170,6 @@ pub fn make(
         let undo_files = &UndoFiles::new(files, &result, &plan.index_files, false)?;
         undo_files.start_over()?;
         let method = &Method::Routed { uses_undo: true };
-        let watch = Watch { sink, interrupt };
         let job = Job { undo_sink: Some(undo_files), ..Job::new(files, plan, options, method, work, watch) };
         let made = make_missing(&job, undo_files, &mut clock).and_then(|()| {
             let Some(new) = undo_files.take() else { return Ok((UndoReport::default(), Vec::new())) };
@@ -200,7 +193,7 @@ pub fn make(
 /// Makes the undo data of a job, in the files of `undo_files`.
 fn make_missing(job: &Job<'_>, undo_files: &UndoFiles<'_>, clock: &mut Clock) -> Result<(), Error> {
     let walk = &job.walk();
-    job.sink.event(Event::Started(Stage::Check));
+    job.watch.sink.event(Event::Started(Stage::Check));
     let survey = &UndoSurvey::of_records(walk)?;
     if job.make_missing_undo(walk, survey, clock)? == FewBlocks::Made {
         return Ok(());
@@ -220,17 +213,17 @@ fn make_missing(job: &Job<'_>, undo_files: &UndoFiles<'_>, clock: &mut Clock) ->
 /// that. Nothing refers to it there before the block index is exchanged.
 fn commit(job: &Job<'_>, new: &NewUndo<'_>) -> Result<Vec<PathBuf>, Error> {
     let (files, chain) = (job.files, &job.plan.chain);
-    job.sink.event(Event::Started(Stage::Commit));
-    Error::check_interrupt(job.interrupt)?;
+    job.watch.sink.event(Event::Started(Stage::Commit));
+    Error::check_interrupt(job.watch.interrupt)?;
     let kept = replace_index(files.disk, files.datadir, job.options.keep_old, |target| {
         let (old, index) = (files.datadir.index_dir(), target.building());
         let change = |entry: &mut IndexEntry| new.change_entry(chain, entry);
         rewrite_block_index(files.disk, &old, index, change, |infos| new.change_files(infos))?;
         new.put_in_place()?;
-        target.commit(job.sink)
+        target.commit(job.watch.sink)
     })?;
     if let Err(error) = new.clean_up() {
-        job.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
+        job.watch.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
     }
     Ok(kept)
 }

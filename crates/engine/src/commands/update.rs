@@ -7,7 +7,7 @@ pub use api::report::UpdateReport;
 use api::{
     counts::Counts,
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Warnings, Watch},
+    event::{Event, Warnings, Watch},
     options::{ChainOptions, ReindexOptions},
     remedy::Remedy,
     stage::Stage,
@@ -36,12 +36,7 @@ use pipeline::{
         window::{BlockResult, ConnectedBlock, Window},
     },
 };
-use std::{
-    mem,
-    ops::Range,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
-};
+use std::{mem, ops::Range, sync::atomic::Ordering, time::Duration};
 use vfs::{Disk, During as _};
 use wire::{BlockHash, Height};
 
@@ -68,14 +63,15 @@ pub fn update_without(
     options: &ChainOptions,
     invalid: &[BlockHash],
     exactly: Range<u32>,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<UpdateReport, Error> {
-    let sink = &Warnings::new(sink);
+    let sink = &Warnings::new(watch.sink);
+    let watch = Watch { sink, ..watch };
     // What an attempt has committed stays.
     let mut report = None;
     let done = job::retry_without_invalid(sink, |found| {
         let invalid = [invalid, found].concat();
-        update_in_place(disk, options, &invalid, exactly.clone(), &mut report, Watch { sink, interrupt })
+        update_in_place(disk, options, &invalid, exactly.clone(), &mut report, watch)
     });
     done.map_err(Error::in_place_only)?;
     let report = report.ok_or_else(Error::panicked)?;
@@ -88,13 +84,13 @@ fn update_in_place(
     invalid: &[BlockHash],
     mut exactly: Range<u32>,
     report: &mut Option<UpdateReport>,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<(), Error> {
     let mut clock = Clock::start();
     let options = &ChainOptions { scan: false, ..options.clone() };
     let in_place = ReindexOptions::of(options.clone());
-    sink.event(Event::Started(Stage::Plan));
-    let (session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
+    watch.sink.event(Event::Started(Stage::Plan));
+    let (session, datadir) = Session::open_for_change(disk, &in_place, watch.sink)?;
     let files = &session.files_at_tip()?;
     let report = report.get_or_insert_with(|| empty_report(options, &datadir));
     // What is wrong with a block is found out by connecting the blocks of its window one by one, from the
@@ -108,21 +104,21 @@ fn update_in_place(
             makes_undo: true,
             ..ChainRequest::of(options)
         };
-        let plan = &mut job::plan(files, options, &request, Watch { sink, interrupt })?;
+        let plan = &mut job::plan(files, options, &request, watch)?;
         let before = check(plan, files)?;
         clock.lap(Stage::Plan);
         if report.hash_before == BlockHash::default() {
             (report.height_before, report.hash_before) = (before.known.height, before.known.hash);
         }
-        sink.event(Event::Started(Stage::Connect));
-        let job = Update { files, before, options, exactly: exactly.clone(), sink, interrupt };
+        watch.sink.event(Event::Started(Stage::Connect));
+        let job = Update { files, before, options, exactly: exactly.clone(), watch };
         let done = job.run(plan, coins, report)?;
         clock.lap(Stage::Connect);
         match done {
             Some(suspect) => exactly = suspect,
             None => {
                 unmark(files, &plan.choice.unmarked)?;
-                plan.note_unmarked(sink);
+                plan.note_unmarked(watch.sink);
                 (report.height, report.hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
                 report.scripts = job::scripts_report(options, plan, &report.counts);
                 report.is_pruned = plan.is_pruned;
@@ -218,10 +214,8 @@ pub struct Update<'a> {
     pub options: &'a ChainOptions,
     /// The heights of the blocks that are connected one by one.
     pub exactly: Range<u32>,
-    /// Receives progress.
-    pub sink: &'a dyn EventSink,
-    /// Set by the caller to stop.
-    pub interrupt: &'a AtomicBool,
+    /// Receives progress, and stops it.
+    pub watch: Watch<'a>,
 }
 
 impl<'a> Update<'a> {
@@ -250,7 +244,7 @@ impl<'a> Update<'a> {
         if fork < known.height {
             let old = uncommitted.tip.branch(&plan.chain, fork, known.hash, known.height)?;
             for height in (fork.0 + 1..=known.height.0).rev().map(Height) {
-                if self.interrupt.load(Ordering::Relaxed) {
+                if self.watch.interrupt.load(Ordering::Relaxed) {
                     return Err(uncommitted.interrupted());
                 }
                 uncommitted.tip.disconnect(&old, height)?;
@@ -271,13 +265,13 @@ impl<'a> Update<'a> {
         let (chain, params, buffers) = (&plan.chain, files.params, memory.buffers());
         let window = Window { chain, reader, params, scripts, threads, buffers, result: BlockResult::Undo };
         let heights = fork.0 + 1..chain.block_count() as u32;
-        let blocks = InOrder::new(window, plan, heights, self.exactly.clone(), self.sink);
+        let blocks = InOrder::new(window, plan, heights, self.exactly.clone(), self.watch.sink);
         let suspect =
-            blocks.connect_to(&mut uncommitted, memory, self.interrupt).map_err(|error| {
-                match error.kind {
-                    ErrorKind::Interrupted => uncommitted.interrupted(),
-                    _ => self.explain(error, plan),
-                }
+            blocks.connect_to(&mut uncommitted, memory, self.watch.interrupt).map_err(|error| match error
+                .kind
+            {
+                ErrorKind::Interrupted => uncommitted.interrupted(),
+                _ => self.explain(error, plan),
             })?;
         match &suspect {
             Some(heights) => self.count(heights.len()),

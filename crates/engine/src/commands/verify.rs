@@ -122,9 +122,9 @@ pub fn verify(
     disk: &dyn Disk,
     options: &ChainOptions,
     against_chainstate: bool,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<VerifyReport, Error> {
-    let sink = &Warnings::new(sink);
+    let sink = &Warnings::new(watch.sink);
     sink.event(Event::Started(Stage::Plan));
     let session = Session::open_for_reading(disk, options)?;
     let datadir = session.datadir();
@@ -137,7 +137,7 @@ pub fn verify(
         best.map(|best| height_of(disk, datadir, best)).transpose()?.or(options.stop_at_height);
     let files = &session.files()?;
     let request = ChainRequest { stop_at_height, preferred: best, ..ChainRequest::of(options) };
-    on_files(files, options, &request, None, Watch { sink, interrupt }, |job, clock| {
+    on_files(files, options, &request, None, Watch { sink, ..watch }, |job, clock| {
         let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
         if let Some(best) = best.filter(|best| *best != hash) {
             let detail = format!("the chainstate's best block {best} is not in the most-work chain on disk");
@@ -146,7 +146,7 @@ pub fn verify(
         job.check_temporary_need()?;
         let matched = job.match_spends(clock)?;
         sink.event(Event::Started(Stage::Match));
-        let compare = |coins: Coins<'_>| compare(coins, chainstate.as_ref(), interrupt);
+        let compare = |coins: Coins<'_>| compare(coins, chainstate.as_ref(), watch.interrupt);
         let ((txouts, comparison), MatchStats { counts, .. }) = job.for_each_coin(matched, clock, compare)?;
         Ok(VerifyReport {
             network: options.params.network,

@@ -97,12 +97,12 @@ impl Job<'_> {
     }
 
     fn check_pinned_at(&self, height: Height, dir: &Path) -> Result<(), Error> {
-        self.sink.event(Event::Started(Stage::Prove));
+        self.watch.sink.event(Event::Started(Stage::Prove));
         let reader = ChainstateReader::open(self.work.disk(), dir)?;
-        let found = read_back(&reader, None, self.threads(), self.watch())?;
+        let found = read_back(&reader, None, self.threads(), self.watch)?;
         let (hash, found) = (self.plan.chain.block(height).hash, found.hash_serialized_3.0);
         check_pinned_hash(self.files.params, height, &hash, &found)?;
-        self.sink.event(Event::Note(Note::PinnedHash { height }));
+        self.watch.sink.event(Event::Note(Note::PinnedHash { height }));
         Ok(())
     }
 
@@ -121,7 +121,7 @@ impl Job<'_> {
         each: &mut EachBlock<'_>,
         stops: Option<Stops<'_>>,
     ) -> Result<(UtxoCounts, MatchStats), Error> {
-        self.sink.event(Event::Started(Stage::Connect));
+        self.watch.sink.event(Event::Started(Stage::Connect));
         let disk = self.work.disk();
         ChainstateReader::create(disk, dir, Obfuscation::from_key(key))?
             .update(BlockHash::default())?
@@ -150,7 +150,7 @@ impl Job<'_> {
             for &height in heights {
                 let transactions = connect_to(height.0 + 1)?;
                 at(height, transactions)?;
-                self.sink.event(Event::Started(Stage::Connect));
+                self.watch.sink.event(Event::Started(Stage::Connect));
             }
         }
         connect_to(self.plan.chain.block_count() as u32)?;
@@ -176,8 +176,8 @@ impl Job<'_> {
         let (done, next) = (*committed, committed.counts.blocks as u32);
         let has_more = (end as usize) < self.plan.chain.block_count();
         let mut cache = Cache { job: self, coins, memory, done, committed, has_more, each };
-        let blocks = InOrder::new(window, self.plan, next..end, exactly, self.sink);
-        blocks.connect_to(&mut cache, memory, self.interrupt)
+        let blocks = InOrder::new(window, self.plan, next..end, exactly, self.watch.sink);
+        blocks.connect_to(&mut cache, memory, self.watch.interrupt)
     }
 
     /// What connects blocks of the chain.
@@ -241,7 +241,7 @@ impl<'d> BlockSink<'d> for Cache<'_, 'd> {
     }
 
     fn commit(&mut self, is_last: bool) -> Result<(), Error> {
-        let (threads, interrupt) = (self.job.threads(), self.job.interrupt);
+        let (threads, interrupt) = (self.job.threads(), self.job.watch.interrupt);
         flush(&mut self.coins, threads, if is_last { 0 } else { self.memory.staying })?;
         if !is_last || self.has_more {
             merge(self.coins.source_mut(), threads, || interrupt.load(Ordering::Relaxed))?;

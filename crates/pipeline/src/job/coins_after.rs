@@ -84,7 +84,7 @@ pub fn with_coins_after(
             job.check_work_need(DiskNeed { undo: 0, ..job.disk_need() })?;
             let matched = job.match_spends(clock)?;
             let transactions = matched.stats.counts.transactions;
-            job.sink.event(Event::Started(Stage::Finish));
+            job.watch.sink.event(Event::Started(Stage::Finish));
             job.for_each_coin(matched, clock, |coins| {
                 job.work.take()?;
                 let (tip, range_bytes) = (job.plan.chain.tip().hash, job.options.hooks.range_bytes);

@@ -83,15 +83,15 @@ fn is_about_block(error: &Error) -> bool {
 pub fn find_damage(
     files: &Files<'_>,
     options: &ChainOptions,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<KnownDamage, Error> {
-    sink.event(Event::Started(Stage::Plan));
+    watch.sink.event(Event::Started(Stage::Plan));
     let scan = options.scan;
-    let (chain, stale) = &all_stored(files, scan, now(), interrupt)?;
+    let (chain, stale) = &all_stored(files, scan, now(), watch.interrupt)?;
     let threads = affordable_threads(options);
-    sink.event(Event::Started(Stage::Check));
+    watch.sink.event(Event::Started(Stage::Check));
     let (reader, bytes_total) = (BlockReader::new(chain, files), chain.file_bytes());
-    let walk = &BlockWalk { reader, threads, bytes_total, watch: Watch { sink, interrupt } };
+    let walk = &BlockWalk { reader, threads, bytes_total, watch };
     let BlockSurvey { flawed, undo } = BlockSurvey::read(walk)?;
     // A block that breaks a rule is for a rebuild to report.
     let flawed = flawed.into_iter().filter(|(_, error)| error.kind != ErrorKind::Consensus);
@@ -111,7 +111,7 @@ pub fn find_damage(
     let mut hashes: Vec<_> = damaged.iter().map(|(height, hash, _)| (*hash, *height)).collect();
     hashes.sort_unstable();
     // A scan takes sound copies.
-    let elsewhere = if scan { 0 } else { count_elsewhere(files, &hashes, interrupt)? };
+    let elsewhere = if scan { 0 } else { count_elsewhere(files, &hashes, watch.interrupt)? };
     Ok(KnownDamage { elsewhere, ..summary(chain, &undo, damaged, stale_damaged) })
 }
 

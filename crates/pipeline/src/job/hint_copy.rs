@@ -58,13 +58,13 @@ pub fn with_plain_hints<T>(
     dir: &WorkDir<'_>,
     options: Option<&HintOptions>,
     restart: bool,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
     run: impl FnOnce(Option<HintOptions>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let Some(options) = options else { return run(None) };
     let copy = match &options.remote {
-        Some(remote) => download(dir, remote, restart, Watch { sink, interrupt }).map(Some),
-        None => unpack(dir, &options.file, interrupt),
+        Some(remote) => download(dir, remote, restart, watch).map(Some),
+        None => unpack(dir, &options.file, watch.interrupt),
     };
     let file = match copy {
         Ok(Some(file)) => file,
@@ -86,7 +86,7 @@ pub fn with_plain_hints<T>(
     if !(options.remote.is_some() && result.as_ref().is_err_and(is_kept))
         && let Err(error) = dir.remove()
     {
-        sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
+        watch.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
     }
     result
 }

@@ -164,7 +164,7 @@ pub fn coins_by_block<'a>(job: &Job<'a>, clock: &mut Clock) -> Result<CoinsByBlo
     let matched = matching.match_spends(clock)?;
     let mut coins = CoinsByBlock::new(job, job.plan.chain.tip_height())?;
     matching.for_each_coin(matched, clock, |all| coins.add_all(all))?;
-    job.sink.event(Event::Started(Stage::Finish));
+    job.watch.sink.event(Event::Started(Stage::Finish));
     Ok(coins)
 }
 
@@ -210,7 +210,7 @@ pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongH
     let stop_at_height = Some(reader.info().height);
     let makes_undo = job.method.makes_undo();
     let request = ChainRequest { stop_at_height, makes_undo, ..ChainRequest::of(job.options) };
-    let plan = &job::plan(job.files, job.options, &request, job.watch().without_events())?;
+    let plan = &job::plan(job.files, job.options, &request, job.watch.without_events())?;
     let budget = MemoryBudget::after_plan(job.options, plan);
     let job = &Job { plan, budget, undo_sink: None, ..*job };
     Ok(compare(&mut reader, job, &mut Clock::start())?.first)
@@ -226,7 +226,7 @@ pub fn plan_with_undo(job: &Job<'_>) -> Result<Plan, Error> {
     let stop_at_height = Some(job.plan.chain.tip_height());
     let preferred = Some(tip.hash);
     let request = ChainRequest { stop_at_height, preferred, ..ChainRequest::of(job.options) };
-    let plan = job::plan(job.files, job.options, &request, job.watch().without_events())?;
+    let plan = job::plan(job.files, job.options, &request, job.watch.without_events())?;
     if plan.chain.tip().hash == tip.hash {
         return Ok(plan);
     }

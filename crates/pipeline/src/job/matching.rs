@@ -196,10 +196,10 @@ impl Job<'_> {
         if self.threads() < self.options.threads.get() {
             let (threads, memory) = (self.threads(), self.options.memory_bytes);
             let wanted = self.options.threads.get();
-            self.sink.event(Event::Note(Note::FewerThreads { threads, wanted, memory }));
+            self.watch.sink.event(Event::Note(Note::FewerThreads { threads, wanted, memory }));
         }
         let (state, runs, next_run) = self.initial_state(&identity)?;
-        self.sink.event(Event::Memory(self.budget.table));
+        self.watch.sink.event(Event::Memory(self.budget.table));
         if let Some(observer) = &self.options.observer {
             self.work.take()?;
             observer.begin(&ObservedChain {
@@ -224,7 +224,7 @@ impl Job<'_> {
         let queue = scripts.map(ScriptQueue::new);
         let routing = Routing { join: &join, spill: &spill, deliveries, scripts: queue.as_ref() };
         let (state, fault) = thread::scope(|scope| {
-            let _merge_thread = spawn(scope, "merger", || spill.run_merge_thread(self.interrupt))?;
+            let _merge_thread = spawn(scope, "merger", || spill.run_merge_thread(self.watch.interrupt))?;
             let _closes_at_end = spill.close_at_end();
             WorkerPool { job: self, identity: &identity, routing }.check_all(state)
         })?;
@@ -314,14 +314,14 @@ impl Job<'_> {
         if let Some(sink) = self.undo_sink
             && !sink.resume(&self.plan.chain, &resumed.partial.made)?
         {
-            self.sink.event(Event::Note(Note::MadeUndoGone));
+            self.watch.sink.event(Event::Note(Note::MadeUndoGone));
             self.work.remove()?;
             start_over()?;
             return Ok((state, Vec::new(), 0));
         }
         state.resumed = resumed.partial.completed.count();
         state.outcome.partial = resumed.partial;
-        self.sink.event(Event::Note(Note::Resuming {
+        self.watch.sink.event(Event::Note(Note::Resuming {
             done: state.resumed,
             total: self.plan.chain.heights().len(),
             bytes: state.outcome.partial.counts.block_bytes,
@@ -352,7 +352,7 @@ impl Job<'_> {
         if !is_spilled {
             return Ok(Some(Unspent::new(survivors, Vec::new())));
         }
-        Ok(spill.finish(self.interrupt)?.map(|runs| Unspent::new(survivors, runs)))
+        Ok(spill.finish(self.watch.interrupt)?.map(|runs| Unspent::new(survivors, runs)))
     }
 
     /// Marks the error as contested if it is about a block that may never have been connected.
@@ -369,7 +369,7 @@ impl Job<'_> {
 
     /// Sends a progress event.
     pub fn progress(&self, blocks: u32, bytes: u64) {
-        self.sink.event(Event::Progress(Progress {
+        self.watch.sink.event(Event::Progress(Progress {
             blocks,
             blocks_total: self.plan.chain.heights().len() as u32,
             bytes,
@@ -392,7 +392,7 @@ impl Job<'_> {
         clock: &mut Clock,
         mut consume: impl FnMut(Coins<'_>) -> Result<T, ForEachError>,
     ) -> Result<(T, MatchStats), Error> {
-        let coins = |unspent| Coins::new(unspent, self.watch());
+        let coins = |unspent| Coins::new(unspent, self.watch);
         match consume(coins(matched.unspent)) {
             Ok(made) => return Ok((made, matched.stats)),
             Err(ForEachError::Error(error)) => return Err(error),

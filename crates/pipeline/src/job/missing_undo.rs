@@ -151,7 +151,7 @@ impl Job<'_> {
     ) -> Result<Option<SpendingBlocks>, Error> {
         let (mut buffers, mut spending) = (BlockBuffers::default(), SpendingBlocks::default());
         for &height in heights {
-            Error::check_interrupt(self.interrupt)?;
+            Error::check_interrupt(self.watch.interrupt)?;
             let located = reader.read(height, false, &mut buffers)?;
             let BlockBuffers { block: record, arena, hashes, .. } = &mut buffers;
             let (block, Ok(sums)) = located.check(record.bytes(), arena, hashes)? else {

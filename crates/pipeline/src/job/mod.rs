@@ -64,10 +64,7 @@ use chain::{
 };
 use disk::index::find_height;
 use rules::{ChainParams, header::MAX_FUTURE_BLOCK_TIME};
-use std::{
-    sync::atomic::AtomicBool,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::time::{SystemTime, UNIX_EPOCH};
 use wire::{BlockHash, BlockTime, Height};
 
 /// Compares the hash of the UTXO set after a block with the one that Core's source pins for it. Returns false
@@ -268,10 +265,8 @@ pub struct Job<'a> {
     pub goes_on_below: Option<&'a (dyn Fn(Height, bool) -> bool + Sync)>,
     /// When the job saves checkpoints, so that an interrupted run can be resumed; `None`: never.
     pub resume: Option<&'a ResumeOptions>,
-    /// Receives events.
-    pub sink: &'a dyn EventSink,
-    /// Set by the caller to stop the job.
-    pub interrupt: &'a AtomicBool,
+    /// Where the job reports what it does, and where it is told to stop.
+    pub watch: Watch<'a>,
 }
 
 impl<'a> Job<'a> {
@@ -282,7 +277,7 @@ impl<'a> Job<'a> {
         options: &'a ChainOptions,
         method: &'a Method,
         work: &'a WorkDir<'a>,
-        Watch { sink, interrupt }: Watch<'a>,
+        watch: Watch<'a>,
     ) -> Self {
         Self {
             files,
@@ -295,18 +290,12 @@ impl<'a> Job<'a> {
             undo_sink: None,
             goes_on_below: None,
             resume: None,
-            sink,
-            interrupt,
+            watch,
         }
     }
 }
 
 impl<'a> Job<'a> {
-    /// Where the job reports what it does, and where it is told to stop.
-    pub const fn watch(&self) -> Watch<'a> {
-        Watch { sink: self.sink, interrupt: self.interrupt }
-    }
-
     /// The blocks that come while the job runs, if block files are deleted behind it.
     pub fn pruned_download(&self) -> Option<&'a AwaitedBlocks> {
         self.files.awaited.filter(|awaited| awaited.settle_bytes.is_some())
@@ -355,7 +344,7 @@ impl Job<'_> {
         let written = directory_bytes(self.work.disk(), dir).unwrap_or(0);
         need.without_written(written, 0).check(self.work.disk(), dir, dir, dir)?;
         if need.total() > 0 {
-            self.sink.event(Event::Note(Note::DiskNeed(need)));
+            self.watch.sink.event(Event::Note(Note::DiskNeed(need)));
         }
         Ok(())
     }
@@ -363,7 +352,7 @@ impl Job<'_> {
     /// A walk over the blocks of the chain in the block files.
     pub fn walk(&self) -> BlockWalk<'_> {
         let (reader, bytes_total) = (BlockReader::new(&self.plan.chain, self.files), self.plan.block_bytes);
-        BlockWalk { reader, threads: self.threads(), bytes_total, watch: self.watch() }
+        BlockWalk { reader, threads: self.threads(), bytes_total, watch: self.watch }
     }
 
     /// The blocks of the chain except the `completed` ones, and their undo data. Damage is recorded in

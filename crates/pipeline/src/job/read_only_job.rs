@@ -95,19 +95,18 @@ pub fn on_files<T>(
     options: &ChainOptions,
     request: &ChainRequest<'_>,
     result: Option<&Path>,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
     mut work: impl FnMut(&Job<'_>, &mut Clock) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let (clock, method) = (&mut Clock::start(), &Method::of(options.undo));
-    job::retry_without_invalid(sink, |invalid| {
+    job::retry_without_invalid(watch.sink, |invalid| {
         let request = ChainRequest { invalid, makes_undo: method.makes_undo(), ..*request };
-        let plan = &read_live(options, || job::plan(files, options, &request, Watch { sink, interrupt }))?;
-        job::note_all_scripts(options, plan, sink);
+        let plan = &read_live(options, || job::plan(files, options, &request, watch))?;
+        job::note_all_scripts(options, plan, watch.sink);
         clock.lap(Stage::Plan);
         let work_dir = &WorkDir::for_result(files.disk, options, result);
         // A job that creates no file leaves no checkpoint either.
         let resume = result.map(|_| &options.resume);
-        let watch = Watch { sink, interrupt };
         let job = Job { resume, ..Job::new(files, plan, options, method, work_dir, watch) };
         let result = work(&job, clock).map_err(|error| work_dir.explain(error));
         let can_resume = matches!(

@@ -43,7 +43,9 @@ pub fn recheck(job: &Job<'_>, partial: &PartialState, changed: &[FileNo]) -> Res
     if blocks.count() == 0 {
         return Ok(());
     }
-    job.sink.event(Event::Note(Note::FilesChanged { files: changed.len(), blocks: blocks.count() as usize }));
+    job.watch
+        .sink
+        .event(Event::Note(Note::FilesChanged { files: changed.len(), blocks: blocks.count() as usize }));
     let walk = job.walk();
     walk.each(chain.heights(), |buffers, (), height| {
         if !blocks.has(height) {

@@ -39,10 +39,10 @@ impl Job<'_> {
         let partial = &mut outcome.partial;
         let Some(deliveries) = deliveries.filter(|_| !partial.routed.is_empty()) else { return Ok(None) };
         let started = Instant::now();
-        self.sink.event(Event::Started(Stage::Undo));
+        self.watch.sink.event(Event::Started(Stage::Undo));
         let is_any_made = partial.routed.iter().any(|block| !block.is_claimed);
         if is_any_made && !spill.is_empty() {
-            spill.match_all(join, self.threads(), self.interrupt)?;
+            spill.match_all(join, self.threads(), self.watch.interrupt)?;
         }
         // The join has mismatches of its own also if the rest was in runs.
         if is_any_made && (join.open().1 > 0 || join.has_mismatches()) {
@@ -63,7 +63,7 @@ impl Job<'_> {
         outcome.ages += new.ages;
         outcome.making_undo += started.elapsed();
         if partial.completed.count() < self.plan.chain.block_count() as u32 {
-            self.sink.event(Event::Started(Stage::Check));
+            self.watch.sink.event(Event::Started(Stage::Check));
         }
         Ok(fault)
     }
@@ -85,13 +85,13 @@ impl Job<'_> {
             faults: &faults,
             claims: self.files.awaited.and_then(AwaitedBlocks::claims),
             sink: self.undo_sink,
-            interrupt: self.interrupt,
+            interrupt: self.watch.interrupt,
         };
         let blocks_total = blocks.len() as u32;
         let progress = |blocks: u32, bytes| {
             // The other blocks are about as large.
             let bytes_total = bytes / u64::from(blocks.max(1)) * u64::from(blocks_total);
-            self.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
+            self.watch.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
         };
         let made = maker.make(blocks, self.threads(), &progress)?;
         deliveries.parts.remove_file()?;

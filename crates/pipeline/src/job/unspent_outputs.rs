@@ -56,7 +56,7 @@ impl<'a> CoinsByBlock<'a> {
     /// An error if the system provides no random numbers.
     pub fn new(job: &Job<'a>, end: Height) -> Result<Self, Error> {
         let hasher = CoinHasher::new(machine::random_key()?);
-        Ok(Self { parts: parts(job), hasher, end, interrupt: job.interrupt })
+        Ok(Self { parts: parts(job), hasher, end, interrupt: job.watch.interrupt })
     }
 
     /// Adds a coin.
@@ -166,7 +166,7 @@ impl OutputFinder<'_> {
         let heights = parts.heights(part);
         let mut found = Vec::new();
         for height in heights.start.max(1)..heights.end.min(self.coins.end.0 + 1) {
-            Error::check_interrupt(self.job.interrupt)?;
+            Error::check_interrupt(self.job.watch.interrupt)?;
             let first = coins.partition_point(|coin| coin.0 < height);
             let len = coins[first..].partition_point(|coin| coin.0 == height);
             let coins = &coins[first..first + len];

@@ -86,7 +86,7 @@ impl Job<'_> {
                           fault, because block files were deleted";
             return Err(Error::new(ErrorKind::Damaged, detail).with_remedies([Remedy::WithoutPruning]));
         }
-        self.sink.event(Event::Note(Note::CheckingWithoutUndo));
+        self.watch.sink.event(Event::Note(Note::CheckingWithoutUndo));
         if let Some(claims) = self.files.awaited.and_then(AwaitedBlocks::claims) {
             claims.close();
         }
@@ -186,7 +186,7 @@ impl Job<'_> {
         (0..first.0).for_each(|height| matched.add(Height(height)));
         let undo = UndoReading { from: Height(u32::MAX), skips_damaged: true };
         let source = self.source(&faults, &matched, undo);
-        first_conflict(&source, &outpoints, first > Height(0), self.threads(), self.interrupt)
+        first_conflict(&source, &outpoints, first > Height(0), self.threads(), self.watch.interrupt)
     }
 
     /// Returns those of the coins after the block before `height` that matter for that block.
@@ -203,7 +203,7 @@ impl Job<'_> {
         }
         let mut coins = no_coins(block.header().prev)?;
         let (hasher, mut found) = (coins.hasher(), FoundCoins::default());
-        let done = Coins::new(unspent, self.watch()).in_sequence(|outpoint, coin| {
+        let done = Coins::new(unspent, self.watch).in_sequence(|outpoint, coin| {
             if wanted.contains(outpoint) {
                 found.push(hasher.hash(*outpoint), *coin);
             }
@@ -290,15 +290,15 @@ impl Job<'_> {
         coins: &mut MemoryCoins,
         with_undo: bool,
     ) -> Result<Counts, Error> {
-        self.sink.event(Event::Started(Stage::Sequential));
+        self.watch.sink.event(Event::Started(Stage::Sequential));
         let (chain, mut counts) = (&self.plan.chain, Counts::default());
-        let mut meter = Meter::new(self.plan, heights.clone(), self.sink);
+        let mut meter = Meter::new(self.plan, heights.clone(), self.watch.sink);
         let reader = &BlockReader::new(chain, self.files);
         let result = if with_undo { BlockResult::Undo } else { BlockResult::Nothing };
         // The buffers of one block are reused, however large it is.
         let window = self.window(reader, BufferPool::new(usize::MAX), result);
         for height in heights.map(Height) {
-            Error::check_interrupt(self.interrupt)?;
+            Error::check_interrupt(self.watch.interrupt)?;
             let connected = window.connect_exactly(coins, height, |error| {
                 // No valid block creates a coin that exists, but undo data may claim such a coin.
                 Error::damaged(error.to_string()).at_block(height, chain.block(height).hash)

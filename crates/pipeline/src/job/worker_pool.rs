@@ -70,7 +70,7 @@ impl WorkerPool<'_> {
     /// fault.
     pub fn check_all(&self, mut state: State) -> Result<(State, Option<(Height, LocatedFault)>), Error> {
         let Routing { join, spill, .. } = self.routing;
-        self.job.sink.event(Event::Started(Stage::Check));
+        self.job.watch.sink.event(Event::Started(Stage::Check));
         let total = self.job.plan.chain.heights().len() as u32;
         let mut table_bytes = spill.volume().bytes;
         loop {
@@ -82,7 +82,7 @@ impl WorkerPool<'_> {
             };
             let (outcome, fault) = self.check_until(pause, table_bytes, state.outcome)?;
             state.outcome = outcome;
-            let interrupted = self.job.interrupt.load(Ordering::Relaxed);
+            let interrupted = self.job.watch.interrupt.load(Ordering::Relaxed);
             if fault.is_some() || spill.has_mismatch() {
                 return if interrupted { Err(Error::interrupted()) } else { Ok((state, fault)) };
             }
@@ -213,7 +213,7 @@ impl WorkerPool<'_> {
             deliveries.is_some_and(|all| is_epoch_complete(temporary(all), table_bytes, memory))
         };
         let stop = |read| {
-            if spill.has_mismatch() || self.job.interrupt.load(Ordering::Relaxed) {
+            if spill.has_mismatch() || self.job.watch.interrupt.load(Ordering::Relaxed) {
                 Stop::Now
             } else if read >= MIN_BLOCKS_BETWEEN_CHECKPOINTS && Instant::now() >= pause || is_epoch_complete()
             {

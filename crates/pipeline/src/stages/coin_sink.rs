@@ -7,7 +7,7 @@
 use crate::stages::unspent::{ForEachError, Range, Unspent};
 use api::{
     error::Error,
-    event::{CoinMeter, EventSink, Watch},
+    event::{CoinMeter, Watch},
 };
 use chain::threads::{join_all, spawn};
 use crossbeam::channel::{Receiver, Sender, bounded};
@@ -44,15 +44,13 @@ pub trait RangeSink {
 /// The coins after the last block, to be walked once.
 pub struct Coins<'a> {
     unspent: Unspent,
-    sink: &'a dyn EventSink,
-    interrupt: &'a AtomicBool,
+    watch: Watch<'a>,
 }
 
 impl<'a> Coins<'a> {
-    /// The coins that matching has left; setting `interrupt` ends the walk, whose progress `sink`
-    /// receives.
-    pub fn new(unspent: Unspent, Watch { sink, interrupt }: Watch<'a>) -> Self {
-        Self { unspent, sink, interrupt }
+    /// The coins that matching has left; `watch` can end the walk, and receives its progress.
+    pub fn new(unspent: Unspent, watch: Watch<'a>) -> Self {
+        Self { unspent, watch }
     }
 
     /// Number of coins, if each spend has a coin.
@@ -73,11 +71,11 @@ impl<'a> Coins<'a> {
         self,
         mut each: impl FnMut(&OutPoint, &Coin<'_>) -> Result<(), Error>,
     ) -> Result<(), ForEachError> {
-        let meter = CoinMeter::new(self.sink, self.count());
+        let meter = CoinMeter::new(self.watch.sink, self.count());
         // One shard at a time is sorted, and then freed.
         let (ranges, runs) = self.unspent.into_ranges(0);
         for range in ranges {
-            Error::check_interrupt(self.interrupt)?;
+            Error::check_interrupt(self.watch.interrupt)?;
             let mut count = 0;
             range.each(&runs, |outpoint, coin| {
                 count += 1;
@@ -93,7 +91,7 @@ impl<'a> Coins<'a> {
     pub fn into_ranges(self, bytes: u64) -> CoinRanges<'a> {
         let count = self.count();
         let (ranges, runs) = self.unspent.into_ranges(bytes);
-        CoinRanges { ranges, runs, count, sink: self.sink, interrupt: self.interrupt }
+        CoinRanges { ranges, runs, count, watch: self.watch }
     }
 }
 
@@ -103,8 +101,7 @@ pub struct CoinRanges<'a> {
     runs: Vec<SortedRunReader>,
     /// Number of coins.
     count: u64,
-    sink: &'a dyn EventSink,
-    interrupt: &'a AtomicBool,
+    watch: Watch<'a>,
 }
 
 impl CoinRanges<'_> {
@@ -123,8 +120,8 @@ impl CoinRanges<'_> {
         threads: usize,
         begin: impl Fn(u32) -> R + Sync,
     ) -> Result<Vec<R::Done>, ForEachError> {
-        let Self { ranges, runs, count, sink, interrupt } = self;
-        let meter = &CoinMeter::new(sink, count);
+        let Self { ranges, runs, count, watch } = self;
+        let meter = &CoinMeter::new(watch.sink, count);
         let ranges = Mutex::new(ranges.into_iter());
         let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
         let failed = AtomicBool::new(false);
@@ -134,7 +131,8 @@ impl CoinRanges<'_> {
                 && let Some(range) = next()
             {
                 let sink = begin(range.index);
-                let unsynced = consume_range(range, &runs, sink, meter, interrupt).inspect_err(|_| fail())?;
+                let unsynced =
+                    consume_range(range, &runs, sink, meter, watch.interrupt).inspect_err(|_| fail())?;
                 if to_sync.send(unsynced).is_err() {
                     break; // All sync threads have failed; their errors are returned.
                 }

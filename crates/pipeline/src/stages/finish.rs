@@ -10,7 +10,7 @@ use crate::stages::{
 };
 use api::{
     error::{Error, ErrorKind},
-    event::{CoinProgress, Event, EventSink, PROGRESS_INTERVAL, Watch},
+    event::{CoinProgress, Event, PROGRESS_INTERVAL, Watch},
 };
 use chain::{blocks::chain::Chain, commit::Destination};
 use digest::obfuscation::Obfuscation;
@@ -19,11 +19,7 @@ use disk::{
     utxo_stats::{CoinCounter, ReadBackProgress, UtxoCounts, UtxoStats, stats_unless_stopped},
 };
 use rules::{ChainParams, subsidy};
-use std::{
-    path::Path,
-    sync::atomic::{AtomicBool, Ordering},
-    time::Instant,
-};
+use std::{path::Path, sync::atomic::Ordering, time::Instant};
 use vfs::Disk;
 use wire::{BlockHash, Coin, Height, OutPoint, Sats};
 
@@ -47,8 +43,8 @@ pub struct Finish<'a, 'd> {
     pub range_bytes: u64,
     /// Number of threads that sort and write.
     pub threads: usize,
-    /// Set by the caller to stop the job.
-    pub interrupt: &'a AtomicBool,
+    /// Where the job reports what it does, and where it is told to stop.
+    pub watch: Watch<'a>,
 }
 
 /// Writes coins as a new chainstate in the directory `dir`, obfuscated with `key` and with this best block,
@@ -124,18 +120,13 @@ impl Finish<'_, '_> {
     ///
     /// # Errors
     /// [`ErrorKind::Environment`] if it differs from what was written; [`ErrorKind::Interrupted`].
-    pub fn prove(
-        &self,
-        written: &UtxoCounts,
-        muhash: bool,
-        sink: &dyn EventSink,
-    ) -> Result<UtxoStats, Error> {
+    pub fn prove(&self, written: &UtxoCounts, muhash: bool) -> Result<UtxoStats, Error> {
         const WHAT: &str = "the new chainstate";
         let dir = self.target.building();
         let open = ChainstateReader::open(self.disk, dir).map_err(Error::from);
         let reader = open.map_err(|error| error.of_written(WHAT))?;
-        let (total, watch) = (Some(written.txouts), Watch { sink, interrupt: self.interrupt });
-        let read = read_elements(&reader, total, muhash, self.threads, &mut |_| Ok(()), watch)
+        let total = Some(written.txouts);
+        let read = read_elements(&reader, total, muhash, self.threads, &mut |_| Ok(()), self.watch)
             .map_err(|error| error.of_written(WHAT))?;
         let transactions =
             if written.transactions == 0 { read.counts.transactions } else { written.transactions };

@@ -146,10 +146,10 @@ fn every_format_converts_into_every_other() {
         TRUTH.write(&path_of(format), format, &TRUTH.hints(chain().tip().height));
         assert_eq!(wrong_blocks(&case.options(), &path_of(format), None), 0, "{format}");
     }
-    let (disk, chain, never) = (FaultDisk::healthy(), case.options().chain, AtomicBool::new(false));
+    let (disk, chain) = (FaultDisk::healthy(), case.options().chain);
     for from in HintFormat::ALL {
         for to in HintFormat::ALL {
-            let (path, watch) = (files.path().join("converted"), quiet(&never));
+            let (path, watch) = (files.path().join("converted"), unwatched());
             let info = engine::hints::convert(&disk, &path_of(from), None, &path, to, Some(&chain), watch);
             assert_eq!(info.unwrap().format, to, "{from} to {to}");
             assert!(taken(&path) == fs::read(path_of(to)).unwrap(), "{from} to {to}");

@@ -15,14 +15,14 @@ fn share_on(
     options: &ReindexOptions,
     heights: &[u32],
     output: &Path,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<Vec<SharedSnapshotReport>, Error> {
     let heights = heights.iter().copied().map(Height).collect();
-    engine::snapshot::share(disk, &options.chain, &heights, output, quiet(interrupt))
+    engine::snapshot::share(disk, &options.chain, &heights, output, watch)
 }
 
 fn share(options: &ReindexOptions, heights: &[u32], output: &Path) -> Vec<SharedSnapshotReport> {
-    share_on(&FaultDisk::healthy(), options, heights, output, &AtomicBool::new(false)).unwrap()
+    share_on(&FaultDisk::healthy(), options, heights, output, unwatched()).unwrap()
 }
 
 fn in_chunks(options: &ReindexOptions, chunk_len: u64) -> ReindexOptions {
@@ -30,7 +30,7 @@ fn in_chunks(options: &ReindexOptions, chunk_len: u64) -> ReindexOptions {
 }
 
 pub fn from(file: &Path, output: &Path) -> Result<SharedSnapshotReport, Error> {
-    engine::snapshot::share_file(&FaultDisk::healthy(), file, output, SMALL, quiet(&AtomicBool::new(false)))
+    engine::snapshot::share_file(&FaultDisk::healthy(), file, output, SMALL, unwatched())
 }
 
 pub fn fetching(sources: &[&Path], output: &Path) -> FetchOptions {
@@ -45,7 +45,7 @@ pub fn fetching(sources: &[&Path], output: &Path) -> FetchOptions {
 }
 
 pub fn fetch(options: &FetchOptions) -> Result<FetchedSnapshotReport, Error> {
-    engine::snapshot::fetch(&FaultDisk::healthy(), options, quiet(&AtomicBool::new(false)))
+    engine::snapshot::fetch(&FaultDisk::healthy(), options, unwatched())
 }
 
 pub fn part(output: &Path) -> PathBuf {
@@ -181,11 +181,11 @@ fn several_heights_in_one_pass_equal_single_runs() {
         }
     }
     assert_same_tree(&before, case.root(), "the datadir is only read");
-    let again = share_on(&FaultDisk::healthy(), &options, &[77], &single, &AtomicBool::new(false));
+    let again = share_on(&FaultDisk::healthy(), &options, &[77], &single, unwatched());
     let error = again.unwrap_err();
     assert_mentions(&error, &["a snapshot of height 77 is there already"]);
     assert_offers(&error, &[Remedy::MoveAway]);
-    let none = share_on(&FaultDisk::healthy(), &options, &[], &single, &AtomicBool::new(false)).unwrap_err();
+    let none = share_on(&FaultDisk::healthy(), &options, &[], &single, unwatched()).unwrap_err();
     assert_eq!(none.kind, ErrorKind::Usage);
     assert_mentions(&none, &["ends at height 140", "is 14112, from a chain of 16128 blocks on"]);
 }
@@ -244,7 +244,7 @@ fn no_folder_looks_complete_that_is_not() {
         before: &|| Case::of(scratch()),
         run: &|disk, case| {
             let output = case.root().join("out");
-            share_on(disk, &of(case), &heights, &output, disk.interrupt()).map(drop)
+            share_on(disk, &of(case), &heights, &output, quiet(disk.interrupt())).map(drop)
         },
         is_whole: &|case, _, what| check(&case.root().join("out"), what),
         succeeds: &|_, _| {},
@@ -257,7 +257,8 @@ fn no_folder_looks_complete_that_is_not() {
     assert!(states > 20, "{states}");
     // The user's own empty folder stays.
     let own = scratch();
-    let interrupted = share_on(&FaultDisk::healthy(), &options, &heights, own.path(), &AtomicBool::new(true));
+    let interrupted =
+        share_on(&FaultDisk::healthy(), &options, &heights, own.path(), quiet(&AtomicBool::new(true)));
     assert_eq!(interrupted.unwrap_err().kind, ErrorKind::Interrupted);
     assert!(own.path().exists());
 }

@@ -294,12 +294,8 @@ fn the_engine_in_order_compares_pinned_hashes_on_the_way() {
                 seen.lock().unwrap().push(height);
             }
         };
-        let report = engine::reindex(
-            &FaultDisk::healthy(),
-            &right,
-            Watch { sink: &sink, interrupt: &AtomicBool::new(false) },
-        )
-        .unwrap();
+        let report =
+            engine::reindex(&FaultDisk::healthy(), &right, Watch { sink: &sink, ..unwatched() }).unwrap();
         assert!(report.is_pinned);
         assert_eq!(report.hash_serialized_3, at(140));
         assert_eq!(seen.into_inner().unwrap(), [Height(40), Height(90)]);

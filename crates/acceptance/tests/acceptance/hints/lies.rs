@@ -298,11 +298,7 @@ fn the_space_of_all_coins_that_hints_name_is_needed() {
             }
         };
         let options = with_hints(&case.options(), &file, AGGREGATES[0]);
-        let done = engine::reindex(
-            &FaultDisk::healthy(),
-            &options,
-            Watch { sink: &sink, interrupt: &AtomicBool::new(false) },
-        );
+        let done = engine::reindex(&FaultDisk::healthy(), &options, Watch { sink: &sink, ..unwatched() });
         assert_eq!(done.err().map(|error| error.kind), all.then_some(ErrorKind::Hints));
         (need.into_inner().unwrap().unwrap(), 60 * hints.iter().map(|block| block.len() as u64).sum::<u64>())
     });

@@ -136,19 +136,11 @@ fn packed_files_and_downloads_give_the_result_of_the_plain_file() {
         let converted = file_in(&files, "converted");
         let (to, to_format) = (&converted, HintFormat::Peregrine);
         let chain = case.options().chain;
-        let (sink, never) = (|_| {}, AtomicBool::new(false));
-        let watch = Watch { sink: &sink, interrupt: &never };
-        engine::hints::convert(&vfs::RealDisk, &file, None, to, to_format, Some(&chain), watch).unwrap();
+        engine::hints::convert(&vfs::RealDisk, &file, None, to, to_format, Some(&chain), unwatched())
+            .unwrap();
         let options = case.options().chain;
         for file in [&file, &converted] {
-            let check = engine::hints::check(
-                &vfs::RealDisk,
-                &options,
-                file,
-                None,
-                Watch { sink: &sink, interrupt: &never },
-            )
-            .unwrap();
+            let check = engine::hints::check(&vfs::RealDisk, &options, file, None, unwatched()).unwrap();
             assert_eq!(check.wrong_blocks, 0, "{format}");
         }
         assert_eq!(leftovers(files.path()), [] as [&Path; 0]);

@@ -47,8 +47,7 @@ fn observed(root: &Path, peer: &ScriptedPeer) -> (SyncOptions, Arc<IndexObserver
 /// Downloads, and makes the indexes.
 fn run(root: &Path, peer: &ScriptedPeer) -> Result<MadeIndexesReport, Error> {
     let (options, observer) = observed(root, peer);
-    let never = AtomicBool::new(false);
-    download(healthy(), &options, &never).0?;
+    download(healthy(), &options, unwatched().interrupt).0?;
     bring_indexes(healthy(), &both(&options.chain), Some(&observer), unwatched())
 }
 
@@ -87,13 +86,12 @@ fn a_pruned_download_makes_them_of_the_blocks_that_it_deletes() {
 fn blocks_that_an_index_is_continued_from_are_not_deleted_behind_a_download() {
     for height in [150, 0] {
         let (dir, peer) = (scratch(), peer());
-        let never = AtomicBool::new(false);
         let lower = changed(from(dir.path(), &[&peer]), |it| it.chain.stop_at_height = Some(Height(height)));
-        download(healthy(), &lower, &never).0.unwrap();
+        download(healthy(), &lower, unwatched().interrupt).0.unwrap();
         make(healthy(), &both(&lower.chain)).unwrap();
         let wanted = contents(dir.path());
         let options = pruned(dir.path(), &[&peer]);
-        let error = download(healthy(), &options, &never).0.unwrap_err();
+        let error = download(healthy(), &options, unwatched().interrupt).0.unwrap_err();
         assert_eq!(error.kind, ErrorKind::Usage, "{error}");
         assert_mentions(&error, &[&format!("it ends at block {height}"), "nothing was changed"]);
         let kinds = [Some(KINDS[0]), Some(KINDS[1]), None, None];
@@ -129,8 +127,7 @@ fn a_download_that_has_deleted_blocks_without_them_is_refused() {
     assert_offers(&error, &[Remedy::StartOver]);
     let (mut options, observer) = observed(dir.path(), &peer);
     options.chain.resume.restart = true;
-    let never = AtomicBool::new(false);
-    download(healthy(), &options, &never).0.unwrap();
+    download(healthy(), &options, unwatched().interrupt).0.unwrap();
     bring_indexes(healthy(), &both(&options.chain), Some(&observer), unwatched()).unwrap();
     assert!(contents(dir.path()) == of_all_blocks(END));
 }

@@ -122,12 +122,7 @@ fn filters_that_are_needed_are_not_overwritten() {
     run(&case.options()).unwrap();
     // What may be made anew is.
     let sink = |_: engine::Event| {};
-    let brought = bring_indexes(
-        &FaultDisk::healthy(),
-        &options,
-        None,
-        Watch { sink: &sink, interrupt: &AtomicBool::new(false) },
-    );
+    let brought = bring_indexes(&FaultDisk::healthy(), &options, None, Watch { sink: &sink, ..unwatched() });
     assert_eq!(brought.unwrap().result.indexes[0].from_height, 0);
     assert_sound(&options, TIP);
 }
@@ -188,12 +183,8 @@ fn an_index_without_the_rows_of_its_last_blocks_is_not_vouched_for() {
         assert_eq!(error.kind, ErrorKind::Damaged, "{kind:?}");
         assert_offers(&error, &[Remedy::MakeIndex(Some(kind))]);
         let sink = |_: engine::Event| {};
-        let brought = bring_indexes(
-            &FaultDisk::healthy(),
-            &options,
-            None,
-            Watch { sink: &sink, interrupt: &AtomicBool::new(false) },
-        );
+        let brought =
+            bring_indexes(&FaultDisk::healthy(), &options, None, Watch { sink: &sink, ..unwatched() });
         assert_eq!(brought.unwrap().result.indexes[0].from_height, 0);
         assert!(rows(&dir) == whole, "{kind:?}");
     }

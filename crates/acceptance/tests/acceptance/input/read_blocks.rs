@@ -69,11 +69,9 @@ fn options(case: &Case) -> ReadBlocksOptions {
 }
 
 fn read(options: &ReadBlocksOptions, kept: Kept) -> Result<(BlockRange, Kept), Error> {
-    let interrupt = kept.interrupt.unwrap_or(&NEVER);
+    let interrupt = kept.interrupt.unwrap_or(unwatched().interrupt);
     engine::blocks::read(&FaultDisk::healthy(), options, |_, _| Ok(kept), quiet(interrupt))
 }
-
-static NEVER: AtomicBool = AtomicBool::new(false);
 
 fn blocks(kept: Kept) -> Vec<(u32, Seen)> {
     kept.parts.into_inner().unwrap().into_values().flatten().collect()

@@ -83,8 +83,7 @@ fn of(chain: ChainOptions) -> ReadHistoryOptions {
 }
 
 fn read(options: &ReadHistoryOptions, kept: Kept) -> Result<(HistoryReport, History), Error> {
-    static NEVER: AtomicBool = AtomicBool::new(false);
-    let interrupt = kept.interrupt.unwrap_or(&NEVER);
+    let interrupt = kept.interrupt.unwrap_or(unwatched().interrupt);
     let begin = |range: &HistoryRange, _: &HashAt<'_>| Ok(Kept { digits: range.prefix_digits, ..kept });
     let (report, kept) = engine::history::read(&FaultDisk::healthy(), options, begin, quiet(interrupt))?;
     Ok((report, kept.history.into_inner().unwrap()))

@@ -12,7 +12,6 @@ use engine::{
 use std::{collections::HashMap, ops::RangeInclusive};
 
 static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(chain()));
-static NEVER: AtomicBool = AtomicBool::new(false);
 
 /// Number of blocks of the chain of a case: its chainstate is three blocks behind.
 fn last() -> u32 {
@@ -96,7 +95,7 @@ fn options(case: &Case) -> ReadBlocksOptions {
 }
 
 fn read_on(disk: &FaultDisk, options: &ReadBlocksOptions, kept: Kept) -> Result<(BlockRange, Spends), Error> {
-    let interrupt = kept.interrupt.unwrap_or(&NEVER);
+    let interrupt = kept.interrupt.unwrap_or(unwatched().interrupt);
     let (range, kept) = engine::blocks::read(disk, options, |_, _| Ok(kept), quiet(interrupt))?;
     Ok((range, kept.spends.into_inner().unwrap()))
 }
@@ -239,7 +238,7 @@ fn the_space_of_temporary_files_is_announced() {
             &FaultDisk::healthy(),
             &options,
             |_, _| Ok(Kept::default()),
-            Watch { sink: &sink, interrupt: &NEVER },
+            Watch { sink: &sink, ..unwatched() },
         )
         .unwrap();
         let notes = notes.into_inner().unwrap();

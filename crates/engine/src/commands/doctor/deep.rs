@@ -50,7 +50,7 @@ pub fn read_all(
     options: &DoctorOptions,
     chainstate: &ChainstateState,
     places: BlockPlaces,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<DeepState, Error> {
     // Nothing is rebuilt, and no note is to say which scripts that would run.
     let options = &DoctorOptions {
@@ -64,14 +64,14 @@ pub fn read_all(
     let scan = places == BlockPlaces::Scan;
     let read = match places {
         BlockPlaces::Unknown => Ok(DeepState::empty()),
-        _ => read_blocks(files, options, chainstate, scan, Watch { sink, interrupt }),
+        _ => read_blocks(files, options, chainstate, scan, watch),
     };
     let mut state = match read {
         Ok(state) => state,
         Err(error) => DeepState::refused(unless_interrupted(error)?),
     };
-    sink.event(Event::Started(Stage::Prove));
-    state.coins = match count_coins(files, options, Watch { sink, interrupt }) {
+    watch.sink.event(Event::Started(Stage::Prove));
+    state.coins = match count_coins(files, options, watch) {
         Ok(coins) => Ok(coins),
         Err(error) => Err(unless_interrupted(error)?),
     };
@@ -96,11 +96,11 @@ fn read_blocks(
     options: &DoctorOptions,
     chainstate: &ChainstateState,
     scan: bool,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<DeepState, Error> {
     let (best, best_height) = (chainstate.best_block, chainstate.height);
     let read = |end| {
-        sink.event(Event::Started(Stage::Plan));
+        watch.sink.event(Event::Started(Stage::Plan));
         let request = ChainRequest {
             scan,
             preferred: best,
@@ -109,7 +109,7 @@ fn read_blocks(
             may_lack_files: true,
             ..ChainRequest::default()
         };
-        let plan = |request| job::plan(files, &options.chain, request, Watch { sink, interrupt });
+        let plan = |request| job::plan(files, &options.chain, request, watch);
         let (plan, refusal) = match plan(&request) {
             // What is there is read nevertheless.
             Err(error) if error.kind == ErrorKind::Damaged && end.is_none() => {
@@ -120,8 +120,8 @@ fn read_blocks(
         };
         let threads = affordable_threads(&options.chain);
         let (reader, bytes_total) = (BlockReader::new(&plan.chain, files), plan.block_bytes);
-        let walk = &BlockWalk { reader, threads, bytes_total, watch: Watch { sink, interrupt } };
-        sink.event(Event::Started(Stage::Check));
+        let walk = &BlockWalk { reader, threads, bytes_total, watch };
+        watch.sink.event(Event::Started(Stage::Check));
         let survey = BlockSurvey::read(walk)?;
         Ok::<_, Error>((plan.chain, survey, refusal))
     };
@@ -146,7 +146,7 @@ fn read_blocks(
     Ok(DeepState {
         blocks,
         damaged: flawed.len() as u32,
-        elsewhere: if scan { 0 } else { count_elsewhere(files, &hashes, interrupt)? },
+        elsewhere: if scan { 0 } else { count_elsewhere(files, &hashes, watch.interrupt)? },
         first: first_damaged(flawed.into_iter().map(|(_, error)| error)).0,
         refusal,
         undo: by_file(&chain, &undo, last).into_iter().filter(has_flaw).collect(),

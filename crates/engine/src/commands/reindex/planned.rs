@@ -115,7 +115,7 @@ pub fn plan(
     invalid: &[BlockHash],
     damage: Option<&KnownDamage>,
     awaiting: Option<Awaiting>,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<Planned, Error> {
     let in_place = options.output.is_none();
     let before =
@@ -134,16 +134,15 @@ pub fn plan(
         awaits_blocks: awaiting.is_some(),
         ..ChainRequest::of(&options.chain)
     };
-    let mut plan =
-        job::plan_beside(files, &options.chain, &request, second.as_ref(), Watch { sink, interrupt })?;
-    job::note_all_scripts(&options.chain, &plan, sink);
+    let mut plan = job::plan_beside(files, &options.chain, &request, second.as_ref(), watch)?;
+    job::note_all_scripts(&options.chain, &plan, watch.sink);
     let mut set_aside = SetAside::default();
     if let Some(second) = second {
         if let Some(obstacle) = &plan.obstacle {
             return Err(second.error(obstacle).with_remedies([Remedy::OtherOutput]));
         }
         if let Some(base) = second.base() {
-            sink.event(Event::Warning(Warning::SnapshotUnchanged { dir: second.dir, base }));
+            watch.sink.event(Event::Warning(Warning::SnapshotUnchanged { dir: second.dir, base }));
         }
     }
     if in_place {
@@ -154,7 +153,7 @@ pub fn plan(
         Some(_) => Accepted::LossByDamage,
         None => Accepted::Nothing,
     };
-    let lost_blocks = if in_place { before.check(&plan, files, accepted, sink)? } else { 0 };
+    let lost_blocks = if in_place { before.check(&plan, files, accepted, watch.sink)? } else { 0 };
     let reads_last_blocks_first = match options.hints.as_ref().zip(hint_reader.as_ref()) {
         Some((hints, reader)) => {
             hints::use_of(&options.chain, hints, reader.info(), &plan)?.0 < reader.info().height

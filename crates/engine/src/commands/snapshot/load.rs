@@ -50,7 +50,6 @@ use pipeline::{
 use rules::params::PinnedUtxoSet;
 use std::{
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
     time::Duration,
 };
 use vfs::{Disk, During as _, write_synced};
@@ -90,10 +89,10 @@ pub fn load(
     disk: &dyn Disk,
     path: &Path,
     options: &ChainOptions,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<LoadedSnapshotReport, Error> {
-    Warnings::in_place(sink, |sink| {
-        let clock = Clock::start();
+    Warnings::in_place(watch.sink, |sink| {
+        let (clock, watch) = (Clock::start(), Watch { sink, ..watch });
         sink.event(Event::Started(Stage::Plan));
         let reader = SnapshotReader::open(disk, path)?;
         let pinned = pinned(path, reader.metadata(), options)?;
@@ -103,7 +102,7 @@ pub fn load(
         let (_session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
         let below = blocks_below(disk, &datadir, options, pinned)?;
         let target = Destination::of_snapshot(disk, datadir.clone())?;
-        let load = Load { disk, datadir: &datadir, options, pinned, target: &target, sink, interrupt };
+        let load = Load { disk, datadir: &datadir, options, pinned, target: &target, watch };
         let coins = load.build(reader, path, &below).inspect_err(|_| target.discard())?;
         Ok(LoadedSnapshotReport {
             network: options.params.network,
@@ -209,24 +208,22 @@ struct Load<'a> {
     options: &'a ChainOptions,
     pinned: &'a PinnedUtxoSet,
     target: &'a Destination<'a>,
-    sink: &'a Warnings<'a>,
-    interrupt: &'a AtomicBool,
+    watch: Watch<'a>,
 }
 
 impl Load<'_> {
     /// Writes, proves and puts in place both databases. Returns the number of coins.
     fn build(&self, reader: SnapshotReader, path: &Path, below: &[BlockHash]) -> Result<u64, Error> {
-        let Self { disk, target, pinned, sink, interrupt, .. } = *self;
+        let Self { disk, target, pinned, watch, .. } = *self;
         let dir = target.building();
-        sink.event(Event::Started(Stage::Finish));
+        watch.sink.event(Event::Started(Stage::Finish));
         let coins = self.write_coins(reader, path, dir)?;
 
-        sink.event(Event::Started(Stage::Prove));
+        watch.sink.event(Event::Started(Stage::Prove));
         let of_written = |error: Error| error.of_written("the new chainstate");
         let written = ChainstateReader::open(disk, dir).map_err(|error| of_written(error.into()))?;
         let threads = self.options.threads.get();
-        let stats =
-            read_back(&written, Some(coins), threads, Watch { sink, interrupt }).map_err(of_written)?;
+        let stats = read_back(&written, Some(coins), threads, watch).map_err(of_written)?;
         if stats.hash_serialized_3.0 != pinned.hash_serialized_3 {
             let (found, expected) = (stats.hash_serialized_3, hex_reversed(&pinned.hash_serialized_3));
             let detail = format!(
@@ -237,13 +234,13 @@ impl Load<'_> {
             return Err(error.in_file(path, None));
         }
 
-        sink.event(Event::Started(Stage::Commit));
+        watch.sink.event(Event::Started(Stage::Commit));
         let base = dir.join(SNAPSHOT_BASE);
         write_synced(disk, &base, &pinned.block_hash.0)?;
         disk.sync_dir(dir).during("sync", dir)?;
         self.write_index(below)?;
-        Error::check_interrupt(interrupt)?;
-        target.commit(sink)?;
+        Error::check_interrupt(watch.interrupt)?;
+        target.commit(watch.sink)?;
         Ok(coins)
     }
 
@@ -254,8 +251,7 @@ impl Load<'_> {
         let mut chainstate = ChainstateReader::create(self.disk, dir, key)?;
         let update = chainstate.update(pinned.block_hash)?;
         let (mut range, coins_total) = (update.numbered_range(0, 1), reader.metadata().coins);
-        let watch = Watch { sink: self.sink, interrupt: self.interrupt };
-        let coins = each_coin(&mut reader, coins_total, watch, |outpoint, coin| {
+        let coins = each_coin(&mut reader, coins_total, self.watch, |outpoint, coin| {
             if coin.height() > pinned.height {
                 let (created, height) = (coin.height(), pinned.height);
                 let detail =

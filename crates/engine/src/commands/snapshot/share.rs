@@ -5,7 +5,7 @@
 use api::json::{HashText, PathText, TrueOrNull};
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink, Watch},
+    event::{Event, Watch},
     hex_reversed,
     options::{ChainOptions, UndoPolicy},
     remedy::Remedy,
@@ -149,9 +149,9 @@ pub fn share(
 fn scheduled(disk: &dyn Disk, options: &ChainOptions, watch: Watch<'_>) -> Result<Vec<Height>, Error> {
     let options = &ChainOptions { undo: UndoPolicy::Make, ..options.clone() };
     // The plan for these heights reports what there is to report.
-    let quiet: &dyn EventSink = &|_| {};
-    let watch = Watch { sink: quiet, ..watch };
-    let tip = with_read_only_job(disk, options, None, watch, |job, _| Ok(job.plan.chain.tip_height()))?;
+    let tip = with_read_only_job(disk, options, None, watch.without_events(), |job, _| {
+        Ok(job.plan.chain.tip_height())
+    })?;
     let heights = scheduled_heights(tip);
     if heights.is_empty() {
         let detail = format!(
@@ -191,22 +191,21 @@ fn share_chainstate(
     output: &Path,
 ) -> Result<SharedSnapshotReport, Error> {
     let (params, disk) = (job.files.params, job.work.disk());
-    job.sink.event(Event::Started(Stage::Prove));
+    job.watch.sink.event(Event::Started(Stage::Prove));
     let reader = ChainstateReader::open(disk, dir)?;
-    let stats = read_back(&reader, None, job.threads(), Watch { sink: job.sink, interrupt: job.interrupt })?;
+    let stats = read_back(&reader, None, job.threads(), job.watch)?;
     let hash_serialized_3 = stats.hash_serialized_3.0;
     let is_pinned = job::check_pinned_hash(params, height, &hash, &hash_serialized_3)?;
-    job.sink.event(Event::Started(Stage::Export));
+    job.watch.sink.event(Event::Started(Stage::Export));
     let metadata = SnapshotMetadata {
         magic: params.magic,
         base_block: hash,
         base_height: None,
         coins: stats.counts.txouts,
     };
-    let watch = job.watch();
     let mut cut = Cut::begin(disk, metadata, (output, Some(height)), job.options.hooks.chunk_len)?;
     let (mut coins, total) = (reader.coins()?, metadata.coins);
-    each_coin(&mut coins, total, watch, |outpoint, coin| Ok(cut.writer.add(outpoint, coin)?))?;
+    each_coin(&mut coins, total, job.watch, |outpoint, coin| Ok(cut.writer.add(outpoint, coin)?))?;
     let report = SharedSnapshotReport {
         network: params.network,
         chain_transactions: Some(transactions),

@@ -71,19 +71,19 @@ pub fn export(
     options: &ChainOptions,
     from: Height,
     path: &Path,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<ExportedUndo, Error> {
     let started = Instant::now();
-    sink.event(Event::Started(Stage::Plan));
+    watch.sink.event(Event::Started(Stage::Plan));
     require_absent(disk, path)?;
     let session = Session::open_for_reading(disk, options)?;
     let files = &session.files()?;
-    let plan = &plan_for_reading(files, options, Watch { sink, interrupt })?;
+    let plan = &plan_for_reading(files, options, watch)?;
     // The genesis block spends nothing.
     let from = from.max(Height(1));
     let to = last_block(options, plan, from, options.stop_at_height)?;
     let file = unfinished::create(disk, path, unfinished::SUFFIX).map_err(DiskError::from)?;
-    sink.event(Event::Started(Stage::Export));
+    watch.sink.event(Event::Started(Stage::Export));
     let state = Mutex::new(State { file, totals: Totals::default() });
     let export = Export { state, turns: Turns::new(from.0) };
     let parts = BlockParts {
@@ -95,7 +95,7 @@ pub fn export(
         part_blocks: PART_BLOCKS,
         threads: options.threads.get(),
     };
-    parts.read(&export, Watch { sink, interrupt })?;
+    parts.read(&export, watch)?;
     let State { file, totals, .. } = export.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     file.commit()?;
     let (network, hash) = (options.params.network, plan.chain.block(to).hash);

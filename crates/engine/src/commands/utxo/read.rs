@@ -87,19 +87,18 @@ pub fn read(
     memory_bytes: u64,
     with_times: bool,
     each: &mut EachCoin<'_>,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<UtxoStatsReport, Error> {
-    sink.event(Event::Started(Stage::Export));
+    watch.sink.event(Event::Started(Stage::Export));
     match coins {
         StoredCoins::Chainstate(options) => {
             let chainstate = StoredChainstate::open(disk, options)?;
             let index_dir = with_times.then_some(&*chainstate.index_dir);
-            let times = BlockTimes::read(disk, index_dir, &chainstate.reader.best_block(), sink);
+            let times = BlockTimes::read(disk, index_dir, &chainstate.reader.best_block(), watch.sink);
             let mut each_of = elements(each, &times);
             let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX).saturating_sub(times.bytes());
             let affordable = memory / READER_BYTES;
             let threads = options.threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN));
-            let watch = Watch { sink, interrupt };
             let stats = read_elements(&chainstate.reader, None, true, threads.get(), &mut each_of, watch)?;
             let best_block = chainstate.reader.best_block();
             UtxoStatsReport::new(&stats, options.params.network, chainstate.height, best_block)
@@ -116,13 +115,14 @@ pub fn read(
             let index_dir = index_dir.transpose()?;
             let pinned = ChainParams::of(network).pinned_utxo_set(&block).map(|pinned| pinned.height);
             // The coins are what was asked for: without an index, only the height is unknown.
-            let found = || known(find_height(disk, index_dir.as_deref()?, &block), sink);
+            let found = || known(find_height(disk, index_dir.as_deref()?, &block), watch.sink);
             let height = pinned.or_else(found);
             height.map_or(Ok(()), |height| metadata.check_height(file, height))?;
-            let times = BlockTimes::read(disk, index_dir.as_deref().filter(|_| with_times), &block, sink);
+            let times =
+                BlockTimes::read(disk, index_dir.as_deref().filter(|_| with_times), &block, watch.sink);
             let mut each_of = elements(each, &times);
-            let meter = CoinMeter::new(sink, metadata.coins);
-            let stats = read_snapshot(reader, &mut each_of, (&meter, interrupt))?;
+            let meter = CoinMeter::new(watch.sink, metadata.coins);
+            let stats = read_snapshot(reader, &mut each_of, (&meter, watch.interrupt))?;
             UtxoStatsReport::new(&stats, network, height, block).ok_or_else(|| {
                 Error::damaged("the amounts exceed 64 bits; the snapshot is damaged").in_file(file, None)
             })
@@ -197,7 +197,7 @@ pub fn read_after(
     heights: &BTreeSet<Height>,
     with_times: bool,
     each_set: &mut EachSet<'_>,
-    Watch { sink, interrupt }: Watch<'_>,
+    watch: Watch<'_>,
 ) -> Result<(), Error> {
     with_coins_after(
         disk,
@@ -205,10 +205,10 @@ pub fn read_after(
         heights,
         &mut |job, dir, after| {
             let index_dir = with_times.then(|| job.files.datadir.index_dir());
-            let times = BlockTimes::read(disk, index_dir.as_deref(), &after.hash, job.sink);
+            let times = BlockTimes::read(disk, index_dir.as_deref(), &after.hash, job.watch.sink);
             each_set(after.height, &mut |each| coins_of(job, dir, after, &mut elements(each, &times)))
         },
-        Watch { sink, interrupt },
+        watch,
     )
 }
 
@@ -219,10 +219,9 @@ fn coins_of(
     after: AfterBlock,
     each_of: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
 ) -> Result<UtxoStatsReport, Error> {
-    job.sink.event(Event::Started(Stage::Export));
+    job.watch.sink.event(Event::Started(Stage::Export));
     let reader = ChainstateReader::open(job.work.disk(), dir)?;
-    let watch = job.watch();
-    let stats = read_elements(&reader, None, true, job.threads(), each_of, watch)?;
+    let stats = read_elements(&reader, None, true, job.threads(), each_of, job.watch)?;
     UtxoStatsReport::new(&stats, job.files.params.network, Some(after.height), after.hash)
         .ok_or_else(|| Error::new(ErrorKind::Internal, "the amounts exceed 64 bits; please report this bug"))
 }
