@@ -187,8 +187,7 @@ impl PeerArgs {
         let mut args = self.clone();
         let Some(node) = located.connections.as_ref().filter(|_| !says_how) else { return Ok(args) };
         let failed = |why: &str| {
-            let what =
-                "so bitcoind does not connect to any peer directly, and this command cannot do as it does";
+            let what = "with it bitcoind connects to no peer directly, and this command cannot do the same";
             let detail = format!("{}: {what} ({why})", node.because);
             Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::SayHowToConnect])
         };
