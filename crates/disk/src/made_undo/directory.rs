@@ -8,6 +8,7 @@ use crate::{
     replace::{MARK, fingerprint, needs_recovery, owner_of, set_owner},
     sealed::{with_checksum, without_checksum},
 };
+use digest::sha256::Sha256;
 use std::{
     ffi::OsStr,
     io, iter,
@@ -64,6 +65,14 @@ pub fn foreign_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Pa
     Ok((exists(disk, &dir.path)? && !dir.is_own(disk)?).then_some(dir.path))
 }
 
+/// Returns the bytes in use of each `rev` file when an unfinished job began, by number; `None` if no such job
+/// can be continued. What follows these bytes may be what the job has put in place: every later run finds the
+/// same undo data missing, or it would overwrite what it has read. Of files that are not listed, nothing was
+/// in use.
+pub fn used_before_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Vec<u32>>, DiskError> {
+    Ok(MadeUndoDir::find(disk, datadir, datadir)?.read_used(disk).ok())
+}
+
 /// Removes the records that an earlier run has left in `datadir`, and returns whether there were any. Records
 /// that are in place stay, except for files that were made anew where there is no block index. The datadir
 /// must be locked. Files of other programs stay, and so does the directory if there are any.
@@ -109,6 +118,17 @@ pub fn keep_made_undo<T, E: From<DiskError>>(
     Ok(replaced)
 }
 
+/// Returns a digest of the state of a block index. Two that this program has written can have files of the
+/// same names and lengths, so the time of one is part of it.
+fn state_of(disk: &dyn Disk, index: &Path) -> Result<[u8; DIGEST_LEN], DiskError> {
+    let current = index.join("CURRENT");
+    let modified = disk.metadata(&current).during("look at", &current)?.map_or(0, |found| found.modified);
+    let mut sha = Sha256::new();
+    sha.update(&fingerprint(disk, index)?);
+    sha.update(&modified.to_le_bytes());
+    Ok(sha.finalize())
+}
+
 /// The contents of a file of numbers that begins with `head`.
 fn numbers_file(head: &[u8], numbers: &[u32]) -> Vec<u8> {
     let mut bytes = head.to_vec();
@@ -126,7 +146,7 @@ impl MadeUndoDir {
             found => found.during("follow the links to", &blocks)?,
         };
         let old_index = datadir.index_dir();
-        let digest = if is_dir(disk, &old_index)? { fingerprint(disk, &old_index)? } else { [0; DIGEST_LEN] };
+        let digest = if is_dir(disk, &old_index)? { state_of(disk, &old_index)? } else { [0; DIGEST_LEN] };
         let mark_head = [&MARK_MAGIC[..], &digest].concat();
         Ok(Self { path: blocks.join(DIR), blocks, result: result.clone(), mark_head })
     }
@@ -177,7 +197,7 @@ impl MadeUndoDir {
             // A run was killed when the present index was in place: its second mark is the one that counts.
             self.take_next_mark(disk)?;
         }
-        let head = [&MARK_MAGIC[..], &fingerprint(disk, index)?].concat();
+        let head = [&MARK_MAGIC[..], &state_of(disk, index)?].concat();
         let _guard = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
         if exists(disk, &self.path.join(MARK))? {
             remove_if_there(disk, &self.path.join(NEW_MARK))?;

@@ -18,6 +18,19 @@ fn lacking() -> Case {
     case
 }
 
+/// The same, with a checkpoint of an interrupted run that has made some of the undo data.
+fn interrupted() -> Case {
+    let case = lacking();
+    let has_checkpoint = || case.root().join("regtest/peregrine-work/manifest").exists();
+    for at in (10..).step_by(10) {
+        if has_checkpoint() && case.blocks("peregrine-undo").exists() {
+            break;
+        }
+        run_until(&with_checkpoints(&case), at).0.expect_err("the run was complete before");
+    }
+    case
+}
+
 /// What must not change before the new databases are in place.
 #[derive(PartialEq)]
 struct State {
@@ -84,10 +97,15 @@ fn with_checkpoints(case: &Case) -> ReindexOptions {
     bounded(&case.options())
 }
 
+/// The blocks above the checkpoint that is there are only in this run.
+fn without_new_checkpoints(case: &Case) -> ReindexOptions {
+    changed(with_checkpoints(case), |it| it.chain.resume.checkpoint_interval = Duration::MAX)
+}
+
 /// Explores what failures of a rebuild leave.
-fn explore(prepare: Prepare, explore: impl Fn(&Scenario<'_>) -> u64) -> u64 {
+fn explore(before: fn() -> Case, prepare: Prepare, explore: impl Fn(&Scenario<'_>) -> u64) -> u64 {
     explore(&Scenario {
-        before: &lacking,
+        before: &before,
         run: &|disk, case| run_on(disk, &prepare(case)).map(drop),
         is_whole: &assert_whole,
         succeeds: &|case, what| assert_succeeds(case, &prepare(case), what),
@@ -99,7 +117,7 @@ fn a_single_fault_changes_nothing_in_use() {
     for (prepare, trouble, stride) in
         [(plain as Prepare, Trouble::CHANGE, 2), (plain, Trouble::ANY, 19), (scanning, Trouble::CHANGE, 5)]
     {
-        let failures = explore(prepare, |scenario| scenario.suffer(trouble, stride, false));
+        let failures = explore(lacking, prepare, |scenario| scenario.suffer(trouble, stride, false));
         assert!(failures >= 20, "only {failures} runs failed");
     }
 }
@@ -107,9 +125,20 @@ fn a_single_fault_changes_nothing_in_use() {
 #[test]
 fn a_crash_at_any_change_leaves_the_old_or_the_new_datadir() {
     for (prepare, stride) in [(plain as Prepare, 2), (scanning, 3), (with_checkpoints, 7)] {
-        let states = explore(prepare, |scenario| scenario.explore(Crashes { stride, ..Crashes::default() }));
+        let crashes = Crashes { stride, ..Crashes::default() };
+        let states = explore(lacking, prepare, |scenario| scenario.explore(crashes));
         assert!(states > 50, "{states}");
     }
+}
+
+/// Regression: a run that was killed after it had put undo data in place, and whose checkpoint lacks blocks,
+/// took that undo data for old one when it was continued, and found that other files were put in place.
+#[test]
+fn a_continued_run_does_not_take_its_undo_data_for_old_one() {
+    let states = explore(interrupted, without_new_checkpoints, |scenario| {
+        scenario.explore(Crashes { stride: 2, ..Crashes::default() })
+    });
+    assert!(states > 20, "{states}");
 }
 
 /// Regression: `rev` files that were put in place of an output elsewhere stayed there after a failure, and
@@ -161,12 +190,12 @@ fn a_full_disk_leaves_no_new_rev_file() {
 }
 
 mod long {
-    use super::{Crashes, explore, plain, scanning, with_checkpoints};
+    use super::{Crashes, explore, lacking, plain, scanning, with_checkpoints};
 
     #[test]
     fn many_crashes_leave_the_old_or_the_new_datadir() {
         for prepare in [plain, scanning, with_checkpoints] {
-            explore(prepare, |scenario| scenario.explore(Crashes { cuts: 3, ..Crashes::default() }));
+            explore(lacking, prepare, |scenario| scenario.explore(Crashes { cuts: 3, ..Crashes::default() }));
         }
     }
 }
