@@ -4,7 +4,6 @@
 use crate::{
     options::{IndexOptions, IndexesReport, TxForm},
     rows::{RowSink, TxRows},
-    stored::StoredIndex,
 };
 use api::{
     disk_need,
@@ -223,23 +222,15 @@ impl IndexJob<'_> {
         self.budget.join_bytes / 4 / self.budget.threads
     }
 
-    /// The form of the rows of a new `txindex`, if one of `kinds` is made: that of the old one, unless the
-    /// caller chose it.
+    /// The form of the rows of a new `txindex`, if one of `kinds` is made.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if the old one cannot be read.
+    /// Those of [`IndexOptions::form_of_new`].
     pub fn tx_form(&self, kinds: &[IndexKind]) -> Result<TxForm, Error> {
-        if let Some(form) =
-            self.options.tx_form.or((!kinds.contains(&IndexKind::Tx)).then_some(TxForm::ByTxid))
-        {
-            return Ok(form);
+        match kinds.contains(&IndexKind::Tx) {
+            true => self.options.form_of_new(self.files.disk, self.files.datadir),
+            false => Ok(TxForm::ByTxid),
         }
-        let net_dir = self.files.datadir.net_dir();
-        let old = StoredIndex::open(self.files.disk, net_dir, IndexKind::Tx).map_err(|error| {
-            let detail = "the old index is damaged, so the form of its rows is not known";
-            Error::new(ErrorKind::Usage, detail).caused_by(error).with_remedies([Remedy::ChooseTxForm])
-        })?;
-        Ok(old.map_or(TxForm::ByTxid, |index| index.tx_form()))
     }
 
     /// Gives all rows of one form to a sink.

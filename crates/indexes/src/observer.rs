@@ -93,6 +93,10 @@ impl IndexObserver {
     fn create(&self, chain: &ObservedChain<'_>) -> Result<Option<Observed>, Error> {
         let Self { disk, options, .. } = self;
         let datadir = Datadir::open(*disk, &options.chain.location())?;
+        if options.kinds.contains(&IndexKind::Tx) {
+            // Not when the rebuild has ended.
+            options.form_of_new(*disk, &datadir)?;
+        }
         let mut kinds = Vec::new();
         for &kind in &options.kinds {
             // An index that is there can be continued, or made anew, when the rebuild has ended. With

@@ -65,9 +65,26 @@ impl IndexOptions {
     /// The same with the form of the rows of the `txindex` that is there now, since it may be set aside.
     pub fn with_old_form(mut self, disk: &dyn Disk) -> Self {
         let datadir = Datadir::new(&self.chain.location());
-        let old = StoredIndex::open(disk, datadir.net_dir(), IndexKind::Tx).ok().flatten();
-        self.tx_form = self.tx_form.or(old.map(|old| old.tx_form()));
+        self.tx_form = self.form_of_new(disk, &datadir).ok();
         self
+    }
+
+    /// The form of the rows of a new `txindex`: that of the old one, unless the caller chose it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if the old one is damaged.
+    pub fn form_of_new(&self, disk: &dyn Disk, datadir: &Datadir) -> Result<TxForm, Error> {
+        if let Some(form) = self.tx_form {
+            return Ok(form);
+        }
+        let old = StoredIndex::open(disk, datadir.net_dir(), IndexKind::Tx).map_err(|error| {
+            if error.kind != ErrorKind::Damaged {
+                return error;
+            }
+            let detail = "the old index is damaged, so the form of its rows is not known";
+            Error::new(ErrorKind::Usage, detail).caused_by(error).with_remedies([Remedy::ChooseTxForm])
+        })?;
+        Ok(old.map_or(TxForm::ByTxid, |index| index.tx_form()))
     }
 }
 

@@ -132,6 +132,23 @@ fn indexes_are_there_when_a_download_has_ended() {
     assert_sound(&all_indexes(ChainOptions { observer: None, ..options.chain }, TxForm::ByTxid), TIP);
 }
 
+/// Regression: this was found when the rebuild had ended, and it was by block where the user had it by txid.
+#[test]
+fn a_damaged_txindex_of_unknown_form_is_refused_before_the_rebuild() {
+    let case = Case::at_tip();
+    make(healthy(), &of_case(&case, TxForm::ByBlock)).unwrap();
+    let current = case.root().join("regtest").join(IndexKind::Tx.database_dir()).join("CURRENT");
+    fs::write(current, "MANIFEST-999999\n").unwrap();
+    let before = tree(case.root());
+    let mut options = case.options();
+    let unknown = IndexOptions { tx_form: None, ..all_indexes(options.chain.clone(), TxForm::ByTxid) };
+    let _observer = observe_for(unknown, &mut options.chain, healthy());
+    let error = run_on(healthy(), &options).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+    assert_offers(&error, &[Remedy::ChooseTxForm]);
+    assert_same_tree(&before, case.root(), "refused");
+}
+
 /// What is there is continued afterwards.
 #[test]
 fn an_index_that_is_there_is_not_made_in_the_pass() {
