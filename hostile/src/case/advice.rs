@@ -1,6 +1,6 @@
 //! Follows what `doctor` advises to its end.
 
-use super::{Case, MOST_ADVICE, clear, first_line, start};
+use super::{Case, MOST_ADVICE, clear, first_line, has, start};
 use crate::{
     Res,
     program::{Disturbance, Ran},
@@ -29,7 +29,14 @@ impl Case<'_> {
             let advice = found["next"].as_str().unwrap_or_default();
             self.log += &format!("  doctor advises: {advice}\n");
             if let Some(line) = advice.strip_prefix("bitcoind ") {
-                return self.start_as_advised(line);
+                let Some(refusal) = self.start_as_advised(line)? else { return Ok(()) };
+                // Damage to coins that only a look at all of them finds.
+                if has(&doctor, "--deep") {
+                    self.find("advised-but-refuses", refusal);
+                    return Ok(());
+                }
+                doctor.push("--deep".to_owned());
+                continue;
             }
             // That deletes blocks, as the user of a pruned node wants.
             if advice.contains("--prune=") {
@@ -69,9 +76,9 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Checks that the node starts on a copy with the options that `doctor` prints. Indexes that a user asks
-    /// for on the command line are not known to it.
-    fn start_as_advised(&mut self, line: &str) -> Res<()> {
+    /// Starts the node on a copy with the options that `doctor` prints, and returns how it refuses, if it
+    /// does. Indexes that a user asks for on the command line are not known to `doctor`.
+    fn start_as_advised(&mut self, line: &str) -> Res<Option<String>> {
         let copy = self.dir.join("advised");
         copy_all(&self.scene.live, &copy)?;
         let line = &line.replace(&*self.scene.live.to_string_lossy(), &copy.to_string_lossy());
@@ -84,10 +91,7 @@ impl Case<'_> {
         drop(node);
         clear(&copy)?;
         self.log += &format!("  bitcoind {}: {started:?}\n", flags.join(" "));
-        if !started.is_yes() {
-            self.find("advised-but-refuses", format!("bitcoind {line}: {started:?}"));
-        }
-        Ok(())
+        Ok((!started.is_yes()).then(|| format!("bitcoind {line}: {started:?}")))
     }
 
     /// Runs a command that was advised, with what a user adds to it. Returns `None` if it needs a peer and
