@@ -168,8 +168,8 @@ pub fn reindex(args: &ReindexArgs) -> Done {
         args.log.as_deref().map_or(Ok(()), |log| recorder.begin_log(log, run))?;
         let report = engine::reindex(&RealDisk, &options, Watch { sink: recorder, interrupt });
         recorder.end_log(report.as_ref());
-        let shared = shared.map(|shared| shared.write(recorder, report.as_ref(), Exit::Done)).transpose();
-        Ok((report?, shared?.flatten()))
+        let shared = shared.and_then(|shared| shared.write(recorder, report.as_ref(), Exit::Done));
+        Ok((report?, shared))
     })?;
     after.reply(report, Exit::Done, |report| report::reindex_rows(report, None).each("to be shared", &shared))
 }

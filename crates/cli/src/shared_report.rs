@@ -154,15 +154,16 @@ impl ReportToShare {
     }
 
     /// Writes the report of the run that has been recorded; `exit` is that of a run that has not failed.
-    /// Returns its file, and what is not in it. After an interrupt there is none: the same command must work.
+    /// Returns its file, and what is not in it, or why it could not be written, which does not undo the run.
+    /// After an interrupt there is none: the same command must work.
     pub fn write<T: Serialize>(
         self,
         recorder: &Recorder,
         result: Result<&T, &Error>,
         exit: Exit,
-    ) -> Result<Option<String>, Error> {
+    ) -> Option<String> {
         if result.is_err_and(|error| error.kind == engine::ErrorKind::Interrupted) {
-            return Ok(None);
+            return None;
         }
         let whole = result.ok().and_then(|report| serde_json::to_value(report).ok()).unwrap_or_default();
         let codes = whole.get("notes").and_then(Value::as_array).into_iter().flatten();
@@ -190,13 +191,17 @@ impl ReportToShare {
             error: result.err().and_then(shared),
             seconds: state.started.elapsed().as_secs_f64(),
         };
-        drop(create_new(&self.file)?);
         let text = format!("{}\n", output::json(&report));
-        unfinished::write(&RealDisk, &self.file, text.as_bytes()).inspect_err(|_| {
-            // With a file here, the same command would be refused.
-            let _ = std::fs::remove_file(&self.file);
-        })?;
-        Ok(Some(format!("{} (without names and paths)", self.file.display())))
+        let written = create_new(&self.file).and_then(|_| {
+            Ok(unfinished::write(&RealDisk, &self.file, text.as_bytes()).inspect_err(|_| {
+                // With a file here, the same command would be refused.
+                let _ = std::fs::remove_file(&self.file);
+            })?)
+        });
+        Some(match written {
+            Ok(()) => format!("{} (without names and paths)", self.file.display()),
+            Err(error) => format!("nothing, because the report could not be written: {error}"),
+        })
     }
 }
 

@@ -52,8 +52,8 @@ pub fn verify(args: &VerifyArgs) -> Done {
                 Watch { sink: recorder, interrupt },
             );
             let exit = report.as_ref().map_or(Exit::Done, exit);
-            let shared = shared.map(|shared| shared.write(recorder, report.as_ref(), exit)).transpose();
-            Ok((report?, shared?.flatten()))
+            let shared = shared.and_then(|shared| shared.write(recorder, report.as_ref(), exit));
+            Ok((report?, shared))
         })?;
     Ok(reply(&report, exit(&report), |report| report::verify_rows(report).each("to be shared", &shared)))
 }
