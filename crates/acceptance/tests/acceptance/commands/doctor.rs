@@ -138,10 +138,12 @@ fn what_is_no_datadir_is_named() {
     let own = examine(&case.root().join("regtest"), Network::Regtest, false).unwrap();
     assert_eq!(own.found.unwrap().dir, case.root().join("regtest"));
     // The main network's directory with another network's blocks.
+    let advice = |root: &Path| examine(root, Network::Main, false).unwrap().advice;
     let moved = scratch();
+    assert_eq!(advice(&case.root().join("regtest")), Advice::ChooseNetwork { network: Network::Regtest });
     testkit::corrupt::copy_dir(&case.root().join("regtest"), moved.path()).unwrap();
-    let found = examine(moved.path(), Network::Main, false).unwrap();
-    assert_eq!(found.advice, Advice::ChooseNetwork { network: Network::Regtest });
+    // Regression: with regtest, the advice was to choose the main network.
+    assert_eq!(advice(moved.path()), Advice::MoveAway { path: moved.path().join("blocks") });
 }
 
 /// A repair needs a block index, and the scan that makes one needs the genesis block.

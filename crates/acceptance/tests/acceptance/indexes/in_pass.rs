@@ -137,11 +137,12 @@ fn indexes_are_there_when_a_download_has_ended() {
 fn a_damaged_txindex_of_unknown_form_is_refused_before_the_rebuild() {
     let case = Case::at_tip();
     make(healthy(), &of_case(&case, TxForm::ByBlock)).unwrap();
+    let unknown = IndexOptions { tx_form: None, ..of_case(&case, TxForm::ByTxid) };
+    assert_eq!(unknown.clone().with_old_form(healthy()).tx_form, Some(TxForm::ByBlock));
     let current = case.root().join("regtest").join(IndexKind::Tx.database_dir()).join("CURRENT");
     fs::write(current, "MANIFEST-999999\n").unwrap();
     let before = tree(case.root());
     let mut options = case.options();
-    let unknown = IndexOptions { tx_form: None, ..all_indexes(options.chain.clone(), TxForm::ByTxid) };
     let _observer = observe_for(unknown, &mut options.chain, healthy());
     let error = run_on(healthy(), &options).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage, "{error}");
