@@ -188,7 +188,8 @@ remedies! {
     FallBackToJoin: "fall back to a rebuild without hints to find the first wrong hint",
         with "on-hint-failure": "pass --on-hint-failure join to find the first wrong hint";
     /// Name the format of a hint file.
-    NameHintFormat: "name the format", command: "name the format with: peregrine hints convert --from";
+    NameHintFormat: "name the format", with "from": "pass --from to name the format",
+        command: "name the format with: peregrine hints convert --from";
     /// Pass a datadir whose blocks complete what a hint file contains.
     GiveDatadir: "pass a datadir", with "datadir": "pass --datadir";
     /// Delete block files (`SyncOptions::prune_bytes`).
@@ -226,6 +227,7 @@ impl Remedy {
         match obstacle {
             Obstacle::MountPoint => vec![Self::MountHigher, Self::OtherOutput],
             Obstacle::KeptNameTaken => vec![Self::MoveAway, Self::DropOldDatabases],
+            Obstacle::DanglingLink => Vec::new(),
             _ => vec![Self::MoveAway],
         }
     }

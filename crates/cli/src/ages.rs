@@ -86,14 +86,9 @@ struct BandJson {
 pub fn run(args: &AgesArgs) -> Done {
     let bands = &AgeBands::new(args.bands.clone()).map_err(|text| Error::new(ErrorKind::Usage, text))?;
     let (located, chain) = args.reading.locate()?;
-    for (number, output) in args.output.iter().enumerate() {
-        if args.output.iter().skip(number + 1).any(|other| other == output) {
-            let detail = format!("--output {} is named twice", output.display());
-            return Err(Error::new(ErrorKind::Usage, detail));
-        }
-        paths::check(&located, None, &[("--output", Some(output))])?;
-        paths::refuse_existing(output)?;
-    }
+    let outputs: Vec<_> = args.output.iter().map(|output| ("--output", Some(&**output))).collect();
+    paths::check(&located, None, &outputs)?;
+    args.output.iter().try_for_each(|output| paths::refuse_existing(output))?;
     let pictures: Vec<_> = args.output.iter().filter(|path| is_picture(path)).collect();
     let mut files = args.output.iter().filter(|path| !is_picture(path)).map(|path| create(path));
     let mut files = files.by_ref().collect::<Result<Vec<_>, _>>()?;

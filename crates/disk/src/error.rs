@@ -183,6 +183,8 @@ pub enum Obstacle {
     ForeignFiles,
     /// The name under which the old database would be kept is taken.
     KeptNameTaken,
+    /// A link has the name of the database, and leads to what does not exist.
+    DanglingLink,
 }
 
 /// Names the process that holds a lock.
@@ -202,6 +204,7 @@ impl fmt::Display for Obstacle {
                  contains files of other programs"
             }
             Self::KeptNameTaken => "the old database would be kept under this name, which is taken",
+            Self::DanglingLink => "this link leads to a directory that does not exist: mount its disk",
         })
     }
 }

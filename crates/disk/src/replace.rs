@@ -371,11 +371,16 @@ pub enum CommitError {
 /// superuser always can.
 ///
 /// # Errors
-/// [`DiskError::NotOwner`] if it cannot; [`DiskError::File`].
+/// [`DiskError::NotOwner`] if it cannot; [`DiskError::NotReplaceable`] for a link to a place whose directory
+/// does not exist; [`DiskError::File`].
 pub fn check_owner(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<(), DiskError> {
     let user = disk.user();
     for name in names {
         let database = ReplacedDatabase::new(disk, home, name)?;
+        if disk.is_link(&database.live).during("look at", &database.live)? {
+            let obstacle = Obstacle::DanglingLink;
+            return Err(DiskError::NotReplaceable { path: database.live, obstacle });
+        }
         let replaced = if exists(disk, &database.live)? { &database.live } else { database.parent() };
         let owner = owner_of(disk, replaced)?.uid;
         if user != 0 && user != owner {

@@ -20,7 +20,7 @@ use hex_conservative::DisplayHex as _;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::coding::{Input, put_string, put_varint, split_internal};
+use super::coding::{Input, MAX_SEQUENCE, put_string, put_varint, split_internal};
 use super::{LevelDbError, log};
 use vfs::{Disk, During as _};
 
@@ -184,6 +184,10 @@ impl EditState {
     }
 
     fn finish(self) -> Result<Manifest, String> {
+        let greatest = self.next_file.into_iter().chain(self.last_sequence).max();
+        if greatest.is_some_and(|number| number > MAX_SEQUENCE) {
+            return Err("a file or sequence number is above 2^56".to_owned());
+        }
         let mut manifest = Manifest {
             number: 0,
             log_number: self.log_number.ok_or("no edit contains the log number")?,
@@ -342,6 +346,7 @@ mod tests {
         check(&[], "no edit contains the log number");
         check(&[vec![2, 5]], "no edit contains the next file number");
         check(&[vec![2, 5, 3, 6]], "no edit contains the last sequence number");
+        check(&[[&[2, 5, 9, 0, 3, 6, 4][..], &[0xff; 9], &[1]].concat()], "above 2^56");
         check(&[vec![8, 1]], "unknown field 8");
         check(&[vec![6, 7, 1]], "a level is truncated or beyond 6");
         check(&[vec![1, 1, b'x']], "keys are in the order of x");

@@ -292,12 +292,11 @@ fn take(
         watch.sink.event(Event::Started(Stage::Read));
         let how = &TakeOptions { sources, extends, is_thorough, now: now() };
         let mut more = blocks_elsewhere::take(files, chain, how, &left, set_aside_indexes, watch)?;
-        left = found.after(&more.hashes, more.still_missing);
-        left.blocks.retain(|hash| taken.hashes.binary_search(hash).is_err());
         more.hashes.append(&mut taken.hashes);
         more.hashes.sort_unstable();
         more.bytes += taken.bytes;
         taken = more;
+        left = found.after(&taken.hashes, taken.still_missing);
         Ok(())
     };
     if has_files && !found.blocks.is_empty() {
@@ -342,7 +341,7 @@ fn download(
     interrupt: &AtomicBool,
 ) -> Result<Option<Fetched>, Error> {
     // Peers need not have stale blocks.
-    Ok(match found.blocks.len() as u32 - found.stale + found.missing {
+    Ok(match (found.blocks.len() as u32 + found.missing).saturating_sub(found.stale) {
         0 if found.stale > 0 && !is_tip_lost => {
             forget_stale(files, &found.blocks, sink)?;
             None

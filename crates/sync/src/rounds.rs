@@ -110,7 +110,7 @@ fn sync_session<'d>(
 ) -> Result<SyncReport, Error> {
     let started = Instant::now();
     let (mut options, mut before, mut invalid) = (options.clone(), None, Vec::new());
-    let work = WorkDir::for_result(disk, &options.chain, Some(&session.files()?.datadir.chainstate_dir()));
+    let work = WorkDir::for_chainstate(disk, &options.chain, &session.files()?.datadir.chainstate_dir());
     if let Some(which) = options.chain.reconsider.take() {
         let files = &session.files()?;
         check_one_chainstate(files)?;

@@ -466,7 +466,6 @@ fn index_of_scan(
     for file in &scanned.files {
         let info = info_mut(&mut index.files, file.file);
         (info.size, info.undo_size) = (file.size as u32, file.undo_size as u32);
-        index.last_file = file.file;
     }
     for (number, height) in tree.valid() {
         let block = &scanned.blocks[number as usize];
@@ -480,6 +479,8 @@ fn index_of_scan(
         status |= if chosen { BlockStatus::VALID_SCRIPTS } else { BlockStatus::VALID_TRANSACTIONS };
         status |= if undo_pos.is_some() { BlockStatus::HAVE_UNDO } else { 0 };
         info_mut(&mut index.files, block.file).add_block(height, block.header.time.0.into());
+        // Not a later file without blocks, behind which bitcoind would leave a gap.
+        index.last_file = index.last_file.max(block.file);
         index.entries.push(IndexEntry {
             hash: block.hash,
             header: block.header,

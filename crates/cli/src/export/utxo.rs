@@ -132,17 +132,18 @@ fn after_blocks(args: &ExportUtxoArgs, columns: &Columns) -> Result<ExportedUtxo
     let options = ChainOptions { work_dir, undo, scan: args.scan, ..options };
     let heights: BTreeSet<Height> = args.at.iter().copied().map(Height).collect();
     let is_one = heights.len() == 1;
-    paths::refuse_existing(&args.output)?;
+    let path_of = |height: Height| match args.format {
+        _ if is_one => args.output.clone(),
+        Format::Parquet => args.output.join(height.to_string()),
+        format => args.output.join(format!("{height}.{format}")),
+    };
+    // An interrupted run has left what it had completed in the directory.
+    heights.iter().try_for_each(|height| paths::refuse_existing(&path_of(*height)))?;
     let new_dir = (!is_one).then(|| create_dir(&args.output)).transpose()?;
     let stages = if is_one { stages::EXPORT_HEIGHT } else { stages::EXPORT_HEIGHTS };
     let mut sets = Vec::new();
     let each_set: &mut EachSet<'_> = &mut |height, read| {
-        let path = match new_dir {
-            None => args.output.clone(),
-            Some(dir) if args.format == Format::Parquet => dir.join(height.to_string()),
-            Some(dir) => dir.join(format!("{height}.{}", args.format)),
-        };
-        sets.push(write_set(args, columns, &path, located.network(), |each| read(each))?);
+        sets.push(write_set(args, columns, &path_of(height), located.network(), |each| read(each))?);
         Ok(())
     };
     let with_times = with_times(args, columns);

@@ -49,6 +49,21 @@ fn leftovers(home: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// What it leads to may be on a disk that is not mounted.
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_nowhere_is_refused() {
+    let home = home();
+    fs::remove_dir_all(home.path().join(CHAINSTATE)).unwrap();
+    let link = |to: &str| std::os::unix::fs::symlink(home.path().join(to), home.path().join(CHAINSTATE));
+    link("no/such").unwrap();
+    let error = check_owner(&RealDisk, home.path(), &names()).unwrap_err();
+    assert!(error.to_string().contains("mount its disk"), "{error}");
+    fs::remove_file(home.path().join(CHAINSTATE)).unwrap();
+    link("new").unwrap();
+    check_owner(&RealDisk, home.path(), &names()).unwrap();
+}
+
 fn begin<'d>(disk: &'d dyn Disk, home: &Path, keep_old: bool) -> Replacement<'d> {
     let replacement = Replacement::begin(disk, home, &names(), ID, keep_old).unwrap();
     for number in 0..2 {

@@ -121,7 +121,7 @@ pub fn read<C: BlockConsumer>(
         threads: options.chain.threads.get(),
     };
     if let (Some(spends), Some(spent_to)) = (&options.spends, &mut range.spent_to) {
-        let work = &WorkDir::for_result(disk, &options.chain, None);
+        let work = &WorkDir::for_file(disk, &options.chain, None);
         let given = give_with_spends(options, (spends, spent_to.height), &parts, &consumer, work, watch);
         // What has failed counts, not whether its files could be removed.
         let removed = work.remove();

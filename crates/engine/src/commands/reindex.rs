@@ -57,7 +57,7 @@ use pipeline::{
     },
 };
 use std::{
-    cell::OnceCell,
+    cell::{Cell, OnceCell},
     iter,
     path::PathBuf,
     sync::{
@@ -101,9 +101,7 @@ pub fn reindex(disk: &dyn Disk, options: &ReindexOptions, watch: Watch<'_>) -> R
         let options = &options;
         let target = Destination::prepare(disk, result_datadir, options)?;
         let work = WorkDir::shared(disk, target.work_dir(&options.chain));
-        let damage = OnceCell::new();
-        let rebuild =
-            Rebuild { files, options, target: &target, work: &work, sink, watch, damage, suspect: None };
+        let rebuild = Rebuild::new(files, options, (&target, &work), (sink, watch), None);
         rebuild.clean_up_after_error(job::retry_without_invalid(sink, |invalid| {
             if !invalid.is_empty() {
                 // What the previous attempt left belongs to another chain.
@@ -151,10 +149,9 @@ pub fn reindex_planned(
     let watch = Watch { sink, ..watch };
     let target = Destination::prepare(files.disk, files.datadir.clone(), options)?;
     let work = WorkDir::shared(files.disk, target.work_dir(&options.chain));
-    let damage = OnceCell::new();
     let suspects = &Suspects::default();
     let suspect = (suspected.is_some() && options.hints.is_none()).then_some(suspects);
-    let rebuild = Rebuild { files, options, target: &target, work: &work, sink, watch, damage, suspect };
+    let rebuild = Rebuild::new(files, options, (&target, &work), (sink, watch), suspect);
     rebuild.clean_up_after_error(loop {
         let done = rebuild.build(&mut planned, &mut clock);
         let (Some(suspected), Some(next)) = (suspected, suspects.take()) else { break done };
@@ -226,6 +223,8 @@ struct Rebuild<'a> {
     damage: OnceCell<KnownDamage>,
     /// What was found that is invalid unless a lower block is, if the caller can go on then.
     suspect: Option<&'a Suspects>,
+    /// Whether it has come to the undo data that it makes or that an interrupted run has made.
+    has_begun: Cell<bool>,
 }
 
 /// Blocks that are invalid unless lower ones are.
@@ -266,7 +265,18 @@ struct Proven<'a> {
     is_pinned: bool,
 }
 
-impl Rebuild<'_> {
+impl<'a> Rebuild<'a> {
+    fn new(
+        files: &'a Files<'a>,
+        options: &'a ReindexOptions,
+        (target, work): (&'a Destination<'a>, &'a WorkDir<'a>),
+        (sink, watch): (&'a Warnings<'a>, Watch<'a>),
+        suspect: Option<&'a Suspects>,
+    ) -> Self {
+        let (damage, has_begun) = Default::default();
+        Self { files, options, target, work, sink, watch, damage, suspect, has_begun }
+    }
+
     /// Removes after an error what no other run can use.
     fn clean_up_after_error(&self, result: Result<ReindexReport, Error>) -> Result<ReindexReport, Error> {
         let Self { options, target, work, .. } = *self;
@@ -279,7 +289,9 @@ impl Rebuild<'_> {
                 // If one of these fails too, the first error is the one to report. Without a checkpoint, no
                 // run can continue with sorted runs or undo data.
                 let _ = work.remove();
-                let _ = clear_made_undo(work.disk(), target.datadir());
+                if self.has_begun.get() {
+                    let _ = clear_made_undo(work.disk(), target.datadir());
+                }
             }
             error
         })
@@ -354,6 +366,7 @@ impl Rebuild<'_> {
             resume: Some(&options.chain.resume),
             ..job
         };
+        self.has_begun.set(true);
         let proven = self.write_and_prove(&job, clock)?;
         self.warn_of_false_claims(files, plan);
 
@@ -412,7 +425,7 @@ impl Rebuild<'_> {
     }
 
     /// Writes the coins that are left of all blocks, and proves what was written.
-    fn write_and_prove<'a>(&self, job: &Job<'a>, clock: &mut Clock) -> Result<Proven<'a>, Error> {
+    fn write_and_prove<'j>(&self, job: &Job<'j>, clock: &mut Clock) -> Result<Proven<'j>, Error> {
         let Self { options, sink, .. } = *self;
         let finish = &Finish {
             disk: job.work.disk(),

@@ -24,7 +24,7 @@ use disk::{
     index::find_height,
 };
 use pipeline::{
-    job::{self, ChainRequest, MatchStats, read_only_job::on_files},
+    job::{self, ChainRequest, Job, MatchStats, read_only_job::on_files},
     stages::{coin_sink::Coins, unspent::ForEachError},
 };
 use std::{
@@ -133,11 +133,17 @@ pub fn verify(
         false => None,
     };
     let best = chainstate.as_ref().map(ChainstateReader::best_block);
-    let stop_at_height =
-        best.map(|best| height_of(disk, datadir, best)).transpose()?.or(options.stop_at_height);
+    // A scan does without the block index.
+    let indexed = best.filter(|_| !options.scan).map(|best| height_of(disk, datadir, best));
+    let stop_at_height = indexed.transpose()?.or(options.stop_at_height);
     let files = &session.files()?;
     let request = ChainRequest { stop_at_height, preferred: best, ..ChainRequest::of(options) };
     on_files(files, options, &request, None, Watch { sink, ..watch }, |job, clock| {
+        let chain = &job.plan.chain;
+        let is_best = |height: &Height| Some(chain.block(*height).hash) == best;
+        let scanned = chain.heights().map(Height).find(|height| options.scan && is_best(height));
+        let plan = scanned.map(|height| job.plan.up_to(height));
+        let job = &Job { plan: plan.as_ref().unwrap_or(job.plan), ..*job };
         let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
         if let Some(best) = best.filter(|best| *best != hash) {
             let detail = format!("the chainstate's best block {best} is not in the most-work chain on disk");

@@ -1,12 +1,13 @@
 //! Jobs that read the blocks of a datadir and leave the datadir unchanged.
 
 use crate::{
-    job::{self, ChainRequest, Job, clock::Clock},
+    job::{self, ChainRequest, Job, checkpoint::with_resume_hint, clock::Clock},
     stages::{method::Method, work_dir::WorkDir},
 };
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
+    note::Warning,
     options::ChainOptions,
     remedy::Remedy,
     stage::Stage,
@@ -104,18 +105,20 @@ pub fn on_files<T>(
         let plan = &read_live(options, || job::plan(files, options, &request, watch))?;
         job::note_all_scripts(options, plan, watch.sink);
         clock.lap(Stage::Plan);
-        let work_dir = &WorkDir::for_result(files.disk, options, result);
+        let work_dir = &WorkDir::for_file(files.disk, options, result);
         // A job that creates no file leaves no checkpoint either.
         let resume = result.map(|_| &options.resume);
         let job = Job { resume, ..Job::new(files, plan, options, method, work_dir, watch) };
-        let result = work(&job, clock).map_err(|error| work_dir.explain(error));
-        let can_resume = matches!(
-            result.as_ref().map_err(|error| error.kind),
-            Err(ErrorKind::Damaged | ErrorKind::Environment | ErrorKind::Interrupted)
-        );
+        let result = work(&job, clock)
+            .map_err(|error| with_resume_hint(work_dir.explain(error), work_dir, options.resume.restart));
+        // Nor does one that is refused, because the checkpoint is that of other options, remove it.
+        let can_resume = result
+            .as_ref()
+            .is_err_and(|error| !matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints));
         let is_kept = resume.is_some() && can_resume && work_dir.may_have_checkpoint();
-        let removed = if is_kept { Ok(()) } else { work_dir.remove() };
-        // If both failed, the first error is the one to report.
-        result.and_then(|result| removed.map(|()| result))
+        if !is_kept && let Err(error) = work_dir.remove() {
+            watch.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
+        }
+        result
     })
 }

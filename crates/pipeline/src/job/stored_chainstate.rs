@@ -1,5 +1,6 @@
 //! The chainstate of a datadir, open for commands that only read coins.
 
+use super::two_chainstates::has_second;
 use api::{error::Error, machine, options::ChainOptions, subject::Subject};
 use chain::session::lock_for_reading;
 use disk::{
@@ -22,7 +23,8 @@ pub struct StoredChainstate<'d> {
 }
 
 impl<'d> StoredChainstate<'d> {
-    /// Opens the chainstate of a datadir; nothing is written.
+    /// Opens the chainstate of a datadir, of two the one from a snapshot, which bitcoind's own commands read
+    /// too (Core `ChainstateManager::ActiveChainstate`); nothing is written.
     ///
     /// # Errors
     /// [`api::error::ErrorKind::Environment`] if another process uses it, [`api::error::ErrorKind::Damaged`]
@@ -31,7 +33,11 @@ impl<'d> StoredChainstate<'d> {
         machine::sha256_kernel()?;
         let location = options.location();
         let mut datadir = Datadir::of(disk, &location)?;
-        let chainstate = datadir.chainstate_dir();
+        let active = |datadir: &Datadir| match has_second(disk, datadir)? {
+            true => Ok::<_, Error>(datadir.snapshot_dir()),
+            false => Ok(datadir.chainstate_dir()),
+        };
+        let chainstate = active(&datadir)?;
         // A chainstate is enough: a rebuild into another place leaves no blocks there. Without one, report
         // what is wrong with the directory, unless an interrupted commit is what is wrong.
         let exists = disk.exists(&chainstate).during("look for", &chainstate)?;
@@ -39,7 +45,7 @@ impl<'d> StoredChainstate<'d> {
             datadir = Datadir::open(disk, &location)?;
         }
         let lock = lock_for_reading(disk, &datadir)?;
-        let dir = datadir.chainstate_dir();
+        let dir = active(&datadir)?;
         if !disk.exists(&dir).during("look for", &dir)? {
             let error =
                 Error::damaged("there is no chainstate").about(Subject::MissingFile).in_file(&dir, None);

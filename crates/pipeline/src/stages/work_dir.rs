@@ -89,13 +89,15 @@ impl<'a> WorkDir<'a> {
     /// behind.
     pub fn exclusive(disk: &'a dyn Disk, home: &Path) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let new = format!("{EXCLUSIVE_PREFIX}{}-{number}", std::process::id());
         Self::remove_left(disk, home);
-        // A process that had the same id can have left this name.
-        let new = Self::new(disk, home.join(new));
-        let _ = new.remove();
-        new
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let path = home.join(format!("{EXCLUSIVE_PREFIX}{}-{number}", std::process::id()));
+            // Where all users may write, somebody else can have taken the name.
+            if !disk.exists(&path).unwrap_or_default() {
+                return Self::new(disk, path);
+            }
+        }
     }
 
     /// Returns the directories below `home` that belong to one job each.
@@ -113,17 +115,20 @@ impl<'a> WorkDir<'a> {
         Self::left(disk, home).into_iter().map(remove).fold(false, |any, is_removed| any | is_removed)
     }
 
-    /// The work directory for a job whose result is the file `beside`; without such a file, a directory for
-    /// this job alone.
-    pub fn for_result(disk: &'a dyn Disk, options: &ChainOptions, beside: Option<&Path>) -> Self {
-        let path = match (&options.work_dir, beside) {
-            (Some(dir), Some(_)) => dir.join(WORK_DIR),
-            (None, Some(beside)) => beside.with_file_name(WORK_DIR),
-            (dir, None) => {
-                return Self::exclusive(disk, &dir.clone().unwrap_or_else(|| temp_dir(disk)));
-            }
+    /// The work directory for a job whose result is this chainstate.
+    pub fn for_chainstate(disk: &'a dyn Disk, options: &ChainOptions, chainstate: &Path) -> Self {
+        Self::shared(disk, options.work_dir.as_deref().unwrap_or(dir_of(chainstate)).join(WORK_DIR))
+    }
+
+    /// The work directory for a job whose result is the file `file`, which no job with another result uses;
+    /// without a file, a directory for this job alone.
+    pub fn for_file(disk: &'a dyn Disk, options: &ChainOptions, file: Option<&Path>) -> Self {
+        let Some(file) = file else {
+            return Self::exclusive(disk, &options.work_dir.clone().unwrap_or_else(|| temp_dir(disk)));
         };
-        Self::shared(disk, path)
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let home = options.work_dir.as_deref().unwrap_or(dir_of(file));
+        Self::shared(disk, home.join(format!("{name}.{WORK_DIR}")))
     }
 
     /// The file system.
@@ -211,9 +216,11 @@ impl<'a> WorkDir<'a> {
         let lock = self.path.join(LOCK_NAME);
         self.disk.remove_file(&lock).during("remove", &lock)?;
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        match self.disk.remove_dir(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
-            done => Ok(done.during("remove", &self.path)?),
+        use io::ErrorKind::{DirectoryNotEmpty, NotADirectory, PermissionDenied, ResourceBusy};
+        match self.disk.remove_dir(&self.path).map_err(|error| (error.kind(), error)) {
+            // Other files are in it, or it is a link, a mount point or in a directory of another user.
+            Err((DirectoryNotEmpty | NotADirectory | ResourceBusy | PermissionDenied, _)) => Ok(()),
+            done => Ok(done.map_err(|(_, error)| error).during("remove", &self.path)?),
         }
     }
 }
@@ -238,6 +245,13 @@ mod tests {
         assert_ne!(first.path(), second.path());
         assert!(first.exists().unwrap() && second.exists().unwrap());
         assert!(!of_killed_process.exists().unwrap());
+        // Somebody else has taken the next names.
+        let number = second.path().to_string_lossy().rsplit('-').next().unwrap().parse::<u32>().unwrap();
+        let name = |number| home.path().join(format!("peregrine-work-{}-{number}", std::process::id()));
+        let taken: Vec<_> = (number + 1..number + 40).map(name).collect();
+        taken.iter().for_each(|path| std::fs::create_dir(path).unwrap());
+        assert!(!WorkDir::exclusive(&RealDisk, home.path()).exists().unwrap());
+        taken.iter().for_each(|path| std::fs::remove_dir(path).unwrap());
         first.remove().unwrap();
         second.remove().unwrap();
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);

@@ -191,6 +191,24 @@ fn without_peers_a_repair_ends_with_what_is_missing() {
     assert_mentions(&error, &["blocks are still damaged or missing", "no peer to ask"]);
 }
 
+/// Regression: blocks that were found in the own files counted as if they made up for missing ones.
+#[test]
+fn blocks_found_elsewhere_do_not_hide_missing_ones() {
+    let (case, source) = (Case::at_tip(), scratch());
+    for height in 50..53 {
+        case.flip_block(height, 5);
+        case.edit_entry(height, |entry| {
+            *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height)
+        });
+    }
+    for height in 60..64 {
+        case.edit_entry(height, |entry| entry.data_pos = entry.data_pos.map(|pos| ByteOffset(pos.0 + 1)));
+    }
+    fs::write(source.path().join("blk00001.dat"), [9; 3_000]).unwrap();
+    let error = run(&options(&case, &[source.path()], &[])).map(drop).unwrap_err();
+    assert_mentions(&error, &["3 blocks are still damaged or missing"]);
+}
+
 #[test]
 fn what_the_files_do_not_have_is_downloaded() {
     let (case, source, peer) = (Case::at_tip(), other(), honest());

@@ -187,7 +187,32 @@ fn interrupted_making_of_hints_resumes() {
             assert!(taken(&path) == expected, "{format}");
         }
     }
-    assert!(!files.path().join("peregrine-work").exists(), "temporary files are removed");
+    assert_eq!(leftovers(files.path()), [] as [&Path; 0], "temporary files are removed");
+}
+
+/// Regression: a command with the same work directory used up the checkpoint of another one, or removed it
+/// when it was refused because of it.
+#[test]
+fn a_command_leaves_the_checkpoint_of_another_one() {
+    let (case, files) = (Case::new(), scratch());
+    let (path, disk) = (files.path().join("made"), FaultDisk::healthy());
+    let work_dir = Some(files.path().to_owned());
+    let options = changed(bounded(&case.options()), |it| it.chain.work_dir = work_dir.clone());
+    run_until(&options, 200).0.unwrap_err();
+    let of_rebuild = fs::read(files.path().join("peregrine-work/manifest")).unwrap();
+    let make = |disk: &FaultDisk, chain: &ChainOptions, interrupt: &AtomicBool| {
+        engine::hints::make(disk, chain, &path, HintFormat::Peregrine, quiet(interrupt))
+    };
+    let (stopping, interrupt) = interrupting_at_file(30);
+    let error = make(&stopping, &options.chain, &interrupt).unwrap_err();
+    assert!(error.remedies.iter().any(|remedy| matches!(remedy, Remedy::Resume { .. })), "{error}");
+    let lower = changed(options.clone(), |it| it.chain.stop_at_height = Some(Height(1)));
+    let never = AtomicBool::new(false);
+    assert_eq!(make(&disk, &lower.chain, &never).unwrap_err().kind, ErrorKind::Usage);
+    assert!(files.path().join("made.peregrine-work/manifest").exists());
+    make(&disk, &options.chain, &never).unwrap();
+    assert!(fs::read(files.path().join("peregrine-work/manifest")).unwrap() == of_rebuild);
+    assert!(run(&options).unwrap().resumed > 0);
 }
 
 fn hints_from(

@@ -64,6 +64,17 @@ fn second(case: &Case, base: BlockHash, best: BlockHash) {
     fs::write(second_dir(case).join("base_blockhash"), base.0).unwrap();
 }
 
+/// Regression: they read the chainstate below the snapshot, which lacks the coins of the blocks above it.
+#[test]
+fn commands_that_read_coins_read_the_chainstate_that_bitcoind_reads() {
+    let case = Case::new();
+    let stats = || engine::utxo::stats(&RealDisk, &options(&case).chain, false, unwatched());
+    let block = || stats().unwrap().best_block;
+    assert_eq!(block(), hash(TIP - 3));
+    second(&case, hash(BASE), hash(TIP));
+    assert_eq!(block(), hash(TIP));
+}
+
 /// Rebuilds the chainstate up to a height.
 fn chainstate_at(case: &Case, height: u32) {
     let stop_at_height = Some(Height(height));

@@ -26,6 +26,10 @@ fn a_correct_chainstate_has_no_differences_at_its_own_height() {
     let report = verify(&case, false).unwrap();
     assert_eq!(report.height, Height(chain().tip().height), "to the tip, without a comparison");
     assert!(report.against_chainstate.is_none() && report.scripts.is_none());
+    // Regression: the block index was needed, which a scan does without.
+    fs::remove_dir_all(case.blocks("index")).unwrap();
+    let report = engine::verify(&RealDisk, &case.scan().chain, true, unwatched()).unwrap();
+    assert_eq!((report.height, report.against_chainstate.unwrap().differences), (Height(height), 0));
 }
 
 #[test]

@@ -90,6 +90,16 @@ fn a_scan_appends_to_undo_files_that_it_does_not_recognize() {
     run(&trusting(&case.options())).unwrap();
 }
 
+/// Regression: bitcoind would write new blocks to that file, and ignore it when it reads all files again.
+#[test]
+fn a_scan_does_not_end_the_index_at_a_file_without_blocks() {
+    let case = Case::new();
+    let last = case.index().last_file;
+    fs::write(case.blocks(&format!("blk{:05}.dat", last.0 + 3)), "").unwrap();
+    run(&case.scan()).unwrap();
+    assert_eq!(case.index().last_file, last);
+}
+
 /// The damage is found while blocks are checked. The record was once made and appended before the run failed.
 #[test]
 fn a_damaged_record_is_not_replaced_if_the_index_cannot_be() {

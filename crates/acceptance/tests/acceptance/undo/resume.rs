@@ -41,7 +41,8 @@ fn interrupt_late(case: &Case, options: &ReindexOptions) {
         assert!(is_waiting() || interrupt(options, at).is_none(), "the run was complete before");
     }
     assert!(is_waiting(), "no undo data is waiting");
-    assert!(case.root().join("regtest/peregrine-work/manifest").exists(), "no checkpoint");
+    let work = options.chain.work_dir.clone().unwrap_or(case.root().join("regtest"));
+    assert!(work.join("peregrine-work/manifest").exists(), "no checkpoint");
 }
 
 /// Asserts that a run with these options ends as if nothing had happened before.
@@ -75,6 +76,17 @@ fn a_job_with_another_undo_policy_is_refused_and_the_first_one_can_be_resumed() 
         let done = assert_ends(&case, &options, &what);
         assert!(done > 50, "{what}: {done} blocks were kept");
     }
+}
+
+/// Regression: without the work directory, the run has no checkpoint, and removed the undo data.
+#[test]
+fn a_run_that_is_refused_leaves_the_undo_data_of_an_interrupted_one() {
+    let ((case, options), elsewhere) = (lacking(), scratch());
+    let interrupted = changed(options.clone(), |it| it.chain.work_dir = Some(elsewhere.path().to_owned()));
+    interrupt_late(&case, &interrupted);
+    let too_high = changed(options, |it| it.chain.stop_at_height = Some(Height(99_999)));
+    assert_eq!(refused(&too_high, "no such height").kind, ErrorKind::Usage);
+    assert!(assert_ends(&case, &interrupted, "not used up") > 50);
 }
 
 #[test]

@@ -87,7 +87,7 @@ impl Estimate<'_> {
     /// Whether a rebuild would be refused because of disk space.
     fn lacks_space(&self, need: DiskNeed) -> bool {
         let (disk, chainstate) = (self.disk, self.datadir.chainstate_dir());
-        let work = WorkDir::for_result(disk, self.options, Some(&chainstate));
+        let work = WorkDir::for_chainstate(disk, self.options, &chainstate);
         let checked = need.check(disk, &chainstate, work.path(), &self.datadir.blocks_dir());
         checked.is_err_and(|error| error.is_about(Subject::DiskSpace))
     }

@@ -17,6 +17,8 @@ const ERRORS: [&str; 3] =
 const START_LEN: u64 = 64 << 10;
 /// Maximum number of characters of a version that are returned.
 const VERSION_LEN: usize = 80;
+/// Maximum length of an error that is shown.
+const ERROR_LEN: usize = 400;
 
 /// What a log tells of the last start of bitcoind.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -74,7 +76,7 @@ impl LastStart {
                 let is_table =
                     |path: &&Path| path.extension().is_some_and(|end| end == "ldb" || end == "sst");
                 let table = line.split(": ").map(|part| Path::new(part.trim_end())).find(is_table);
-                let text = line.split_once(' ').map_or(line, |(_, text)| text).to_owned();
+                let text = printable(line.split_once(' ').map_or(line, |(_, text)| text), ERROR_LEN);
                 last.database_error = Some((text, table.map(Path::to_owned)));
             }
         }
@@ -143,8 +145,12 @@ fn find_last<T>(disk: &dyn Disk, path: &Path, overlap: u64, find: impl Fn(&str) 
 fn version_of(line: &str) -> Option<String> {
     let (before, _) = line.split_once(MARK)?;
     let name = before.rfind("Bitcoin")?;
-    let version = line.get(name..)?.chars().filter(|c| !c.is_control());
-    Some(version.take(VERSION_LEN).collect())
+    Some(printable(line.get(name..)?, VERSION_LEN))
+}
+
+/// The first `len` characters of a text, without those that a terminal takes for commands.
+fn printable(text: &str, len: usize) -> String {
+    text.chars().filter(|c| !c.is_control()).take(len).collect()
 }
 
 #[cfg(test)]
@@ -210,8 +216,8 @@ mod tests {
         let start = "2026 Bitcoin Core version v30.0.0\n";
         let fatal =
             "2026 Fatal LevelDB error: Corruption: block checksum mismatch: /proc/chainstate/000002.ldb";
-        let (text, table) = error(&format!("{start}{fatal}\n")).unwrap();
-        assert!(text.starts_with("Fatal LevelDB error"), "{text}");
+        let (text, table) = error(&format!("{start}{fatal}\x1b[31m\n")).unwrap();
+        assert!(text.starts_with("Fatal LevelDB error") && !text.contains('\x1b'), "{text}");
         assert_eq!(table, Some("/proc/chainstate/000002.ldb".into()));
         let (_, table) =
             error(&format!("{start}2026 Error reading from database: Corruption: bad\n")).unwrap();

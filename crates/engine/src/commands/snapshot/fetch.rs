@@ -44,6 +44,8 @@ use wire::{BlockHash, Height, Network};
 
 /// Suffix of the file in which chunks are joined. No other program uses it.
 const SUFFIX: &str = ".peregrine-fetch";
+/// Maximum number of faults of a source that are reported.
+const MAX_FAULTS: u64 = 20;
 /// Maximum number of chunks that are fetched at once.
 const MAX_FETCHERS: usize = 4;
 /// Interval between two notes about the chunks.
@@ -296,11 +298,13 @@ impl Fetch<'_> {
             let workers = once(start()).chain((1..threads).map_while(|_| start().ok().map(Ok)));
             join_all(workers.collect())
         });
-        let mut missing = Vec::new();
+        let (mut missing, mut number) = (Vec::new(), 0);
         for result in results {
-            missing.extend(result.and_then(|done| done).map_err(|error| self.with_what_is_kept(error))?);
+            let done = result.and_then(|done| done).map_err(|error| self.with_what_is_kept(error));
+            let (first, more) = done?;
+            missing.extend(first);
+            number += more;
         }
-        let number = missing.len();
         if let Some(Missing { mut error, .. }) = missing.into_iter().min_by_key(|missing| missing.index) {
             if number > 1 {
                 error.detail = format!("{} ({number} chunks are missing)", error.detail);
@@ -315,6 +319,9 @@ impl Fetch<'_> {
     /// Adds what the next run need not fetch to an error; replaces the words of an interrupt.
     fn with_what_is_kept(&self, mut error: Error) -> Error {
         let (done, total) = (self.done.load(Ordering::Relaxed), self.chunks());
+        if done == 0 && self.old_len == 0 {
+            return error;
+        }
         let kept = format!("{done} of {total} chunks are proven and kept in {}", self.temporary.display());
         if error.kind == ErrorKind::Interrupted {
             error.detail = format!("interrupted; {kept}");
@@ -324,9 +331,9 @@ impl Fetch<'_> {
         error
     }
 
-    /// Takes chunk after chunk. Returns those that no source has.
-    fn work(&self) -> Result<Vec<Missing>, Error> {
-        let mut missing = Vec::new();
+    /// Takes chunk after chunk. Returns the first that no source has, and the number of these.
+    fn work(&self) -> Result<(Option<Missing>, u64), Error> {
+        let mut missing = (None, 0);
         loop {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             if index >= self.chunks() || self.stop.load(Ordering::Relaxed) {
@@ -340,7 +347,8 @@ impl Fetch<'_> {
                     if error.kind == ErrorKind::Environment {
                         self.stop.store(true, Ordering::Relaxed);
                     }
-                    missing.push(Missing { index, error });
+                    missing.0.get_or_insert(Missing { index, error });
+                    missing.1 += 1;
                 }
             }
         }
@@ -382,9 +390,10 @@ impl Fetch<'_> {
                 Err(error) if error.kind == ErrorKind::Interrupted => return Err(error),
                 Err(error) => error,
             };
-            source.failures.fetch_add(1, Ordering::Relaxed);
-            let fault = SourceFault { source: source.name(), chunk: Some(index), error: error.clone() };
-            self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+            if source.failures.fetch_add(1, Ordering::Relaxed) < MAX_FAULTS {
+                let fault = SourceFault { source: source.name(), chunk: Some(index), error: error.clone() };
+                self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+            }
             // That a source cannot be reached says less than that a chunk is wrong.
             last = match last {
                 Some(before @ Error { .. }) if before.kind == ErrorKind::Damaged => Some(before),
