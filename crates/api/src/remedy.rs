@@ -142,8 +142,8 @@ remedies! {
     NameIndex: "name the index that is to be made", command: "name one, as in: peregrine index make txindex";
     /// Choose the form of the rows of a new `txindex` (`IndexOptions::tx_form`).
     ChooseTxForm: "choose the form of the rows",
-        command: "make this index by itself, after a rebuild if one is due, and name the form (`by-block` for \
-            releases from 32 on), as in: peregrine index make txindex --txindex-rows by-txid";
+        command: "make this index by itself, after a rebuild if one is due, and name the form (`by-block` \
+            for releases from 32 on), as in: peregrine index make txindex --txindex-rows by-txid";
     /// Make the index anew (`make_indexes`).
     MakeIndex(Option<IndexKind>): "make the index anew", command: "make it with: peregrine index make {name}";
     /// Check the range again, on another machine if need be (`check_range`).

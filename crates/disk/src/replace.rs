@@ -371,15 +371,14 @@ pub enum CommitError {
 /// superuser always can.
 ///
 /// # Errors
-/// [`DiskError::NotOwner`] if it cannot; [`DiskError::NotReplaceable`] for a link to a place whose directory
-/// does not exist; [`DiskError::File`].
+/// [`DiskError::NotOwner`] if it cannot; [`DiskError::NotReplaceable`] for a dangling link; any I/O error.
 pub fn check_owner(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<(), DiskError> {
     let user = disk.user();
     for name in names {
         let database = ReplacedDatabase::new(disk, home, name)?;
-        if disk.is_link(&database.live).during("look at", &database.live)? {
-            let obstacle = Obstacle::DanglingLink;
-            return Err(DiskError::NotReplaceable { path: database.live, obstacle });
+        let path = &database.live;
+        if disk.is_link(path).during("look at", path)? {
+            return Err(DiskError::NotReplaceable { path: path.clone(), obstacle: Obstacle::DanglingLink });
         }
         let replaced = if exists(disk, &database.live)? { &database.live } else { database.parent() };
         let owner = owner_of(disk, replaced)?.uid;

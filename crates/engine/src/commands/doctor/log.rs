@@ -216,7 +216,7 @@ mod tests {
         let start = "2026 Bitcoin Core version v30.0.0\n";
         let fatal =
             "2026 Fatal LevelDB error: Corruption: block checksum mismatch: /proc/chainstate/000002.ldb";
-        let (text, table) = error(&format!("{start}{fatal}\x1b[31m\n")).unwrap();
+        let (text, table) = error(&format!("{start}{}\n", fatal.replace("block", "\x1b[31mblock"))).unwrap();
         assert!(text.starts_with("Fatal LevelDB error") && !text.contains('\x1b'), "{text}");
         assert_eq!(table, Some("/proc/chainstate/000002.ldb".into()));
         let (_, table) =
