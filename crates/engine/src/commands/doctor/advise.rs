@@ -244,7 +244,8 @@ fn of_chainstate(found: &DatadirState, is_usable: bool) -> Advice {
     if found.is_refused_for(Subject::BlockIndex) {
         Advice::ReindexByScan
     } else if found.is_refused_for(Subject::UnvalidatedSnapshot) {
-        Advice::StartBitcoind
+        // bitcoind checks the undo data of the last blocks below the snapshot too.
+        if lacks_undo { Advice::MakeUndo } else { Advice::StartBitcoind }
     } else if !is_usable && !is_new || needs_rebuild {
         Advice::Reindex
     } else if lacks_undo && found.rebuild.refusal.is_some() {
