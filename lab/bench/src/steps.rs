@@ -7,11 +7,10 @@ use crate::{
         engine::{self, WAYS},
         files::{Xor, read_whole, visit_fields, weight_by_fields},
         hashers::{Crate24, Jumbo, OutpointHasher, OutpointSet, Salted24, Sip, Std, Unsalted24, sum},
-        tables::{CoinTable, InTable, connect},
+        tables::{CoinTable, Wide, connect},
     },
     work,
 };
-use coins::OwnedCoin;
 use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
@@ -231,7 +230,7 @@ impl<'a> Lab<'a> {
                 Ok(outcome(format!("{} outpoints", set.count(&self.prevouts)), count))
             }
             "table" => {
-                let mut table = CoinTable::<H, InTable<OwnedCoin>>::default();
+                let mut table = CoinTable::<H, Wide>::default();
                 watch.time(|| connect(self.blocks, &mut table));
                 Ok(outcome(table.answer(), count + self.outputs))
             }

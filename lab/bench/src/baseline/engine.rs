@@ -7,7 +7,7 @@ use super::{
     files::{FieldReader, FieldWriter, Xor, read_whole, weight_by_fields},
     hashers::{Jumbo, OutpointHasher, Salted24, Unsalted24},
     leveldb::{Database, LARGE_BATCH, SMALL_BATCH},
-    tables::{CoinTable, KeptCoin, Narrow, Pooled, Wide},
+    tables::{CoinTable, KeptCoin, Narrow, Wide},
 };
 use crate::Answers;
 use digest::{obfuscation::Obfuscation, sha256::sha256d_many};
@@ -155,13 +155,13 @@ impl Writer {
     }
 }
 
-struct Engine<'a, H, C: KeptCoin> {
+struct Engine<'a, H, C> {
     chain: &'a Chain<'a>,
     ways: u32,
     readers: HashMap<FileNo, Reader>,
     blocks: Writer,
     undo: Writer,
-    cache: CoinTable<H, Pooled<C>>,
+    cache: CoinTable<H, C>,
     /// Coins of the database that were spent after the last flush.
     removed: Vec<OutPoint>,
     database: Database,
@@ -202,7 +202,7 @@ impl<'a, H: OutpointHasher, C: KeptCoin> Engine<'a, H, C> {
             let block = arena.parse(reader.read(*pos)?).map_err(io::Error::other)?;
             self.connect_block(&block, height, prev)?;
             self.readers.insert(*file, reader);
-            if self.cache.len() >= self.chain.cache_coins {
+            if self.cache.count() >= self.chain.cache_coins {
                 self.flush().map_err(io::Error::other)?;
             }
         }

@@ -1,11 +1,9 @@
-//! Tables of coins, composed of a hash, a place for the nodes and a form of the coins, so that each can be
-//! exchanged by itself; and the connection of blocks to such a table, in order.
+//! Tables of coins, composed of a hash and a form of the coins, so that each can be exchanged by itself; and the
+//! connection of blocks to such a table, in order.
 
 use super::hashers::OutpointHasher;
 use crate::{Answers, Block};
-use coins::OwnedCoin;
 use hashbrown::{HashTable, hash_table::Entry};
-use std::marker::PhantomData;
 use wire::{
     Coin, OutPoint,
     coin::{chainstate_key_order, compress_output},
@@ -19,17 +17,6 @@ pub trait KeptCoin {
 
     /// Returns the coin.
     fn coin(&self) -> Coin<'_>;
-}
-
-/// The output is on the heap.
-impl KeptCoin for OwnedCoin {
-    fn keep(coin: Coin<'_>) -> Self {
-        coin.into()
-    }
-
-    fn coin(&self) -> Coin<'_> {
-        self.as_coin()
-    }
 }
 
 /// A coin whose output is beside it, unless its script is longer than `SCRIPT` bytes. `ROOM` is that and 10
@@ -75,67 +62,13 @@ impl<const SCRIPT: usize, const ROOM: usize> KeptCoin for InlineCoin<SCRIPT, ROO
     }
 }
 
-/// Where the nodes of a table are.
-pub trait Nodes: Default {
-    /// The form of the coins.
-    type Coin: KeptCoin;
-    /// What the table has of a node.
-    type Handle;
-
-    /// Adds a node.
-    fn put(&mut self, node: (OutPoint, Self::Coin)) -> Self::Handle;
-
-    /// Returns a node.
-    fn get<'n>(&'n self, handle: &'n Self::Handle) -> &'n (OutPoint, Self::Coin);
-
-    /// Removes a node.
-    fn take(&mut self, handle: Self::Handle) -> (OutPoint, Self::Coin);
-}
-
-/// The nodes are in the table itself, as those of a `HashMap`.
-#[derive(Clone, Debug)]
-pub struct InTable<C>(PhantomData<C>);
-
-/// The nodes are in one pool; a place that becomes free is used again.
-#[derive(Clone, Debug)]
-pub struct Pooled<C> {
+/// The nodes of a table, in one pool; a place that becomes free is used again.
+struct Pool<C> {
     nodes: Vec<Option<(OutPoint, C)>>,
     free: Vec<u32>,
 }
 
-impl<C> Default for InTable<C> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<C> Default for Pooled<C> {
-    fn default() -> Self {
-        Self { nodes: Vec::new(), free: Vec::new() }
-    }
-}
-
-impl<C: KeptCoin> Nodes for InTable<C> {
-    type Coin = C;
-    type Handle = (OutPoint, C);
-
-    fn put(&mut self, node: (OutPoint, C)) -> Self::Handle {
-        node
-    }
-
-    fn get<'n>(&'n self, handle: &'n Self::Handle) -> &'n (OutPoint, C) {
-        handle
-    }
-
-    fn take(&mut self, handle: Self::Handle) -> (OutPoint, C) {
-        handle
-    }
-}
-
-impl<C: KeptCoin> Nodes for Pooled<C> {
-    type Coin = C;
-    type Handle = u32;
-
+impl<C> Pool<C> {
     fn put(&mut self, node: (OutPoint, C)) -> u32 {
         if let Some(place) = self.free.pop() {
             self.nodes[place as usize] = Some(node);
@@ -145,75 +78,61 @@ impl<C: KeptCoin> Nodes for Pooled<C> {
         self.nodes.len() as u32 - 1
     }
 
-    fn get<'n>(&'n self, handle: &'n u32) -> &'n (OutPoint, C) {
-        self.nodes[*handle as usize].as_ref().expect("the table has only places in use")
+    fn get(&self, place: u32) -> &(OutPoint, C) {
+        self.nodes[place as usize].as_ref().expect("the table has only places in use")
     }
 
-    fn take(&mut self, handle: u32) -> (OutPoint, C) {
-        self.free.push(handle);
-        self.nodes[handle as usize].take().expect("the table has only places in use")
+    fn take(&mut self, place: u32) -> (OutPoint, C) {
+        self.free.push(place);
+        self.nodes[place as usize].take().expect("the table has only places in use")
     }
 }
 
 /// A table of coins.
-pub struct CoinTable<H, N: Nodes> {
+pub struct CoinTable<H, C> {
     hasher: H,
-    handles: HashTable<N::Handle>,
-    nodes: N,
+    places: HashTable<u32>,
+    pool: Pool<C>,
 }
 
-impl<H: OutpointHasher, N: Nodes> Default for CoinTable<H, N> {
+impl<H: OutpointHasher, C> Default for CoinTable<H, C> {
     fn default() -> Self {
-        Self { hasher: H::new(1, 2), handles: HashTable::new(), nodes: N::default() }
+        let pool = Pool { nodes: Vec::new(), free: Vec::new() };
+        Self { hasher: H::new(1, 2), places: HashTable::new(), pool }
     }
 }
 
-impl<H: OutpointHasher, N: Nodes> CoinTable<H, N> {
+impl<H: OutpointHasher, C: KeptCoin> CoinTable<H, C> {
     /// Number of coins.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.handles.len()
-    }
-
-    /// Whether it has no coins.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.handles.is_empty()
+    pub fn count(&self) -> usize {
+        self.places.len()
     }
 
     /// Removes all coins and returns them. The table keeps its memory.
-    pub fn drain(&mut self) -> impl Iterator<Item = (OutPoint, N::Coin)> {
-        let Self { handles, nodes, .. } = self;
-        handles.drain().map(|handle| nodes.take(handle))
+    pub fn drain(&mut self) -> impl Iterator<Item = (OutPoint, C)> {
+        let Self { places, pool, .. } = self;
+        places.drain().map(|place| pool.take(place))
     }
 
     /// Removes a coin and returns it.
-    pub fn take(&mut self, outpoint: &OutPoint) -> Option<N::Coin> {
-        let Self { hasher, handles, nodes } = self;
-        let found = handles.find_entry(hasher.hash(outpoint), |handle| nodes.get(handle).0 == *outpoint);
-        let (handle, _) = found.ok()?.remove();
-        Some(nodes.take(handle).1)
+    pub fn take(&mut self, outpoint: &OutPoint) -> Option<C> {
+        let Self { hasher, places, pool } = self;
+        let found = places.find_entry(hasher.hash(outpoint), |place| pool.get(*place).0 == *outpoint);
+        let (place, _) = found.ok()?.remove();
+        Some(pool.take(place).1)
     }
 
-    fn add(&mut self, outpoint: OutPoint, coin: N::Coin) {
-        let Self { hasher, handles, nodes } = self;
-        let is_it = |handle: &N::Handle| nodes.get(handle).0 == outpoint;
-        match handles.entry(hasher.hash(&outpoint), is_it, |handle| hasher.hash(&nodes.get(handle).0)) {
-            Entry::Occupied(mut place) => {
-                let old = std::mem::replace(place.get_mut(), nodes.put((outpoint, coin)));
-                nodes.take(old);
-            }
-            Entry::Vacant(place) => {
-                place.insert(nodes.put((outpoint, coin)));
-            }
-        }
-    }
-}
-
-impl<H: OutpointHasher, N: Nodes> CoinTable<H, N> {
     /// Adds a coin, or replaces it.
     pub fn create(&mut self, outpoint: OutPoint, coin: Coin<'_>) {
-        self.add(outpoint, N::Coin::keep(coin));
+        let Self { hasher, places, pool } = self;
+        let is_it = |place: &u32| pool.get(*place).0 == outpoint;
+        let entry = places.entry(hasher.hash(&outpoint), is_it, |place| hasher.hash(&pool.get(*place).0));
+        let new = pool.put((outpoint, C::keep(coin)));
+        match entry {
+            Entry::Occupied(mut place) => drop(pool.take(std::mem::replace(place.get_mut(), new))),
+            Entry::Vacant(place) => drop(place.insert(new)),
+        }
     }
 
     /// Removes a coin; returns whether it was there and equal to `claim`.
@@ -224,7 +143,7 @@ impl<H: OutpointHasher, N: Nodes> CoinTable<H, N> {
     /// Returns a hash of all coins.
     #[must_use]
     pub fn answer(&self) -> String {
-        let mut coins: Vec<_> = self.handles.iter().map(|handle| self.nodes.get(handle)).collect();
+        let mut coins: Vec<_> = self.places.iter().map(|place| self.pool.get(*place)).collect();
         coins.sort_unstable_by(|(a, _), (b, _)| chainstate_key_order(a, b));
         let (mut answers, mut bytes) = (Answers::default(), Vec::new());
         for (outpoint, kept) in coins {
@@ -241,7 +160,7 @@ impl<H: OutpointHasher, N: Nodes> CoinTable<H, N> {
 ///
 /// # Panics
 /// If a coin is missing, or is not the one in the undo data.
-pub fn connect<H: OutpointHasher, N: Nodes>(blocks: &[Block<'_>], coins: &mut CoinTable<H, N>) {
+pub fn connect<H: OutpointHasher, C: KeptCoin>(blocks: &[Block<'_>], coins: &mut CoinTable<H, C>) {
     let mut out = Vec::new();
     for block in blocks {
         let mut claims = block.claims.iter();
