@@ -2,13 +2,7 @@
 //! `bitcoin` and `siphasher`.
 
 use crate::Subject;
-use bench::{
-    Answers,
-    baseline::{
-        files::obfuscate_bytewise,
-        hashers::{Jumbo, OutpointHasher, OutpointSet, Salted24, Std, Unsalted24},
-    },
-};
+use bench::{Answers, baseline::files::obfuscate_bytewise};
 use criterion::{BenchmarkId, Criterion, Throughput};
 use digest::{
     kernel::Kernel,
@@ -20,7 +14,6 @@ use digest::{
 use sha2::Digest as _;
 use siphasher::sip::{SipHasher13, SipHasher24};
 use std::{hash::Hasher as _, hint::black_box};
-use wire::OutPoint;
 
 pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
     siphash(criterion, subject, answers);
@@ -70,26 +63,6 @@ fn siphash(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answe
     });
     group.finish();
     answers.add("siphash", [with_uj().to_le_bytes(), with_24().to_le_bytes()].as_flattened());
-
-    set::<Unsalted24>(criterion, "2-4", &outpoints);
-    set::<Salted24>(criterion, "2-4, key mixed in once", &outpoints);
-    set::<Std>(criterion, "standard library", &outpoints);
-    set::<Jumbo>(criterion, "1-3-uj", &outpoints);
-}
-
-/// Measures a set of outpoints: all are added, and looked up, and as many that it does not have.
-fn set<H: OutpointHasher>(criterion: &mut Criterion, name: &str, outpoints: &[OutPoint]) {
-    let others: Vec<_> =
-        outpoints.iter().map(|outpoint| OutPoint { vout: !outpoint.vout, ..*outpoint }).collect();
-    let full = OutpointSet::<H>::of(outpoints);
-    assert_eq!((full.count(outpoints), full.count(&others)), (outpoints.len(), 0));
-    let mut group = criterion.benchmark_group("set of outpoints");
-    group.throughput(Throughput::Elements(outpoints.len() as u64));
-    group.bench_function(BenchmarkId::new("create", name), |b| {
-        b.iter(|| OutpointSet::<H>::of(black_box(outpoints)));
-    });
-    group.bench_function(BenchmarkId::new("hit", name), |b| b.iter(|| full.count(black_box(outpoints))));
-    group.bench_function(BenchmarkId::new("miss", name), |b| b.iter(|| full.count(black_box(&others))));
 }
 
 fn obfuscation(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {

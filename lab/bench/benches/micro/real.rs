@@ -21,7 +21,7 @@ use rules::{
     check_tx_spends, merkle::merkle_root,
 };
 use std::{hint::black_box, ops::ControlFlow};
-use wire::{BlockArena, BlockTime, BlockView, Height, Network, TxIndex, Txid, Wtxid, coin::compress_output};
+use wire::{BlockArena, BlockTime, BlockView, Height, Network, TxIndex, Txid, Wtxid};
 
 /// A visitor that ignores everything.
 struct Nothing;
@@ -52,7 +52,6 @@ pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, _: &mut Answers
     txids(criterion, &view, &bitcoin_block);
     sizes(criterion, bytes, &bitcoin_block);
     merkle(criterion, &view, &bitcoin_block);
-    coins(criterion, &view, undo);
     match &real {
         Some(_) => rules(criterion, &view, undo, (Network::Main, Height(HEIGHT))),
         None => rules(criterion, &view, undo, (Network::Regtest, subject.block.height)),
@@ -124,27 +123,6 @@ fn merkle(criterion: &mut Criterion, view: &BlockView<'_>, bitcoin_block: &Block
     group.throughput(Throughput::Elements(leaves.len() as u64));
     group.bench_function("peregrine", |b| b.iter(|| merkle_root(black_box(&leaves).clone())));
     group.bench_function("bitcoin", |b| b.iter(|| calculate_root(black_box(&raw).iter().copied())));
-}
-
-fn coins(criterion: &mut Criterion, view: &BlockView<'_>, undo: &[u8]) {
-    let mut arena = UndoArena::default();
-    let count = UndoView::parse(undo, &mut arena).expect("undo data is well-formed").coin_count();
-    let mut group = criterion.benchmark_group("real block, coins");
-    group.throughput(Throughput::Elements(count as u64));
-    group.bench_function("parse undo data", |b| {
-        b.iter(|| UndoView::parse(black_box(undo), &mut arena).map(|view| view.coin_count()));
-    });
-    let outputs: Vec<_> = view.txs().flat_map(|tx| tx.outputs()).collect();
-    let mut compressed = Vec::new();
-    group.throughput(Throughput::Elements(outputs.len() as u64));
-    group.bench_function("compress outputs", |b| {
-        b.iter(|| {
-            compressed.clear();
-            for output in &outputs {
-                compress_output(&mut compressed, black_box(output.value()), output.script_pubkey());
-            }
-        });
-    });
 }
 
 /// Seconds between blocks, for the times of earlier blocks.
