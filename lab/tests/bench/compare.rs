@@ -1,14 +1,15 @@
 //! `peregrine-bench reindex` as its users meet it, on a small generated chain.
 
+use crate::common::{files, peregrine};
 use serde_json::Value;
 use std::{
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
     sync::OnceLock,
 };
 use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, corrupt::snapshot, datadir::Layout};
+use testkit::{Chain, ChainSpec, datadir::Layout};
 
 fn chain() -> &'static Chain {
     static CHAIN: OnceLock<Chain> = OnceLock::new();
@@ -29,24 +30,7 @@ fn bench((datadir, work): (&Path, &Path), more: &[&str]) -> Output {
     command.arg("--work-dir").arg(work).args(more).output().unwrap()
 }
 
-/// Block files, without the lock files.
-fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let all = snapshot(dir).unwrap().into_iter();
-    all.filter(|(path, _)| !path.ends_with(".lock") && !path.ends_with("LOCK")).collect()
-}
-
-/// The program to measure. A test run of the whole workspace builds it; without it, tests that need it are
-/// skipped.
-fn peregrine() -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_BIN_EXE_peregrine-bench")).with_file_name("peregrine");
-    let exists = path.is_file();
-    if !exists {
-        testkit::data::skip(format!("there is no {}: cargo build -p peregrine", path.display()));
-    }
-    exists.then_some(path)
-}
-
-/// A shell command that rebuilds with it.
+/// A shell command that rebuilds with the program.
 fn rebuild_by(peregrine: &Path) -> String {
     format!("'{}' reindex --chain regtest --progress none --datadir {{datadir}}", peregrine.display())
 }

@@ -1,25 +1,15 @@
 //! `peregrine-bench proposals` as its users meet it, on a small generated chain.
 
+use crate::common::{files, peregrine};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Output},
 };
 use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, corrupt::snapshot, datadir::Layout};
-
-/// The program to measure. A test run of the whole workspace builds it; without it, tests that need it are
-/// skipped.
-fn has_peregrine() -> bool {
-    let path = Path::new(env!("CARGO_BIN_EXE_peregrine-bench")).with_file_name("peregrine");
-    let exists = path.is_file();
-    if !exists {
-        testkit::data::skip(format!("there is no {}: cargo build -p peregrine", path.display()));
-    }
-    exists
-}
+use testkit::{Chain, ChainSpec, datadir::Layout};
 
 fn bench(work: &Path, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine-bench"));
@@ -80,7 +70,7 @@ fn order(report: &Value, proposal: &str, run: u64) -> Vec<String> {
 
 #[test]
 fn all_variants_of_a_proposal_have_the_same_answer() {
-    if !has_peregrine() {
+    if peregrine().is_none() {
         return;
     }
     let (dir, work) = (TempDir::new().unwrap(), TempDir::new().unwrap());
@@ -88,11 +78,7 @@ fn all_variants_of_a_proposal_have_the_same_answer() {
         Chain::generate(&ChainSpec { blocks: Some(120), empty_tail: 2_100, ..ChainSpec::new(29, 100_000) });
     let layout = Layout { file_size: 64 << 10, preallocate: false, xor_key: None, ..Layout::new(29) };
     chain.write_datadir(dir.path(), &layout).unwrap();
-    let files = || -> Vec<(PathBuf, Vec<u8>)> {
-        let all = snapshot(dir.path()).unwrap().into_iter();
-        all.filter(|(path, _)| !path.ends_with(".lock") && !path.ends_with("LOCK")).collect()
-    };
-    let before = files();
+    let before = files(dir.path());
     let assumed = format!("--assumevalid {}", chain.totals.before_tail);
     let datadir = ["--chain", "regtest", "--datadir", dir.path().to_str().unwrap()];
     let datadir = [&datadir[..], &["--hints-height", "120", "--args", &assumed, "--coins", "1000"]].concat();
@@ -105,13 +91,13 @@ fn all_variants_of_a_proposal_have_the_same_answer() {
     assert_eq!(report["about"]["block_hash"], chain.tip().hash.to_string());
     let cores = report["about"]["machine"]["cores"].as_u64().unwrap();
     assert!(cores > 0 && report["about"]["load"][0].is_number(), "{report}");
-    assert!(files() == before, "the datadir is only read");
+    assert!(files(dir.path()) == before, "the datadir is only read");
     assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0, "nothing stays");
 }
 
 #[test]
 fn a_recorded_run_becomes_a_page() {
-    if !has_peregrine() {
+    if peregrine().is_none() {
         return;
     }
     let work = TempDir::new().unwrap();
@@ -177,7 +163,7 @@ fn the_page_of_the_documents_is_printed_by_this_program() {
 
 #[test]
 fn a_malformed_block_is_named() {
-    if !has_peregrine() {
+    if peregrine().is_none() {
         return;
     }
     let (dir, work) = (TempDir::new().unwrap(), TempDir::new().unwrap());

@@ -1,5 +1,6 @@
 //! `peregrine-bench sync` as its users meet it: a small generated chain, served by a real `bitcoind`.
 
+use crate::common::peregrine;
 use serde_json::Value;
 use std::{
     fs,
@@ -36,18 +37,12 @@ fn bench(datadir: &Path, work: &Path, bitcoind: &Path, more: &[&str]) -> Command
 
 /// What the tests with peers need: Peregrine and `bitcoind`. Without one of them, they are skipped.
 fn programs() -> Option<(PathBuf, PathBuf)> {
-    let skipped = |why: String| {
-        testkit::data::skip(why);
-        None
-    };
-    let peregrine = Path::new(env!("CARGO_BIN_EXE_peregrine-bench")).with_file_name("peregrine");
-    if !peregrine.is_file() {
-        return skipped(format!("there is no {}; cargo build -p peregrine makes it", peregrine.display()));
-    }
+    let peregrine = peregrine()?;
     let built = || peregrine.with_file_name("../bitcoind/bin/bitcoind");
     let bitcoind = std::env::var_os("PEREGRINE_BITCOIND").map_or_else(built, PathBuf::from);
     if !bitcoind.is_file() {
-        return skipped(format!("there is no {}: make bitcoind", bitcoind.display()));
+        testkit::data::skip(format!("there is no {}: make bitcoind", bitcoind.display()));
+        return None;
     }
     Some((peregrine, bitcoind))
 }
