@@ -5,7 +5,7 @@
 
 use bitcoin::hex::DisplayHex as _;
 use leveldb::{Database, LevelDbError};
-use std::{cmp::Ordering, fs, path::Path};
+use std::{cmp::Ordering, path::Path};
 use testkit::Chain;
 use vfs::RealDisk;
 use wire::{BlockHash, Coin, Sats, coin};
@@ -57,33 +57,6 @@ impl Rows {
         }));
         rows.sort();
         Self(rows)
-    }
-
-    /// Writes the rows as a new database of `tables` tables, obfuscated with `key`, into `dir`, which must
-    /// not exist yet.
-    ///
-    /// # Errors
-    /// Any I/O error, and the errors of [`leveldb::DatabaseUpdate`].
-    pub fn write(&self, dir: &Path, tables: usize, key: [u8; 8]) -> Result<(), Box<dyn std::error::Error>> {
-        fs::create_dir(dir)?;
-        let key_row = (OBFUSCATION_KEY.to_vec(), [&[key.len() as u8][..], &key].concat());
-        let mut rows = vec![&key_row];
-        rows.extend(&self.0);
-        let mut database = Database::new(&RealDisk, dir);
-        let update = database.update()?;
-        let mut done = Vec::new();
-        for (number, rows) in (1..).zip(rows.chunks(rows.len().div_ceil(tables))) {
-            let mut table = update.numbered_range(number, 1);
-            for row in rows {
-                let mut value = row.1.clone();
-                if row.0 != OBFUSCATION_KEY {
-                    value.iter_mut().zip(key.iter().cycle()).for_each(|(byte, pad)| *byte ^= pad);
-                }
-                table.set(&row.0, Some(&value))?;
-            }
-            done.push(table.finish()?);
-        }
-        Ok(update.commit(done)?)
     }
 
     /// Returns the number of coins.

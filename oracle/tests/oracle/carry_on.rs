@@ -8,7 +8,7 @@ use oracle::{
     rebuild,
     scenario::{connect_one_and_take_back, feed},
 };
-use std::{error::Error, fs};
+use std::error::Error;
 use testkit::{Chain, ChainSpec, datadir::Layout};
 use wire::{Height, Network};
 
@@ -44,23 +44,5 @@ fn core_continues_from_a_rebuilt_chainstate() -> Result<(), Box<dyn Error>> {
 
     let core = connect_one_and_take_back(control.path())?;
     assert_eq!(core.differences(&connect_one_and_take_back(&net_dir)?), Vec::<String>::new());
-    Ok(())
-}
-
-/// Tests the LevelDB writer alone: it writes Core's own coins into 24 tables with another obfuscation key.
-#[test]
-fn core_continues_from_its_own_coins_in_peregrine_tables() -> Result<(), Box<dyn Error>> {
-    let chain = Chain::generate(&ChainSpec::new(5, 2 << 20));
-    let (control, copy) = (tempfile::tempdir()?, tempfile::tempdir()?);
-    for dir in [&control, &copy] {
-        drop(feed(&chain, dir.path())?);
-    }
-    let chainstate = copy.path().join("chainstate");
-    let rows = Rows::read(&chainstate)?;
-    fs::remove_dir_all(&chainstate)?;
-    rows.write(&chainstate, 24, [9, 8, 7, 6, 5, 4, 3, 2])?;
-    assert_eq!((rebuild::tables(&chainstate)?, Rows::read(&chainstate)?), (24, rows));
-    let core = connect_one_and_take_back(control.path())?;
-    assert_eq!(core.differences(&connect_one_and_take_back(copy.path())?), Vec::<String>::new());
     Ok(())
 }
