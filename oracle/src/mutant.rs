@@ -231,11 +231,3 @@ fn recommit(block: &mut Block) {
         output.script_pubkey = ScriptBuf::from_bytes(script);
     }
 }
-
-/// Returns the median time of the last eleven of these blocks.
-#[must_use]
-pub fn median_time_past(before: &[&GeneratedBlock]) -> u32 {
-    let mut times: Vec<u32> = before.iter().rev().take(11).map(|block| block.header.time.0).collect();
-    times.sort_unstable();
-    times.get(times.len() / 2).copied().unwrap_or_default()
-}

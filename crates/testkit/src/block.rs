@@ -77,6 +77,14 @@ pub fn merkle_root(mut level: Vec<[u8; 32]>) -> [u8; 32] {
     level.pop().unwrap_or_default()
 }
 
+/// Returns the median of the last eleven of these times.
+#[must_use]
+pub fn median_time_past(times: &[u32]) -> u32 {
+    let mut last = times[times.len().saturating_sub(11)..].to_vec();
+    last.sort_unstable();
+    last[last.len() / 2]
+}
+
 /// Makes a coinbase that pays `outputs` at `height`.
 #[must_use]
 pub fn coinbase(height: u32, extra_nonce: u64, outputs: Vec<TxOut>) -> Transaction {

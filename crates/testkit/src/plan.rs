@@ -5,6 +5,7 @@
 
 use crate::{
     ChainSpec,
+    block::median_time_past,
     coin_pool::{CoinPool, PlannedCoin},
     rng::Rng,
     scripts::{KEYS, Kind, ScriptPool, ScriptRef},
@@ -205,14 +206,6 @@ impl<'a> Planner<'a> {
         self.slots
     }
 
-    /// Returns the median time of the eleven blocks up to `height`.
-    fn median_time_past(&self, height: u32) -> u32 {
-        let from = (height as usize).saturating_sub(10);
-        let mut last = self.times[from..=height as usize].to_vec();
-        last.sort_unstable();
-        last[last.len() / 2]
-    }
-
     /// Plans the next block. Returns `None` once the chain is as long or as large as its spec asks.
     pub fn next_block(&mut self) -> Option<BlockPlan> {
         let height = self.times.len() as u32;
@@ -289,7 +282,7 @@ impl<'a> Planner<'a> {
     }
 
     fn plan_txs(&mut self, plan: &mut BlockPlan, usage: &mut Usage, target: u64) {
-        let mtp = self.median_time_past(plan.height - 1);
+        let mtp = median_time_past(&self.times[..plan.height as usize]);
         // The block ends when hardly any transaction fits. A large one that does not fit is discarded.
         let mut misses = 0;
         while usage.weight + 800 < target && misses < 4 {
@@ -511,7 +504,7 @@ impl<'a> Planner<'a> {
     }
 
     fn relative_time(&mut self, coin_height: u32, mtp: u32) -> u32 {
-        let coin_time = self.median_time_past(coin_height.saturating_sub(1));
+        let coin_time = median_time_past(&self.times[..coin_height.max(1) as usize]);
         let most = (mtp.saturating_sub(coin_time) >> 9).min(0xffff);
         1 << 22 | if self.rng.chance(1, 2) { most } else { self.rng.below(u64::from(most) + 1) as u32 }
     }

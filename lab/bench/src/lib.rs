@@ -12,7 +12,7 @@ pub mod work;
 
 use digest::sha256::{Sha256, sha256d_many};
 use disk::undo::{UndoArena, UndoView};
-use rules::{SpentCoin, median_time_past};
+use rules::{SpentCoin, median_times};
 use testkit::{Chain, ChainSpec};
 use wire::{BlockArena, BlockHash, BlockTime, BlockView, Coin, Height, Txid, Wtxid};
 
@@ -80,9 +80,7 @@ impl Inputs {
     /// A chain of these blocks, from the genesis block on.
     #[must_use]
     pub fn new(chain: Vec<StoredBlock>) -> Self {
-        let times: Vec<_> = chain.iter().map(|block| block.time).collect();
-        let median = |end: usize| median_time_past(&times[end.saturating_sub(11)..end]);
-        let median_times = (1..=times.len()).map(median).collect();
+        let median_times = median_times(chain.iter().map(|block| block.time).collect());
         Self { chain, median_times }
     }
 

@@ -4,7 +4,7 @@ use oracle::{
     CoreNode, Wipe,
     block_verdict::{BlockVerdict, Way, rebuild_verdict},
     coins::Rows,
-    mutant::{Site, median_time_past},
+    mutant::Site,
     scenario,
 };
 use std::{collections::BTreeMap, error::Error, path::Path};
@@ -104,9 +104,9 @@ impl Hunt {
         let base_dir = tempfile::tempdir()?;
         drop(scenario::feed(&case.base, base_dir.path())?);
         let mut core = Core::new(base_dir.path())?;
-        let before: Vec<&GeneratedBlock> = case.base.main().collect();
-        let site =
-            Site { block: &case.last, coins: &case.base.model, median_time_past: median_time_past(&before) };
+        let times: Vec<u32> = case.base.main().map(|block| block.header.time.0).collect();
+        let median_time_past = block::median_time_past(&times);
+        let site = Site { block: &case.last, coins: &case.base.model, median_time_past };
         let mut rng = Rng::new(seed, "mutants");
         self.block(&case, &mut core, case.last.clone(), 1, &format!("seed {seed}"))?;
         for number in 0..mutants {

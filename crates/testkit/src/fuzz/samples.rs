@@ -15,7 +15,6 @@ use disk::{
     range_plan::{PlannedBlock, RangePlan},
     sorted_run::SortedRunWriter,
 };
-use rules::median_time_past;
 use std::{fmt::Debug, path::Path, sync::LazyLock};
 use tempfile::TempDir;
 use vfs::RealDisk;
@@ -30,10 +29,8 @@ static CHAIN: LazyLock<Chain> =
     LazyLock::new(|| Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(1, 400_000) }));
 
 /// Median times of the blocks of the chain, by height.
-pub static MEDIAN_TIMES: LazyLock<Vec<BlockTime>> = LazyLock::new(|| {
-    let times: Vec<BlockTime> = CHAIN.main().map(|block| block.header.time).collect();
-    (1..=times.len()).map(|end| median_time_past(&times[end.saturating_sub(11)..end])).collect()
-});
+pub static MEDIAN_TIMES: LazyLock<Vec<BlockTime>> =
+    LazyLock::new(|| rules::median_times(CHAIN.main().map(|block| block.header.time).collect()));
 
 /// A coin of the chain, whose output is compressed.
 #[derive(Clone)]

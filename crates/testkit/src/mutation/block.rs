@@ -2,7 +2,7 @@
 
 use super::{
     CheckLevel, Mutation,
-    block_builder::{BlockBuilder, Commitment, Draft, anyone, paying, true_script},
+    block_builder::{BlockBuilder, Commitment, Draft, anyone, paying},
 };
 use CheckLevel::{Block, Spend};
 use bitcoin::{
@@ -28,9 +28,7 @@ fn with_witness(builder: &mut BlockBuilder<'_>) -> Draft {
 fn unknown_witness_coin(builder: &mut BlockBuilder<'_>) -> super::BuilderCoin {
     let coin = builder.take();
     let script = Builder::new().push_opcode(OP_PUSHNUM_16).push_slice([7; 2]).into_script();
-    let setup = builder.spend(&[&coin], vec![paying(coin.coin.amount, script)]);
-    builder.add(vec![setup.clone()]);
-    builder.tip_coin_of(&setup, 0)
+    builder.divide(&coin, vec![paying(coin.coin.amount, script)]).remove(0)
 }
 
 /// A block of exactly `size` bytes, without a witness.
@@ -94,9 +92,7 @@ fn of_spent_sigops(
     let scripts = costly_scripts(sigops);
     let coin = builder.take();
     let share = coin.coin.amount / scripts.len() as i64;
-    let setup = builder.spend(&[&coin], scripts.iter().map(|script| paying(share, lock(script))).collect());
-    builder.add(vec![setup.clone()]);
-    let coins: Vec<_> = (0..scripts.len() as u32).map(|vout| builder.tip_coin_of(&setup, vout)).collect();
+    let coins = builder.divide(&coin, scripts.iter().map(|script| paying(share, lock(script))).collect());
     let mut tx = builder.spend(&coins.iter().collect::<Vec<_>>(), vec![anyone(1_000)]);
     for (input, script) in scripts.iter().enumerate() {
         unlock(&mut tx, input, script);
@@ -145,23 +141,15 @@ fn of_input_sigops(builder: &mut BlockBuilder<'_>, sigops: u64) -> Draft {
 
 /// A block whose coinbase script is the height, padded with zeros or truncated to `len` bytes.
 fn of_coinbase_length(builder: &BlockBuilder<'_>, len: usize) -> Draft {
-    let mut draft = builder.draft(vec![]);
     let mut script = Builder::new().push_int(builder.height().into()).into_script().into_bytes();
     script.resize(len, 0);
-    if let Some(coinbase) = &mut draft.coinbase {
-        coinbase.input[0].script_sig = ScriptBuf::from_bytes(script);
-    }
-    draft
+    builder.with_coinbase(|coinbase| coinbase.input[0].script_sig = ScriptBuf::from_bytes(script))
 }
 
 /// A block whose coinbase script pushes these bytes, followed by a zero.
 fn of_height_bytes(builder: &BlockBuilder<'_>, height: &[u8]) -> Draft {
-    let mut draft = builder.draft(vec![]);
-    if let Some(coinbase) = &mut draft.coinbase {
-        let script = [&[height.len() as u8][..], height, &[0]].concat();
-        coinbase.input[0].script_sig = ScriptBuf::from_bytes(script);
-    }
-    draft
+    let script = [&[height.len() as u8][..], height, &[0]].concat();
+    builder.with_coinbase(|coinbase| coinbase.input[0].script_sig = ScriptBuf::from_bytes(script))
 }
 
 fn of_reward(builder: &mut BlockBuilder<'_>, difference: i64) -> Draft {
@@ -177,9 +165,7 @@ fn of_reward(builder: &mut BlockBuilder<'_>, difference: i64) -> Draft {
 
 pub(super) static ROWS: &[Mutation] = &[
     Mutation::rejects("another-merkle-root", "bad-txnmrklroot", Block, |builder| {
-        let mut draft = builder.draft(vec![]);
-        draft.wrong_root = true;
-        draft
+        builder.edited(|draft| draft.wrong_root = true)
     }),
     Mutation::accepts("three-transactions", Block, |builder| {
         let draft = with_witness(builder);
@@ -217,10 +203,8 @@ pub(super) static ROWS: &[Mutation] = &[
         draft
     }),
     Mutation::rejects("two-coinbases", "bad-cb-multiple", Block, |builder| {
-        let mut draft = builder.draft(vec![]);
         let second = crate::block::coinbase(builder.height(), !builder.salt(), vec![anyone(0)]);
-        draft.txs.push(second);
-        draft
+        builder.edited(|draft| draft.txs.push(second))
     }),
     Mutation::rejects("coinbase-script-1-byte", "bad-cb-length", Block, |builder| {
         of_coinbase_length(builder, 1)
@@ -235,10 +219,8 @@ pub(super) static ROWS: &[Mutation] = &[
         of_coinbase_length(builder, 101)
     }),
     Mutation::rejects("height-of-the-block-before", "bad-cb-height", Block, |builder| {
-        let mut draft = builder.draft(vec![]);
-        let reward = draft.coinbase.map(|coinbase| coinbase.output).unwrap_or_default();
-        draft.coinbase = Some(crate::block::coinbase(builder.height() - 1, builder.salt(), reward));
-        draft
+        let (height, salt) = (builder.height() - 1, builder.salt());
+        builder.with_coinbase(|it| *it = crate::block::coinbase(height, salt, it.output.clone()))
     }),
     Mutation::rejects("height-not-minimal", "bad-cb-height", Block, |builder| {
         of_height_bytes(builder, &[builder.height().to_le_bytes().as_slice(), &[0]].concat())
@@ -301,11 +283,8 @@ pub(super) static ROWS: &[Mutation] = &[
     }),
     Mutation::accepts("input-sigops-20000", Block, |builder| of_input_sigops(builder, 20_000)),
     Mutation::rejects("coinbase-sigops-20001", "bad-blk-sigops", Block, |builder| {
-        let mut draft = builder.draft(vec![]);
-        if let Some(coinbase) = &mut draft.coinbase {
-            coinbase.output.push(paying(0, ScriptBuf::from_bytes(vec![OP_CHECKSIG.to_u8(); 20_001])));
-        }
-        draft
+        let costly = paying(0, ScriptBuf::from_bytes(vec![OP_CHECKSIG.to_u8(); 20_001]));
+        builder.with_coinbase(|coinbase| coinbase.output.push(costly))
     }),
     Mutation::rejects("p2sh-sigops-20001", "bad-blk-sigops", Spend, |builder| {
         of_p2sh_sigops(builder, 20_001)
@@ -319,10 +298,6 @@ pub(super) static ROWS: &[Mutation] = &[
     Mutation::accepts("reward-exact", Spend, |builder| of_reward(builder, 0)),
     Mutation::accepts("reward-1-too-little", Spend, |builder| of_reward(builder, -1)),
     Mutation::rejects("reward-in-second-output", "bad-cb-amount", Spend, |builder| {
-        let mut draft = builder.draft(vec![]);
-        if let Some(coinbase) = &mut draft.coinbase {
-            coinbase.output.push(paying(1, true_script()));
-        }
-        draft
+        builder.with_coinbase(|coinbase| coinbase.output.push(anyone(1)))
     }),
 ];

@@ -3,8 +3,8 @@
 
 use crate::{
     block::{
-        BITS, COMMITMENT_PREFIX, GeneratedBlock, coinbase, commit_to_witnesses, has_work, merkle_root, mine,
-        serialise, undo_data,
+        BITS, COMMITMENT_PREFIX, GeneratedBlock, coinbase, commit_to_witnesses, has_work, median_time_past,
+        merkle_root, mine, serialise, undo_data,
     },
     chain::Chain,
     make::MadeTx,
@@ -126,10 +126,20 @@ impl<'a> BlockBuilder<'a> {
     /// Returns the median time of the eleven blocks up to `height`.
     #[must_use]
     pub fn median_time_past(&self, height: u32) -> u32 {
-        let from = (height as usize).saturating_sub(10);
-        let mut times = self.times[from..=height as usize].to_vec();
-        times.sort_unstable();
-        times[times.len() / 2]
+        median_time_past(&self.times[..=height as usize])
+    }
+
+    /// Returns the median time of the last eleven blocks.
+    #[must_use]
+    pub fn median_time(&self) -> u32 {
+        median_time_past(&self.times)
+    }
+
+    /// Adds a block that spends a coin to these outputs, and returns their coins.
+    pub fn divide(&mut self, coin: &BuilderCoin, outputs: Vec<TxOut>) -> Vec<BuilderCoin> {
+        let setup = self.spend(&[coin], outputs);
+        self.add(vec![setup.clone()]);
+        (0..setup.output.len() as u32).map(|vout| self.tip_coin_of(&setup, vout)).collect()
     }
 
     /// Takes the oldest mature coin that anyone can spend.
@@ -244,7 +254,7 @@ impl<'a> BlockBuilder<'a> {
         let reward = anyone(subsidy(height) as i64 + fees);
         Draft {
             version: 0x2000_0000,
-            time: self.median_time_past(height - 1) + 1_200,
+            time: self.median_time() + 1_200,
             bits: BITS,
             has_work: true,
             coinbase: Some(coinbase(height, self.salt, vec![reward])),
@@ -255,6 +265,18 @@ impl<'a> BlockBuilder<'a> {
             wrong_root: false,
             repeated: 0,
         }
+    }
+
+    /// Makes a draft without transactions, and changes it.
+    pub(super) fn edited(&self, change: impl FnOnce(&mut Draft)) -> Draft {
+        let mut draft = self.draft(Vec::new());
+        change(&mut draft);
+        draft
+    }
+
+    /// Makes a draft without other transactions than a coinbase, and changes that.
+    pub(super) fn with_coinbase(&self, change: impl FnOnce(&mut Transaction)) -> Draft {
+        self.edited(|draft| change(draft.coinbase.as_mut().expect("a draft has one")))
     }
 
     /// Makes a block from a draft, without changing the builder.

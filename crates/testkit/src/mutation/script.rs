@@ -32,9 +32,7 @@ const ALL_ANYONECANPAY: i64 = 1;
 pub(super) fn coin(builder: &mut BlockBuilder<'_>, script: ScriptBuf, low_bits: i64) -> BuilderCoin {
     let coin = builder.take();
     let amount = (coin.coin.amount & !63) - 64 + low_bits;
-    let setup = builder.spend(&[&coin], vec![paying(amount, script)]);
-    builder.add(vec![setup.clone()]);
-    builder.tip_coin_of(&setup, 0)
+    builder.divide(&coin, vec![paying(amount, script)]).remove(0)
 }
 
 /// A signed transaction that spends one coin of a kind to `TRUE`.
@@ -125,10 +123,8 @@ fn of_each_kind(builder: &mut BlockBuilder<'_>) -> Draft {
     let coin = builder.take();
     let share = coin.coin.amount / Kind::ALL.len() as i64;
     let scripts = Kind::ALL.iter().map(|kind| builder.pool_script(ScriptRef::new(*kind, 2)));
-    let setup = builder.spend(&[&coin], scripts.map(|script| paying(share, script)).collect());
-    builder.add(vec![setup.clone()]);
-    let coins: Vec<_> =
-        (0..setup.output.len() as u32).map(|vout| builder.tip_coin_of(&setup, vout)).collect();
+    let outputs = scripts.map(|script| paying(share, script)).collect();
+    let coins = builder.divide(&coin, outputs);
     let tx = builder.spend(&coins.iter().collect::<Vec<_>>(), vec![anyone(share)]);
     builder.draft(vec![tx])
 }

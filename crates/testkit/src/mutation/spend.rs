@@ -73,10 +73,8 @@ pub(super) static ROWS: &[Mutation] = &[
     Mutation::rejects("data-output-spent", MISSING, Spend, |builder| {
         let coin = builder.take();
         let data = ScriptBuf::from_bytes(vec![0x6a]);
-        let setup = builder.spend(&[&coin], vec![anyone(1_000), paying(5_000, data)]);
-        builder.add(vec![setup.clone()]);
-        let coin = builder.tip_coin_of(&setup, 1);
-        let tx = builder.spend(&[&coin], vec![anyone(5_000)]);
+        let coins = builder.divide(&coin, vec![anyone(1_000), paying(5_000, data)]);
+        let tx = builder.spend(&[&coins[1]], vec![anyone(5_000)]);
         builder.draft(vec![tx])
     }),
     Mutation::rejects("genesis-coinbase-spent", MISSING, Spend, |builder| {

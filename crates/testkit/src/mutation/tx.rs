@@ -24,10 +24,14 @@ fn paying_amounts(builder: &mut BlockBuilder<'_>, amounts: &[i64]) -> Draft {
 }
 
 /// A block with a lock time and two inputs, of which the first requires no lock.
-fn locked(builder: &mut BlockBuilder<'_>, lock_time: u32, sequence: u32) -> Draft {
+fn locked<'c>(
+    builder: &mut BlockBuilder<'c>,
+    lock_time: impl Fn(&BlockBuilder<'c>) -> u32,
+    sequence: u32,
+) -> Draft {
     let coins = [builder.take(), builder.take()];
     let mut tx = builder.spend(&[&coins[0], &coins[1]], vec![anyone(coins[0].coin.amount)]);
-    tx.lock_time = LockTime::from_consensus(lock_time);
+    tx.lock_time = LockTime::from_consensus(lock_time(builder));
     tx.input[1].sequence = Sequence(sequence);
     builder.draft(vec![tx])
 }
@@ -70,7 +74,7 @@ fn relative(
 
 /// Returns how many units of 512 seconds have passed for a coin that was created at height `made`.
 fn units(builder: &BlockBuilder<'_>, made: u32) -> u32 {
-    (builder.median_time_past(builder.height() - 1) - builder.median_time_past(made - 1)) >> 9
+    (builder.median_time() - builder.median_time_past(made - 1)) >> 9
 }
 
 pub(super) static ROWS: &[Mutation] = &[
@@ -115,9 +119,7 @@ pub(super) static ROWS: &[Mutation] = &[
     Mutation::accepts("outputs-of-one-transaction-spent", Block, |builder| {
         let (first, other) = (builder.take(), builder.take());
         let share = first.coin.amount / 9;
-        let setup = builder.spend(&[&first], vec![anyone(share); 9]);
-        builder.add(vec![setup.clone()]);
-        let coins: Vec<_> = (0..9).map(|vout| builder.tip_coin_of(&setup, vout)).collect();
+        let coins = builder.divide(&first, vec![anyone(share); 9]);
         let txs = [&coins[..2], &[coins[2..].to_vec(), vec![other]].concat()]
             .map(|coins| builder.spend(&coins.iter().collect::<Vec<_>>(), vec![anyone(share)]));
         builder.draft(txs.into())
@@ -151,44 +153,35 @@ pub(super) static ROWS: &[Mutation] = &[
         with_second_input(builder, OutPoint { txid, ..OutPoint::null() })
     }),
     Mutation::rejects("lock-at-this-height", "bad-txns-nonfinal", Block, |builder| {
-        let height = builder.height();
-        locked(builder, height, 0)
+        locked(builder, BlockBuilder::height, 0)
     }),
     Mutation::accepts("lock-at-the-height-before", Block, |builder| {
-        let height = builder.height();
-        locked(builder, height - 1, 0)
+        locked(builder, |builder| builder.height() - 1, 0)
     }),
     Mutation::accepts("lock-that-no-sequence-turns-on", Block, |builder| {
-        let height = builder.height();
-        locked(builder, height, u32::MAX)
+        locked(builder, BlockBuilder::height, u32::MAX)
     }),
     Mutation::rejects("lock-that-a-sequence-just-turns-on", "bad-txns-nonfinal", Block, |builder| {
-        let height = builder.height();
-        locked(builder, height, u32::MAX - 1)
+        locked(builder, BlockBuilder::height, u32::MAX - 1)
     }),
     Mutation::rejects("lock-at-the-greatest-height", "bad-txns-nonfinal", Block, |builder| {
-        locked(builder, 499_999_999, 0)
+        locked(builder, |_| 499_999_999, 0)
     }),
-    Mutation::accepts("lock-at-the-least-time", Block, |builder| locked(builder, 500_000_000, OFF)),
+    Mutation::accepts("lock-at-the-least-time", Block, |builder| locked(builder, |_| 500_000_000, OFF)),
     Mutation::rejects("lock-at-the-time-of-the-block", "bad-txns-nonfinal", Block, |builder| {
-        let time = builder.draft(vec![]).time;
-        locked(builder, time, OFF)
+        locked(builder, |builder| builder.draft(vec![]).time, OFF)
     }),
     Mutation::rejects("lock-at-the-median-time", "bad-txns-nonfinal", Block, |builder| {
-        let median = builder.median_time_past(builder.height() - 1);
-        locked(builder, median, OFF)
+        locked(builder, BlockBuilder::median_time, OFF)
     }),
     Mutation::accepts("lock-before-the-median-time", Block, |builder| {
-        let median = builder.median_time_past(builder.height() - 1);
-        locked(builder, median - 1, OFF)
+        locked(builder, |builder| builder.median_time() - 1, OFF)
     }),
     Mutation::rejects("coinbase-locked", "bad-txns-nonfinal", Block, |builder| {
-        let mut draft = builder.draft(vec![]);
-        if let Some(coinbase) = &mut draft.coinbase {
+        builder.with_coinbase(|coinbase| {
             coinbase.lock_time = LockTime::from_consensus(builder.height());
             coinbase.input[0].sequence = Sequence(0);
-        }
-        draft
+        })
     }),
     Mutation::rejects("relative-lock-of-4-blocks", "bad-txns-nonfinal", Spend, |builder| {
         relative(builder, 2, |_, _| 4)
