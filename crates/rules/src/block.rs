@@ -7,7 +7,7 @@ use crate::{
     sigops::{self, MAX_BLOCK_SIGOPS_COST, SIGOP_COST},
     table::{BODY_RULES, STRUCTURE_RULES},
     tx::{self, TxContext, check_tx},
-    violation::{Violation, ViolationDetails, first_violation},
+    violation::{Violation, ViolationDetails, first_violation, require},
 };
 use digest::sha256::sha256d;
 use hex_conservative::DisplayHex as _;
@@ -120,34 +120,29 @@ fn tx_merkle_root(c: &BlockContext<'_>) -> MerkleRoot {
 
 pub(crate) fn tx_merkle_root_matches(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     let (root, committed) = (tx_merkle_root(c).root, c.block.header().merkle_root);
-    if root == committed {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!("merkle root is {}, the header has {}", Txid(root), Txid(committed))))
+    require(root == committed, || {
+        format!("merkle root is {}, the header has {}", Txid(root), Txid(committed))
+    })
 }
 
 pub(crate) fn no_duplicate_merkle_nodes(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
-    if tx_merkle_root(c).mutated {
-        return Err(ViolationDetails::new("transactions are repeated in a way that keeps the merkle root"));
-    }
-    Ok(())
+    require(!tx_merkle_root(c).mutated, || "transactions are repeated in a way that keeps the merkle root")
 }
 
 pub(crate) fn length(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     let (count, size) = (c.block.tx_count() as u64, c.block.stripped_size() as u64);
-    if count.max(size) * Weight::WITNESS_SCALE_FACTOR <= Weight::MAX_BLOCK.0 && count > 0 {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!(
-        "{count} transactions and {size} bytes without witnesses, expected 1 to 1000000 of each"
-    )))
+    require(count.max(size) * Weight::WITNESS_SCALE_FACTOR <= Weight::MAX_BLOCK.0 && count > 0, || {
+        format!("{count} transactions and {size} bytes without witnesses, expected 1 to 1000000 of each")
+    })
+}
+
+const fn at_coinbase(details: ViolationDetails) -> ViolationDetails {
+    details.at_tx(TxIndex(0))
 }
 
 pub(crate) fn first_is_coinbase(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
-    if c.block.tx(0).is_some_and(|tx| tx.is_coinbase()) {
-        return Ok(());
-    }
-    Err(ViolationDetails::new("the first transaction is not a coinbase").at_tx(TxIndex(0)))
+    let is_coinbase = c.block.tx(0).is_some_and(|tx| tx.is_coinbase());
+    require(is_coinbase, || "the first transaction is not a coinbase").map_err(at_coinbase)
 }
 
 pub(crate) fn others_are_not_coinbases(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
@@ -163,10 +158,9 @@ fn legacy_sigops(block: &BlockView<'_>) -> u32 {
 
 pub(crate) fn legacy_sigops_within_limit(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     let cost = u64::from(legacy_sigops(c.block)) * SIGOP_COST;
-    if cost <= MAX_BLOCK_SIGOPS_COST {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!("legacy signature operations cost {cost}, expected at most 80000")))
+    require(cost <= MAX_BLOCK_SIGOPS_COST, || {
+        format!("legacy signature operations cost {cost}, expected at most 80000")
+    })
 }
 
 /// Returns the time below which lock times must be, if they are times (BIP-0113).
@@ -233,17 +227,15 @@ pub(crate) fn coinbase_height(c: &BlockContext<'_>) -> Result<(), ViolationDetai
     let push = height_push(c.height);
     let expected = &push.bytes[..push.len];
     let script = c.block.tx(0).and_then(|tx| tx.inputs().next()).map_or(&[][..], |input| input.script_sig());
-    if script.starts_with(expected) {
-        return Ok(());
-    }
-    let pushed = script.get(..expected.len()).unwrap_or(script);
-    Err(ViolationDetails::new(format!(
-        "coinbase script starts with {}, expected {} for height {}",
-        pushed.as_hex(),
-        expected.as_hex(),
-        c.height
-    ))
-    .at_tx(TxIndex(0)))
+    let pushed = script.get(..expected.len()).unwrap_or(script).as_hex();
+    require(script.starts_with(expected), || {
+        format!(
+            "coinbase script starts with {pushed}, expected {} for height {}",
+            expected.as_hex(),
+            c.height
+        )
+    })
+    .map_err(at_coinbase)
 }
 
 /// Returns the witness commitment: that of the last coinbase output with the form of one. `None` if there is
@@ -264,10 +256,8 @@ fn reserved_value<'a>(c: &BlockContext<'a>) -> Option<&'a [u8]> {
 }
 
 pub(crate) fn witness_reserved_value(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
-    if commitment(c).is_none() || reserved_value(c).is_some() {
-        return Ok(());
-    }
-    Err(ViolationDetails::new("the coinbase's witness is not a single item of 32 bytes").at_tx(TxIndex(0)))
+    let has_value = commitment(c).is_none() || reserved_value(c).is_some();
+    require(has_value, || "the coinbase's witness is not a single item of 32 bytes").map_err(at_coinbase)
 }
 
 pub(crate) fn witness_commitment(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
@@ -284,14 +274,9 @@ pub(crate) fn witness_commitment(c: &BlockContext<'_>) -> Result<(), ViolationDe
     committed[..32].copy_from_slice(&merkle_root(leaves).root);
     committed[32..].copy_from_slice(reserved);
     let computed = sha256d(&committed);
-    if computed == *commitment {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!(
-        "witnesses hash to {}, the coinbase commits to {}",
-        Wtxid(computed),
-        Wtxid(*commitment)
-    )))
+    require(computed == *commitment, || {
+        format!("witnesses hash to {}, the coinbase commits to {}", Wtxid(computed), Wtxid(*commitment))
+    })
 }
 
 pub(crate) fn no_unexpected_witness(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
@@ -308,10 +293,9 @@ pub(crate) fn no_unexpected_witness(c: &BlockContext<'_>) -> Result<(), Violatio
 
 pub(crate) fn weight(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     let weight = c.block.weight();
-    if weight <= Weight::MAX_BLOCK {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!("weight is {weight}, expected at most {}", Weight::MAX_BLOCK)))
+    require(weight <= Weight::MAX_BLOCK, || {
+        format!("weight is {weight}, expected at most {}", Weight::MAX_BLOCK)
+    })
 }
 
 #[cfg(test)]

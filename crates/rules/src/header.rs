@@ -4,7 +4,7 @@ use crate::{
     params::ChainParams,
     pow,
     table::HEADER_RULES,
-    violation::{Violation, ViolationDetails, first_violation},
+    violation::{Violation, ViolationDetails, first_violation, require},
 };
 use wire::{BlockHash, BlockTime, Header, Height};
 
@@ -95,32 +95,26 @@ fn median_time_past_before(height: Height, ancestors: &dyn Ancestors) -> BlockTi
 }
 
 pub(crate) fn proof_of_work(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
-    if pow::has_proof_of_work(c.params, c.hash, c.header.bits) {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(match pow::target(c.params, c.header.bits) {
-        Some(_) => format!("hash {} is above the target 0x{:08x}", c.hash, c.header.bits),
-        None => format!("0x{:08x} is not a valid target on this network", c.header.bits),
-    }))
+    require(pow::has_proof_of_work(c.params, c.hash, c.header.bits), || {
+        match pow::target(c.params, c.header.bits) {
+            Some(_) => format!("hash {} is above the target 0x{:08x}", c.hash, c.header.bits),
+            None => format!("0x{:08x} is not a valid target on this network", c.header.bits),
+        }
+    })
 }
 
 pub(crate) fn difficulty(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
     let expected = pow::expected_bits(c.params, c.height, c.header.time, c.ancestors);
-    if c.header.bits == expected {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!("target is 0x{:08x}, expected 0x{expected:08x}", c.header.bits)))
+    require(c.header.bits == expected, || {
+        format!("target is 0x{:08x}, expected 0x{expected:08x}", c.header.bits)
+    })
 }
 
 pub(crate) fn time_after_median(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
     let median = median_time_past_before(c.height, c.ancestors);
-    if c.header.time > median {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!(
-        "time is {}, expected above the median time past {median}",
-        c.header.time
-    )))
+    require(c.header.time > median, || {
+        format!("time is {}, expected above the median time past {median}", c.header.time)
+    })
 }
 
 pub(crate) fn timewarp(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
@@ -128,23 +122,15 @@ pub(crate) fn timewarp(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
         return Ok(());
     }
     let prev = c.ancestors.time(Height(c.height.0 - 1));
-    if u64::from(c.header.time.0) + MAX_TIMEWARP >= u64::from(prev.0) {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!(
-        "time is {}, expected at most 600 seconds before {prev}",
-        c.header.time
-    )))
+    require(u64::from(c.header.time.0) + MAX_TIMEWARP >= u64::from(prev.0), || {
+        format!("time is {}, expected at most 600 seconds before {prev}", c.header.time)
+    })
 }
 
 pub(crate) fn time_not_in_future(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
-    if u64::from(c.header.time.0) <= u64::from(c.now.0) + MAX_FUTURE_BLOCK_TIME {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!(
-        "time is {}, expected at most 7200 seconds after {}",
-        c.header.time, c.now
-    )))
+    require(u64::from(c.header.time.0) <= u64::from(c.now.0) + MAX_FUTURE_BLOCK_TIME, || {
+        format!("time is {}, expected at most 7200 seconds after {}", c.header.time, c.now)
+    })
 }
 
 pub(crate) fn version_2(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {

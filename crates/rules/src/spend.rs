@@ -9,7 +9,7 @@ use crate::{
     params::{ChainParams, subsidy},
     sigops::{self, MAX_BLOCK_SIGOPS_COST, SIGOP_COST},
     table::{REWARD_RULES, SPEND_RULES},
-    violation::{Violation, ViolationDetails, first_violation},
+    violation::{Violation, ViolationDetails, first_violation, require},
 };
 use wire::{
     BlockHash, BlockTime, BlockView, Coin, CoinError, Height, Sats, TxIndex, TxView, coin::CompressedScript,
@@ -290,18 +290,14 @@ pub(crate) fn input_values_in_range(c: &SpendContext<'_>) -> Result<(), Violatio
 }
 
 pub(crate) fn inputs_pay_outputs(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {
-    if fee(c) >= 0 {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!("inputs are {} sat, outputs {}", value_in(c), value_out(c.tx))))
+    require(fee(c) >= 0, || format!("inputs are {} sat, outputs {}", value_in(c), value_out(c.tx)))
 }
 
 pub(crate) fn fees_in_range(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {
     let fees = Sats(c.before.fees.0 + fee(c));
-    if fees.in_money_range() {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!("fees so far are {fees} sat, expected at most {}", Sats::MAX_MONEY)))
+    require(fees.in_money_range(), || {
+        format!("fees so far are {fees} sat, expected at most {}", Sats::MAX_MONEY)
+    })
 }
 
 /// Returns whether an input's relative lock allows it in the block.
@@ -346,16 +342,12 @@ fn sigop_cost_of_tx(c: &SpendContext<'_>) -> u64 {
 
 pub(crate) fn sigop_cost_within_limit(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {
     let cost = c.before.sigop_cost + sigop_cost_of_tx(c);
-    if cost <= MAX_BLOCK_SIGOPS_COST {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!("signature operations cost {cost} so far, expected at most 80000")))
+    require(cost <= MAX_BLOCK_SIGOPS_COST, || {
+        format!("signature operations cost {cost} so far, expected at most 80000")
+    })
 }
 
 pub(crate) fn coinbase_amount(c: &RewardContext<'_>) -> Result<(), ViolationDetails> {
     let (pays, limit) = (value_out(c.coinbase), c.fees.0 + subsidy(c.params, c.height).0);
-    if pays <= limit {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!("coinbase pays {pays} sat, expected at most {limit}")))
+    require(pays <= limit, || format!("coinbase pays {pays} sat, expected at most {limit}"))
 }

@@ -3,7 +3,7 @@
 use crate::{
     params::ChainParams,
     table::TX_RULES,
-    violation::{Violation, ViolationDetails, first_violation},
+    violation::{Violation, ViolationDetails, first_violation, require},
 };
 use wire::{Height, OutPoint, Sats, TxIndex, TxView, Weight};
 
@@ -36,19 +36,18 @@ pub fn check_tx(context: &TxContext<'_>) -> Result<(), Violation> {
 }
 
 pub(crate) fn has_inputs(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
-    if c.tx.input_count() > 0 { Ok(()) } else { Err(ViolationDetails::new("no inputs")) }
+    require(c.tx.input_count() > 0, || "no inputs")
 }
 
 pub(crate) fn has_outputs(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
-    if c.tx.output_count() > 0 { Ok(()) } else { Err(ViolationDetails::new("no outputs")) }
+    require(c.tx.output_count() > 0, || "no outputs")
 }
 
 pub(crate) fn size(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
     let size = c.tx.stripped_size() as u64;
-    if size * Weight::WITNESS_SCALE_FACTOR <= Weight::MAX_BLOCK.0 {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!("{size} bytes without witness, expected at most 1000000")))
+    require(size * Weight::WITNESS_SCALE_FACTOR <= Weight::MAX_BLOCK.0, || {
+        format!("{size} bytes without witness, expected at most 1000000")
+    })
 }
 
 /// The violation of the first invalid output. Core checks the three conditions output by output, so their
@@ -122,10 +121,9 @@ pub(crate) fn no_duplicate_inputs(c: &TxContext<'_>) -> Result<(), ViolationDeta
 pub(crate) fn coinbase_script_size(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
     let Some(input) = c.tx.inputs().next().filter(|_| c.tx.is_coinbase()) else { return Ok(()) };
     let size = input.script_sig().len();
-    if (MIN_COINBASE_SCRIPT_SIZE..=MAX_COINBASE_SCRIPT_SIZE).contains(&size) {
-        return Ok(());
-    }
-    Err(ViolationDetails::new(format!("coinbase script has {size} bytes, expected 2 to 100")))
+    require((MIN_COINBASE_SCRIPT_SIZE..=MAX_COINBASE_SCRIPT_SIZE).contains(&size), || {
+        format!("coinbase script has {size} bytes, expected 2 to 100")
+    })
 }
 
 pub(crate) fn no_null_prevout(c: &TxContext<'_>) -> Result<(), ViolationDetails> {

@@ -173,6 +173,14 @@ impl ViolationDetails {
     }
 }
 
+/// Returns an error with the values that `detail` names unless a condition holds.
+pub(crate) fn require<D: Into<String>>(
+    holds: bool,
+    detail: impl FnOnce() -> D,
+) -> Result<(), ViolationDetails> {
+    if holds { Ok(()) } else { Err(ViolationDetails::new(detail())) }
+}
+
 /// A broken rule, with the location in the block and the values that break it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub struct Violation {
