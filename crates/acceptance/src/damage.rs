@@ -1,7 +1,7 @@
 //! What a datadir of the tests can be like: the situations of `testkit`, and damage at a place that only the
 //! tests' own chain has.
 
-use super::{BUSY, Case, blk, chain, changed, entry, options, rev, run, scratch, tree};
+use super::{BUSY, Case, blk, chain, changed, entry, faults::tiny, options, rev, run, scratch, tree};
 use disk::index::{BlockIndex, BlockStatus, IndexEntry};
 use engine::{Height, reindex::ReindexOptions};
 use std::{
@@ -10,7 +10,6 @@ use std::{
     sync::LazyLock,
 };
 use testkit::{
-    Chain, ChainSpec,
     corrupt::{Files, copy_dir, flip_bit, snapshot, truncate, write_files},
     sibling::sibling,
     situation::{self, OLDER},
@@ -239,8 +238,7 @@ pub fn cause(name: &str, case: &Case, store: &Path) {
 /// An older chainstate, and one of another chain.
 static STORE: LazyLock<Files> = LazyLock::new(|| {
     let (store, case, foreign) = (scratch(), Case::new(), scratch());
-    let other = Chain::generate(&ChainSpec { blocks: Some(112), ..ChainSpec::new(21, 40_000) });
-    other.write_datadir(foreign.path(), &super::layout()).unwrap();
+    tiny().write_datadir(foreign.path(), &super::layout()).unwrap();
     run(&options(foreign.path())).unwrap();
     let stop_at_height = Some(Height(OLDER));
     run(&changed(ReindexOptions { accept_lower_tip: true, ..case.options() }, |it| {

@@ -76,9 +76,7 @@ impl Shell {
         let words: Vec<&str> = command.split(' ').map(|word| word.trim_start_matches('-')).collect();
         let has = |flag| words.contains(&flag);
         let value = |flag| words.iter().position(|word| *word == flag).map(|at| words[at + 1]);
-        let mut options =
-            ReindexOptions::new(&self.chain.datadir, self.chain.params.network, ScriptChecks::LeftOut);
-        options.chain = self.chain.clone();
+        let mut options = ReindexOptions::of(self.chain.clone());
         options.set_aside_indexes = self.set_aside.clone();
         options.chain.scan = has("scan");
         options.until_damage = has("until-damage");

@@ -291,16 +291,13 @@ fn the_space_of_all_coins_that_hints_name_is_needed() {
         let dir = TempDir::new().unwrap();
         let file = file_in(&dir, "hints");
         TRUTH.write(&file, HintFormat::Peregrine, &hints);
-        let need = Mutex::new(None);
-        let sink = |event: Event| {
-            if let Event::Note(Note::DiskNeed(found)) = event {
-                *need.lock().unwrap() = Some(found.chainstate);
-            }
-        };
-        let options = with_hints(&case.options(), &file, AGGREGATES[0]);
-        let done = engine::reindex(&FaultDisk::healthy(), &options, Watch { sink: &sink, ..unwatched() });
+        let (done, events) = run_seen(&with_hints(&case.options(), &file, AGGREGATES[0]));
         assert_eq!(done.err().map(|error| error.kind), all.then_some(ErrorKind::Hints));
-        (need.into_inner().unwrap().unwrap(), 60 * hints.iter().map(|block| block.len() as u64).sum::<u64>())
+        let need = events.iter().find_map(|event| match event {
+            Event::Note(Note::DiskNeed(need)) => Some(need.chainstate),
+            _ => None,
+        });
+        (need.unwrap(), 60 * hints.iter().map(|block| block.len() as u64).sum::<u64>())
     });
     let [(truth, few), (lie, many)] = needs;
     assert!(few <= truth && truth < lie && lie == many, "{needs:?}");
