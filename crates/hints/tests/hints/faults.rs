@@ -1,24 +1,12 @@
 //! The writer of hint files on a disk that fails at the n-th operation, for every n: the path contains the
 //! old file or the complete new one, and a second attempt succeeds and leaves no other file.
 
-use crate::common::{Chain, check, simulated};
-use peregrine_hints::HintInfo;
-use peregrine_hints::{HintFormat, HintReader, HintWriter, HintsError};
+use crate::common::{check, simulated, write, write_on};
+use peregrine_hints::{HintFormat, HintReader};
 use std::io;
-use std::path::Path;
 use testkit::fault::{FaultDisk, InjectedFault, Operations};
 use vfs::{Disk, RealDisk};
 use wire::Height;
-
-fn write(disk: &dyn Disk, path: &Path, format: HintFormat, chain: &Chain) -> Result<HintInfo, HintsError> {
-    let height = Height(chain.blocks.len() as u32);
-    let mut writer = HintWriter::create(disk, path, format, None, height, Some(chain.tip))?;
-    for block in &chain.blocks {
-        let (outputs, unspent) = block.hints(format.numbering());
-        writer.push_block(Some(outputs), &unspent)?;
-    }
-    writer.finish()
-}
 
 #[test]
 fn a_failed_write_leaves_the_old_or_the_new_hint_file() {
@@ -27,10 +15,10 @@ fn a_failed_write_leaves_the_old_or_the_new_hint_file() {
         for at in 0.. {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("hints");
-            write(&RealDisk, &path, format, &old).unwrap();
+            write(&path, format, &old);
             let faults =
                 FaultDisk::fail_at(at, InjectedFault::Once, Operations::All, io::ErrorKind::StorageFull);
-            let result = write(&faults, &path, format, &new);
+            let result = write_on(&faults, &path, format, &new);
             let mut reader = HintReader::open(&RealDisk, &path, Some(format)).unwrap();
             let is_new = reader.info().height == Height(40);
             check(&mut reader, if is_new { &new } else { &old });
@@ -40,7 +28,7 @@ fn a_failed_write_leaves_the_old_or_the_new_hint_file() {
             }
             let error = result.err().map(|error| error.to_string());
             assert!(error.is_some_and(|text| text.contains("cannot")), "{format}: operation {at}");
-            write(&RealDisk, &path, format, &new).unwrap();
+            write(&path, format, &new);
             check(&mut HintReader::open(&RealDisk, &path, Some(format)).unwrap(), &new);
             assert_eq!(RealDisk.list(dir.path()).unwrap(), ["hints"], "{format}: operation {at}");
         }

@@ -6,11 +6,11 @@ use peregrine_disk::chainstate::ChainstateReader;
 use peregrine_disk::datadir::Datadir;
 use peregrine_disk::index::read_block_index;
 use peregrine_disk::xor::read_block_obfuscation;
-use peregrine_hints::{HintFormat, HintInfo, HintReader, HintWriter, Numbering, renumber};
+use peregrine_hints::{HintFormat, HintInfo, HintReader, HintWriter, HintsError, Numbering, renumber};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use testkit::{data::CoreDatadir, rng::Rng};
-use vfs::RealDisk;
+use vfs::{Disk, RealDisk};
 use wire::script::is_unspendable;
 use wire::{BlockArena, BlockHash, Height, Network, OutPoint, Txid};
 
@@ -140,14 +140,23 @@ fn blocks_of(datadir: &Datadir) -> (BlockHash, Vec<Block>) {
 
 /// Writes a chain's hints.
 pub fn write(path: &Path, format: HintFormat, chain: &Chain) -> HintInfo {
-    let height = Height(chain.blocks.len() as u32);
-    let mut writer =
-        HintWriter::create(&RealDisk, path, format, Some(chain.network), height, Some(chain.tip)).unwrap();
+    write_on(&RealDisk, path, format, chain).unwrap()
+}
+
+/// Writes a chain's hints to a disk that may fail.
+pub fn write_on(
+    disk: &dyn Disk,
+    path: &Path,
+    format: HintFormat,
+    chain: &Chain,
+) -> Result<HintInfo, HintsError> {
+    let (network, height) = (Some(chain.network), Height(chain.blocks.len() as u32));
+    let mut writer = HintWriter::create(disk, path, format, network, height, Some(chain.tip))?;
     for block in &chain.blocks {
         let (outputs, unspent) = block.hints(format.numbering());
-        writer.push_block(Some(outputs), &unspent).unwrap();
+        writer.push_block(Some(outputs), &unspent)?;
     }
-    writer.finish().unwrap()
+    writer.finish()
 }
 
 /// Reads a file to its end and asserts that its hints are those of the chain.
