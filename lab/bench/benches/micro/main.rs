@@ -4,6 +4,7 @@
 //! a small chain. Both end with a hash of all results, which is the same on every machine and before and
 //! after an optimisation.
 
+mod aggregate;
 mod coins;
 mod digest;
 mod disk;
@@ -68,6 +69,7 @@ fn main() {
         inputs::benches,
         disk::benches,
         coins::benches,
+        aggregate::benches,
         real::benches,
     ] {
         benches(&mut criterion, &subject, &mut answers);

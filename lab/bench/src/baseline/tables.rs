@@ -1,5 +1,5 @@
-//! Tables of coins, composed of a hash and a form of the coins, so that each can be exchanged by itself; and the
-//! connection of blocks to such a table, in order.
+//! Tables of coins, composed of a hash and a form of the coins, so that each can be exchanged by itself; and
+//! the connection of blocks to such a table, in order.
 
 use super::hashers::OutpointHasher;
 use crate::{Answers, Block};
