@@ -137,6 +137,9 @@ fn after_blocks(args: &ExportUtxoArgs, columns: &Columns) -> Result<ExportedUtxo
         Format::Parquet => args.output.join(height.to_string()),
         format => args.output.join(format!("{height}.{format}")),
     };
+    if !args.output.is_dir() {
+        paths::refuse_existing(&args.output)?;
+    }
     // An interrupted run has left what it had completed in the directory.
     heights.iter().try_for_each(|height| paths::refuse_existing(&path_of(*height)))?;
     let new_dir = (!is_one).then(|| create_dir(&args.output)).transpose()?;
