@@ -126,9 +126,9 @@ impl<'a> WorkDir<'a> {
         let Some(file) = file else {
             return Self::exclusive(disk, &options.work_dir.clone().unwrap_or_else(|| temp_dir(disk)));
         };
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        let home = options.work_dir.as_deref().unwrap_or(dir_of(file));
-        Self::shared(disk, home.join(format!("{name}.{WORK_DIR}")))
+        let name = format!("{}.{WORK_DIR}", file.file_name().unwrap_or_default().to_string_lossy());
+        let beside = || file.with_file_name(&name);
+        Self::shared(disk, options.work_dir.as_ref().map_or_else(beside, |dir| dir.join(&name)))
     }
 
     /// The file system.
