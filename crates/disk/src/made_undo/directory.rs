@@ -24,6 +24,8 @@ const DIR: &str = "peregrine-undo";
 static CHANGE: Mutex<()> = Mutex::new(());
 /// First bytes of the mark. A digest of the state of the block index follows, then the bytes in use.
 const MARK_MAGIC: [u8; 8] = *b"PGRN-UND";
+/// Bytes of a file that are hashed at once.
+const CHUNK_LEN: usize = 1 << 18;
 /// Length of that digest in bytes.
 const DIGEST_LEN: usize = 32;
 /// Name of a mark for the next block index, until that is in place.
@@ -42,9 +44,8 @@ pub struct MadeUndoDir {
     path: PathBuf,
     /// The datadir that gets the records.
     result: Datadir,
-    /// First bytes of the mark of a run that works on the datadir as it is now. A bitcoind that opens the
-    /// block index changes them, so that no run continues after it.
-    mark_head: Vec<u8>,
+    /// The block index that the run began with.
+    index: PathBuf,
 }
 
 /// Whether an earlier run has left records that wait in `datadir`, for [`super::MadeUndo::resume`] or for
@@ -119,13 +120,29 @@ pub fn keep_made_undo<T, E: From<DiskError>>(
 }
 
 /// Returns a digest of the state of a block index. Two that this program has written can have files of the
-/// same names and lengths, so the time of one is part of it.
+/// same names and lengths, so it is also one of the contents.
 fn state_of(disk: &dyn Disk, index: &Path) -> Result<[u8; DIGEST_LEN], DiskError> {
-    let current = index.join("CURRENT");
-    let modified = disk.metadata(&current).during("look at", &current)?.map_or(0, |found| found.modified);
     let mut sha = Sha256::new();
+    if !is_dir(disk, index)? {
+        return Ok([0; DIGEST_LEN]);
+    }
     sha.update(&fingerprint(disk, index)?);
-    sha.update(&modified.to_le_bytes());
+    let (mut chunk, tables) = (vec![0; CHUNK_LEN], ["ldb", "sst", "log"].map(OsStr::new));
+    for name in disk.list(index).during("list", index)? {
+        let path = index.join(name);
+        if path.extension().is_none_or(|end| !tables.contains(&end)) {
+            continue;
+        }
+        let file = disk.open(&path).during("open for reading", &path)?;
+        let (len, mut done) = (file.len().during("measure", &path)?, 0);
+        while done < len {
+            chunk.truncate((len - done).min(CHUNK_LEN as u64) as usize);
+            file.read_exact_at(&mut chunk, done).during("read", &path)?;
+            sha.update(&chunk);
+            done += chunk.len() as u64;
+        }
+        chunk.resize(CHUNK_LEN, 0);
+    }
     Ok(sha.finalize())
 }
 
@@ -145,10 +162,13 @@ impl MadeUndoDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => blocks,
             found => found.during("follow the links to", &blocks)?,
         };
-        let old_index = datadir.index_dir();
-        let digest = if is_dir(disk, &old_index)? { state_of(disk, &old_index)? } else { [0; DIGEST_LEN] };
-        let mark_head = [&MARK_MAGIC[..], &digest].concat();
-        Ok(Self { path: blocks.join(DIR), blocks, result: result.clone(), mark_head })
+        Ok(Self { path: blocks.join(DIR), blocks, result: result.clone(), index: datadir.index_dir() })
+    }
+
+    /// First bytes of the mark of a run that works on the datadir as it is now. A bitcoind that opens the
+    /// block index changes them, so that no run continues after it.
+    fn mark_head(&self, disk: &dyn Disk) -> Result<Vec<u8>, DiskError> {
+        Ok([&MARK_MAGIC[..], &state_of(disk, &self.index)?].concat())
     }
 
     pub fn path(&self) -> &Path {
@@ -173,7 +193,7 @@ impl MadeUndoDir {
         let create = || {
             disk.create_dir_all(&self.path).during_creation(&self.path)?;
             set_owner(disk, &self.path, owner_of(disk, &self.blocks)?, &self.blocks)?;
-            self.write_numbers(disk, MARK, &self.mark_head, used)?;
+            self.write_numbers(disk, MARK, &self.mark_head(disk)?, used)?;
             Ok(disk.sync_dir(&self.blocks).during("sync", &self.blocks)?)
         };
         create().inspect_err(|_| {
@@ -193,7 +213,7 @@ impl MadeUndoDir {
         for file in deleted {
             used.get_mut(file.0 as usize).into_iter().for_each(|used| *used = 0);
         }
-        if self.read_numbers(disk, MARK, &self.mark_head)?.is_none() {
+        if self.read_numbers(disk, MARK, &self.mark_head(disk)?)?.is_none() {
             // A run was killed when the present index was in place: its second mark is the one that counts.
             self.take_next_mark(disk)?;
         }
@@ -222,9 +242,10 @@ impl MadeUndoDir {
     pub fn read_used(&self, disk: &dyn Disk) -> Result<Vec<u32>, DiskError> {
         let mut used = None;
         if self.is_own(disk)? {
-            used = self.read_numbers(disk, MARK, &self.mark_head)?;
+            let head = self.mark_head(disk)?;
+            used = self.read_numbers(disk, MARK, &head)?;
             if used.is_none() {
-                used = self.read_numbers(disk, NEW_MARK, &self.mark_head)?;
+                used = self.read_numbers(disk, NEW_MARK, &head)?;
             }
         }
         used.ok_or_else(|| {

@@ -185,7 +185,7 @@ fn the_bytes_of_the_mark_and_of_the_file_of_ends_are_those_of_their_version() {
     let case = Case::new();
     let made = case.begin().unwrap();
     // Of a block index without files.
-    let digest = digest::sha256::sha256(&[]);
+    let digest = digest::sha256::sha256(&digest::sha256::sha256(&[]));
     let mark = [&b"PGRN-UND"[..], &digest, &1_000u32.to_le_bytes()].concat();
     let complete = [&b"PGRN-END"[..], &1_000u32.to_le_bytes()].concat();
     made.put_in_place().unwrap();
