@@ -502,9 +502,9 @@ fn drop_unusable_undo(files: &Files<'_>, chain: &mut Chain, infos: Option<&[File
     let mut ends = HashMap::new();
     let before = used_before_made_undo(files.disk, files.datadir)?;
     for (number, heights) in chain.by_file() {
-        let len = files.undo_len(number, before.as_deref())?;
+        let (len, old_len) = (files.len(FileKind::Rev, number)?, files.undo_len(number, before.as_deref())?);
         let used = infos.map(|infos| infos.get(number.0 as usize).map_or(0, |info| info.undo_size));
-        let mut end = used.map_or(len, |used| len.min(used.into()));
+        let mut end = used.map_or(old_len, |used| old_len.min(used.into()));
         let positions = heights.iter().filter_map(|&height| Some(chain.block(height).undo_pos?.0));
         // Records do not overlap, so only the last one can end later.
         if end < len
