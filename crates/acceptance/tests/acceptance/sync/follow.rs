@@ -26,6 +26,8 @@ fn assert_at(root: &Path, blocks: &[GeneratedBlock], what: &str) {
     assert!(blocks.iter().all(|block| stored.contains(&block.hash)), "{what}: blocks are missing");
     let mut model = Model::default();
     blocks.iter().for_each(|block| model.apply(&block.bytes, block.height));
+    // A block is reported before the datadir is unlocked.
+    wait_until("the lock is released", || stats(root, Network::Regtest).is_ok());
     assert_coins(root, blocks.last().unwrap().hash, &model.stats(), what);
 }
 
