@@ -34,8 +34,8 @@ mod open_files;
 mod place;
 
 pub use directory::{
-    clear_made_undo, clear_stale_made_undo, foreign_made_undo, has_made_undo, keep_made_undo, made_undo_dir,
-    used_before_made_undo,
+    UsedBefore, clear_made_undo, clear_stale_made_undo, foreign_made_undo, has_made_undo, keep_made_undo,
+    made_undo_dir,
 };
 
 use crate::{

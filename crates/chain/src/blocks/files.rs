@@ -152,13 +152,6 @@ impl Files<'_> {
         Ok(found.filter(|found| !found.is_dir).map_or(0, |found| found.len))
     }
 
-    /// Returns the length of a `rev` file in bytes, without undo data that an unfinished job, whose
-    /// [`used_before_made_undo`] is `before`, has put in place.
-    pub fn undo_len(&self, file: FileNo, before: Option<&[u32]>) -> Result<u64, Error> {
-        let used = before.map(|before| before.get(file.0 as usize).copied().unwrap_or(0).into());
-        Ok(self.len(FileKind::Rev, file)?.min(used.unwrap_or(u64::MAX)))
-    }
-
     /// Opens a file and returns its length.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ use disk::datadir::FileKind;
 use disk::{
     blk::RECORD_HEADER_LEN,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows},
-    made_undo::used_before_made_undo,
+    made_undo::UsedBefore,
     scan::{Scan, ScannedBlock, scan_files},
     undo::CHECKSUM_LEN,
 };
@@ -500,11 +500,11 @@ fn index_of_scan(
 /// undo data that is made.
 fn drop_unusable_undo(files: &Files<'_>, chain: &mut Chain, infos: Option<&[FileInfo]>) -> Result<(), Error> {
     let mut ends = HashMap::new();
-    let before = used_before_made_undo(files.disk, files.datadir)?;
+    let before = UsedBefore::read(files.disk, files.datadir)?;
     for (number, heights) in chain.by_file() {
-        let (len, old_len) = (files.len(FileKind::Rev, number)?, files.undo_len(number, before.as_deref())?);
+        let len = files.len(FileKind::Rev, number)?;
         let used = infos.map(|infos| infos.get(number.0 as usize).map_or(0, |info| info.undo_size));
-        let mut end = used.map_or(old_len, |used| old_len.min(used.into()));
+        let mut end = used.map_or(len, |used| len.min(used.into())).min(before.limit(number));
         let positions = heights.iter().filter_map(|&height| Some(chain.block(height).undo_pos?.0));
         // Records do not overlap, so only the last one can end later.
         if end < len

@@ -13,7 +13,7 @@ use std::{
     ffi::OsStr,
     io, iter,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, OnceLock, PoisonError},
 };
 use vfs::{Disk, During as _, exists, remove_if_there, write_synced};
 use wire::FileNo;
@@ -46,6 +46,8 @@ pub struct MadeUndoDir {
     result: Datadir,
     /// The block index that the run began with.
     index: PathBuf,
+    /// What [`MadeUndoDir::mark_head`] has returned.
+    head: OnceLock<Vec<u8>>,
 }
 
 /// Whether an earlier run has left records that wait in `datadir`, for [`super::MadeUndo::resume`] or for
@@ -66,12 +68,25 @@ pub fn foreign_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Pa
     Ok((exists(disk, &dir.path)? && !dir.is_own(disk)?).then_some(dir.path))
 }
 
-/// Returns the bytes in use of each `rev` file when an unfinished job began, by number; `None` if no such job
-/// can be continued. What follows these bytes may be what the job has put in place: every later run finds the
-/// same undo data missing, or it would overwrite what it has read. Of files that are not listed, nothing was
-/// in use.
-pub fn used_before_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Vec<u32>>, DiskError> {
-    Ok(MadeUndoDir::find(disk, datadir, datadir)?.read_used(disk).ok())
+/// The bytes in use of each `rev` file when an unfinished job began, by number; `None` if no such job can be
+/// continued. What follows these bytes may be what the job has put in place: every later run finds the same
+/// undo data missing, or it would overwrite what it has read.
+pub struct UsedBefore(Option<Vec<u32>>);
+
+impl UsedBefore {
+    /// Reads what the job has recorded.
+    pub fn read(disk: &dyn Disk, datadir: &Datadir) -> Result<Self, DiskError> {
+        match MadeUndoDir::find(disk, datadir, datadir)?.read_used(disk) {
+            Err(DiskError::DamagedWorkFile { .. }) => Ok(Self(None)),
+            used => Ok(Self(Some(used?))),
+        }
+    }
+
+    /// The bytes of a file that later runs may read. Of a file that is not listed, nothing was in use.
+    pub fn limit(&self, file: FileNo) -> u64 {
+        let used = |used: &Vec<u32>| used.get(file.0 as usize).copied().unwrap_or(0).into();
+        self.0.as_ref().map_or(u64::MAX, used)
+    }
 }
 
 /// Removes the records that an earlier run has left in `datadir`, and returns whether there were any. Records
@@ -162,13 +177,17 @@ impl MadeUndoDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => blocks,
             found => found.during("follow the links to", &blocks)?,
         };
-        Ok(Self { path: blocks.join(DIR), blocks, result: result.clone(), index: datadir.index_dir() })
+        let (index, head) = (datadir.index_dir(), OnceLock::new());
+        Ok(Self { path: blocks.join(DIR), blocks, result: result.clone(), index, head })
     }
 
-    /// First bytes of the mark of a run that works on the datadir as it is now. A bitcoind that opens the
-    /// block index changes them, so that no run continues after it.
-    fn mark_head(&self, disk: &dyn Disk) -> Result<Vec<u8>, DiskError> {
-        Ok([&MARK_MAGIC[..], &state_of(disk, &self.index)?].concat())
+    /// First bytes of the mark of a run that works on the datadir as it was at the first call. A bitcoind
+    /// that opens the block index changes them, so that no run continues after it.
+    fn mark_head(&self, disk: &dyn Disk) -> Result<&[u8], DiskError> {
+        if self.head.get().is_none() {
+            let _ = self.head.set([&MARK_MAGIC[..], &state_of(disk, &self.index)?].concat());
+        }
+        Ok(self.head.get().map_or(&[], Vec::as_slice))
     }
 
     pub fn path(&self) -> &Path {
@@ -193,7 +212,7 @@ impl MadeUndoDir {
         let create = || {
             disk.create_dir_all(&self.path).during_creation(&self.path)?;
             set_owner(disk, &self.path, owner_of(disk, &self.blocks)?, &self.blocks)?;
-            self.write_numbers(disk, MARK, &self.mark_head(disk)?, used)?;
+            self.write_numbers(disk, MARK, self.mark_head(disk)?, used)?;
             Ok(disk.sync_dir(&self.blocks).during("sync", &self.blocks)?)
         };
         create().inspect_err(|_| {
@@ -213,7 +232,7 @@ impl MadeUndoDir {
         for file in deleted {
             used.get_mut(file.0 as usize).into_iter().for_each(|used| *used = 0);
         }
-        if self.read_numbers(disk, MARK, &self.mark_head(disk)?)?.is_none() {
+        if self.read_numbers(disk, MARK, self.mark_head(disk)?)?.is_none() {
             // A run was killed when the present index was in place: its second mark is the one that counts.
             self.take_next_mark(disk)?;
         }
@@ -243,9 +262,9 @@ impl MadeUndoDir {
         let mut used = None;
         if self.is_own(disk)? {
             let head = self.mark_head(disk)?;
-            used = self.read_numbers(disk, MARK, &head)?;
+            used = self.read_numbers(disk, MARK, head)?;
             if used.is_none() {
-                used = self.read_numbers(disk, NEW_MARK, &head)?;
+                used = self.read_numbers(disk, NEW_MARK, head)?;
             }
         }
         used.ok_or_else(|| {

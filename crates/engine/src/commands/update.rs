@@ -266,13 +266,11 @@ impl<'a> Update<'a> {
         let window = Window { chain, reader, params, scripts, threads, buffers, result: BlockResult::Undo };
         let heights = fork.0 + 1..chain.block_count() as u32;
         let blocks = InOrder::new(window, plan, heights, self.exactly.clone(), self.watch.sink);
-        let suspect =
-            blocks.connect_to(&mut uncommitted, memory, self.watch.interrupt).map_err(|error| match error
-                .kind
-            {
-                ErrorKind::Interrupted => uncommitted.interrupted(),
-                _ => self.explain(error, plan),
-            })?;
+        let connected = blocks.connect_to(&mut uncommitted, memory, self.watch.interrupt);
+        let suspect = connected.map_err(|error| match error.kind {
+            ErrorKind::Interrupted => uncommitted.interrupted(),
+            _ => self.explain(error, plan),
+        })?;
         match &suspect {
             Some(heights) => self.count(heights.len()),
             None => plan.index_files = uncommitted.tip.infos().to_vec(),

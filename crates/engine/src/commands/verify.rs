@@ -140,8 +140,8 @@ pub fn verify(
     let request = ChainRequest { stop_at_height, preferred: best, ..ChainRequest::of(options) };
     on_files(files, options, &request, None, Watch { sink, ..watch }, |job, clock| {
         let chain = &job.plan.chain;
-        let is_best = |height: &Height| Some(chain.block(*height).hash) == best;
-        let scanned = chain.heights().map(Height).find(|height| options.scan && is_best(height));
+        let height_of = |best| chain.heights().map(Height).find(|height| chain.block(*height).hash == best);
+        let scanned = best.filter(|_| options.scan).and_then(height_of);
         let plan = scanned.map(|height| job.plan.up_to(height));
         let job = &Job { plan: plan.as_ref().unwrap_or(job.plan), ..*job };
         let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);

@@ -111,7 +111,7 @@ pub fn on_files<T>(
         let job = Job { resume, ..Job::new(files, plan, options, method, work_dir, watch) };
         let result = work(&job, clock)
             .map_err(|error| with_resume_hint(work_dir.explain(error), work_dir, options.resume.restart));
-        // Nor does one that is refused, because the checkpoint is that of other options, remove it.
+        // A job that is refused because the checkpoint belongs to other options must not remove it.
         let can_resume = result
             .as_ref()
             .is_err_and(|error| !matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints));

@@ -1,6 +1,6 @@
 //! The chainstate of a datadir, open for commands that only read coins.
 
-use super::two_chainstates::has_second;
+use crate::job::two_chainstates::has_second;
 use api::{error::Error, machine, options::ChainOptions, subject::Subject};
 use chain::session::lock_for_reading;
 use disk::{

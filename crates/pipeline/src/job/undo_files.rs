@@ -11,7 +11,7 @@ use disk::{
     DiskError,
     datadir::{Datadir, FileKind},
     index::{BlockStatus, FileInfo, IndexEntry},
-    made_undo::{MadeUndo, MadeUndoFile, clear_made_undo, used_before_made_undo},
+    made_undo::{MadeUndo, MadeUndoFile, UsedBefore, clear_made_undo},
 };
 use std::{
     collections::BTreeMap,
@@ -57,10 +57,10 @@ impl<'d> UndoFiles<'d> {
         infos: &[FileInfo],
         keeps_all: bool,
     ) -> Result<Self, Error> {
-        let before = used_before_made_undo(files.disk, files.datadir)?;
+        let before = UsedBefore::read(files.disk, files.datadir)?;
         let used = (0..).map(FileNo).zip(infos).map(|(number, info)| {
             let in_use = if keeps_all { u32::MAX } else { info.undo_size };
-            let len = files.undo_len(number, before.as_deref())?;
+            let len = files.len(FileKind::Rev, number)?.min(before.limit(number));
             Ok(u32::try_from(len).unwrap_or(u32::MAX).min(in_use))
         });
         let used = used.collect::<Result<_, Error>>()?;
