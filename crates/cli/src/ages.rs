@@ -90,8 +90,8 @@ pub fn run(args: &AgesArgs) -> Done {
     paths::check(&located, None, &outputs)?;
     args.output.iter().try_for_each(|output| paths::refuse_existing(output))?;
     let pictures: Vec<_> = args.output.iter().filter(|path| is_picture(path)).collect();
-    let mut files = args.output.iter().filter(|path| !is_picture(path)).map(|path| create(path));
-    let mut files = files.by_ref().collect::<Result<Vec<_>, _>>()?;
+    let files = args.output.iter().filter(|path| !is_picture(path)).map(|path| create(path));
+    let mut files = files.collect::<Result<Vec<_>, _>>()?;
     let options = options(args, chain);
     let mut heights = Vec::new();
     let each = |ages: &AgesAt| {

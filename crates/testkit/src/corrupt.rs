@@ -45,16 +45,13 @@ pub fn interrupt_replacement(net_dir: &Path) -> io::Result<()> {
     let names = [INDEX, CHAINSTATE].map(Path::new);
     for at in 0.. {
         let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
-        match Replacement::begin(&disk, net_dir, &names, [7; 16], false) {
-            Ok(replacement) => {
-                for (number, name) in names.iter().enumerate() {
-                    copy_dir(&net_dir.join(name), replacement.building(number))?;
-                }
-                assert!(replacement.commit().is_err(), "the replacement was not interrupted");
+        let begun = Replacement::begin(&disk, net_dir, &names, [7; 16], false).map_err(io::Error::other);
+        // If it was not the disk, something is in its way.
+        if let Some(replacement) = if disk.has_failed() { begun.ok() } else { Some(begun?) } {
+            for (number, name) in names.iter().enumerate() {
+                copy_dir(&net_dir.join(name), replacement.building(number))?;
             }
-            Err(_) if disk.has_failed() => {}
-            // Something is in its way.
-            Err(error) => return Err(io::Error::other(error)),
+            assert!(replacement.commit().is_err(), "the replacement was not interrupted");
         }
         let is_new = |name: &Path| net_dir.join(name).join("peregrine.mark").exists();
         if names.map(is_new) == [true, false] && net_dir.join("chainstate.peregrine").exists() {

@@ -142,7 +142,8 @@ fn after_blocks(args: &ExportUtxoArgs, columns: &Columns) -> Result<ExportedUtxo
     }
     // An interrupted run has left what it had completed in the directory.
     heights.iter().try_for_each(|height| paths::refuse_existing(&path_of(*height)))?;
-    let new_dir = (!is_one).then(|| create_dir(&args.output)).transpose()?;
+    let is_new = !is_one && !args.output.is_dir();
+    let new_dir = is_new.then(|| create_dir(&args.output)).transpose()?;
     let stages = if is_one { stages::EXPORT_HEIGHT } else { stages::EXPORT_HEIGHTS };
     let mut sets = Vec::new();
     let each_set: &mut EachSet<'_> = &mut |height, read| {

@@ -116,18 +116,15 @@ pub fn diagnose(disk: &dyn Disk, options: &DoctorOptions, watch: Watch<'_>) -> R
     let location = options.chain.location();
     let (found, advice) = match Datadir::find(disk, &location) {
         Ok(Ok(datadir)) => {
-            let (state, advice) = Examination { disk, datadir: &datadir, options, watch }
+            let (state, mut advice) = Examination { disk, datadir: &datadir, options, watch }
                 .run()
                 .map_err(|error| with_owner(disk, root, error))?;
-            let advice = match advice {
-                // Nothing else of that network is here: its block files were copied to those of another one.
-                Advice::ChooseNetwork { network }
-                    if matches!(Datadir::find(disk, &Location { network, ..location }), Ok(Err(_))) =>
-                {
-                    Advice::MoveAway { path: datadir.blocks_dir() }
-                }
-                advice => advice,
-            };
+            // Nothing else of that network is here: its block files were copied to those of another one.
+            if let Advice::ChooseNetwork { network } = advice
+                && matches!(Datadir::find(disk, &Location { network, ..location }), Ok(Err(_)))
+            {
+                advice = Advice::MoveAway { path: datadir.blocks_dir() };
+            }
             (Ok(Box::new(state)), advice)
         }
         Ok(Err(absence)) => {
