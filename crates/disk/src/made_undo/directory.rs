@@ -24,10 +24,10 @@ const DIR: &str = "peregrine-undo";
 static CHANGE: Mutex<()> = Mutex::new(());
 /// First bytes of the mark. A digest of the state of the block index follows, then the bytes in use.
 const MARK_MAGIC: [u8; 8] = *b"PGRN-UND";
-/// Bytes of a file that are hashed at once.
-const CHUNK_LEN: usize = 1 << 18;
 /// Length of that digest in bytes.
 const DIGEST_LEN: usize = 32;
+/// Bytes of a file of the block index that are hashed at once.
+const CHUNK_LEN: usize = 1 << 18;
 /// Name of a mark for the next block index, until that is in place.
 const NEW_MARK: &str = "peregrine.mark.new";
 /// Name of the file that exists once all records are complete and files are being put in place.
@@ -142,10 +142,10 @@ fn state_of(disk: &dyn Disk, index: &Path) -> Result<[u8; DIGEST_LEN], DiskError
         return Ok([0; DIGEST_LEN]);
     }
     sha.update(&fingerprint(disk, index)?);
-    let (mut chunk, tables) = (vec![0; CHUNK_LEN], ["ldb", "sst", "log"].map(OsStr::new));
+    let (mut chunk, with_rows) = (vec![0; CHUNK_LEN], ["ldb", "sst", "log"].map(OsStr::new));
     for name in disk.list(index).during("list", index)? {
         let path = index.join(name);
-        if path.extension().is_none_or(|end| !tables.contains(&end)) {
+        if path.extension().is_none_or(|end| !with_rows.contains(&end)) {
             continue;
         }
         let file = disk.open(&path).during("open for reading", &path)?;

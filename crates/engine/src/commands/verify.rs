@@ -141,8 +141,7 @@ pub fn verify(
     on_files(files, options, &request, None, Watch { sink, ..watch }, |job, clock| {
         let chain = &job.plan.chain;
         let height_of = |best| chain.heights().map(Height).find(|height| chain.block(*height).hash == best);
-        let scanned = best.filter(|_| options.scan).and_then(height_of);
-        let plan = scanned.map(|height| job.plan.up_to(height));
+        let plan = best.filter(|_| options.scan).and_then(height_of).map(|height| job.plan.up_to(height));
         let job = &Job { plan: plan.as_ref().unwrap_or(job.plan), ..*job };
         let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
         if let Some(best) = best.filter(|best| *best != hash) {

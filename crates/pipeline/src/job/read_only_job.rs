@@ -116,7 +116,8 @@ pub fn on_files<T>(
             .as_ref()
             .is_err_and(|error| !matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints));
         let is_kept = resume.is_some() && can_resume && work_dir.may_have_checkpoint();
-        if !is_kept && let Err(error) = work_dir.remove() {
+        let removed = if is_kept { Ok(()) } else { work_dir.remove() };
+        if let (Ok(_), Err(error)) = (&result, removed) {
             watch.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
         }
         result
