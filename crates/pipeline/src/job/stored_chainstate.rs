@@ -23,7 +23,7 @@ pub struct StoredChainstate<'d> {
 }
 
 impl<'d> StoredChainstate<'d> {
-    /// Opens the chainstate of a datadir; nothing is written. If there are two, it is the one from a snapshot,
+    /// Opens the chainstate of a datadir; nothing is written. Of two, it is the one from a snapshot,
     /// which bitcoind's own commands read too (Core `ChainstateManager::ActiveChainstate`).
     ///
     /// # Errors
