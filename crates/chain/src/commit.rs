@@ -166,7 +166,16 @@ impl<'d> Destination<'d> {
     /// # Errors
     /// Any I/O error; the old databases are then in place.
     pub fn commit(&self, sink: &dyn EventSink) -> Result<Vec<PathBuf>, Error> {
-        match lock(&self.replacement).commit() {
+        self.commit_and(sink, || ())
+    }
+
+    /// Like [`Destination::commit`]; calls `last` when all is in place. After a crash in it, the next run
+    /// removes the job's checkpoint and the undo data that waits ([`crate::session::recover`]).
+    ///
+    /// # Errors
+    /// The same errors.
+    pub fn commit_and(&self, sink: &dyn EventSink, last: impl FnOnce()) -> Result<Vec<PathBuf>, Error> {
+        match lock(&self.replacement).commit_and(last) {
             Ok(kept) => Ok(kept),
             Err(CommitError::Failed(error)) => Err(error.into()),
             Err(CommitError::InPlace(error)) => {

@@ -22,9 +22,8 @@ mod journal;
 
 use crate::datadir::{FILTER_DATABASE, FIRST_FILTERS, SNAPSHOT_BASE, is_filter_file};
 use crate::error::{DiskError, Obstacle};
-use digest::sha256::Sha256;
-pub use journal::is_of_journal;
 use journal::{Journal, JournalEntry, JournalPhase};
+pub use journal::{fingerprint, is_of_journal};
 use leveldb::is_database_file;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -42,8 +41,6 @@ pub const KEPT_SUFFIX: &str = ".old";
 pub(crate) const MARK: &str = "peregrine.mark";
 /// First bytes of the mark. The id of the replacement follows, 16 bytes.
 const MARK_MAGIC: [u8; 8] = *b"PGRN-NEW";
-/// Upper limit, in bytes, of LevelDB's file `CURRENT`, which names the live manifest.
-const CURRENT_LEN_LIMIT: u64 = 4096;
 
 /// Paths of a database that is replaced, links followed.
 #[derive(Clone, Debug)]
@@ -318,11 +315,20 @@ impl<'d> Replacement<'d> {
     /// all old ones or all new ones there. [`CommitError::InPlace`]: the new ones are in place, but the old
     /// ones could not be removed completely; [`recover`] does it.
     pub fn commit(&self) -> Result<Vec<PathBuf>, CommitError> {
+        self.commit_and(|| ())
+    }
+
+    /// Like [`Replacement::commit`]; calls `last` when all new databases are in place. If it does not return,
+    /// because of a crash, [`recover`] returns [`Recovery::Finished`].
+    ///
+    /// # Errors
+    /// The same errors.
+    pub fn commit_and(&self, last: impl FnOnce()) -> Result<Vec<PathBuf>, CommitError> {
         let mut journal = self.journal()?;
         self.exchange_all(&mut journal).inspect_err(|_| {
             let _ = self.undo_all(&mut journal);
         })?;
-        finish(self.disk, &self.home, &self.databases, self.keep_old).map_err(CommitError::InPlace)
+        finish(self.disk, &self.home, &self.databases, self.keep_old, last).map_err(CommitError::InPlace)
     }
 
     /// Puts the old databases back. If something stays undone, the next job recovers by the journal.
@@ -475,7 +481,7 @@ fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Re
     let database = |entry: &JournalEntry| ReplacedDatabase::new(disk, home, &entry.name);
     let databases = journal.entries.iter().map(database).collect::<Result<Vec<_>, _>>()?;
     if journal.phase == JournalPhase::Exchanged {
-        finish(disk, home, &databases, journal.keep_old)?;
+        finish(disk, home, &databases, journal.keep_old, || ())?;
         return Ok(Recovery::Finished);
     }
     let (mut live, mut live_names, mut beside) = (Vec::new(), Vec::new(), Vec::new());
@@ -512,7 +518,7 @@ fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Re
         beside.iter().try_for_each(|database| database.exchange(disk))?;
         journal.phase = JournalPhase::Exchanged;
         journal.write(disk, home)?;
-        finish(disk, home, &databases, journal.keep_old)?;
+        finish(disk, home, &databases, journal.keep_old, || ())?;
         return Ok(Recovery::Finished);
     }
     if unused_new {
@@ -525,19 +531,22 @@ fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Re
     journal.entries.retain(|entry| live_names.contains(&entry.name));
     journal.phase = JournalPhase::Exchanged;
     journal.write(disk, home)?;
-    finish(disk, home, &live, journal.keep_old)?;
+    finish(disk, home, &live, journal.keep_old, || ())?;
     Ok(Recovery::Abandoned)
 }
 
-/// Does steps 4 and 5. Returns the paths of the old databases that are kept.
+/// Does steps 4 and 5, and calls `last` between them. Returns the paths of the old databases that are kept.
 fn finish(
     disk: &dyn Disk,
     home: &Path,
     databases: &[ReplacedDatabase],
     keep_old: bool,
+    last: impl FnOnce(),
 ) -> Result<Vec<PathBuf>, DiskError> {
     let kept = databases.iter().map(|database| database.clean_up(disk, keep_old));
-    let kept = kept.collect::<Result<Vec<_>, _>>()?;
+    let kept = kept.collect::<Result<Vec<_>, _>>();
+    last();
+    let kept = kept?;
     Journal::remove(disk, home)?;
     Ok(kept.into_iter().flatten().collect())
 }
@@ -669,31 +678,6 @@ fn is_file_of_database(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> 
     let is_dir = disk.metadata(path).during("look at", path)?.is_some_and(|found| found.is_dir);
     let is_link = disk.is_link(path).during("look at", path)?;
     Ok(path.file_name().is_some_and(is_built_file) && (!is_dir || is_link))
-}
-
-/// Returns a digest of what changes whenever LevelDB opens a database for writing: the name of its manifest,
-/// and the names and lengths of its files.
-///
-/// # Errors
-/// [`DiskError::File`] if a file cannot be read.
-pub fn fingerprint(disk: &dyn Disk, dir: &Path) -> Result<[u8; 32], DiskError> {
-    let mut sha = Sha256::new();
-    let is_state_file =
-        |name: &OsString| is_database_file(name) && !["LOCK", "LOG", "LOG.old"].iter().any(|n| name == n);
-    for name in disk.list(dir).during("list", dir)?.iter().filter(|name| is_state_file(name)) {
-        let path = dir.join(name);
-        let len = disk.metadata(&path).during("look at", &path)?.map_or(0, |found| found.len);
-        sha.update(name.as_encoded_bytes());
-        sha.update(&[0]);
-        sha.update(&len.to_le_bytes());
-        if name == "CURRENT" && len < CURRENT_LEN_LIMIT {
-            sha.update(&disk.read(&path, CURRENT_LEN_LIMIT).during("read", &path)?);
-        }
-    }
-    if let Some(nested) = nested_database(disk, dir)? {
-        sha.update(&fingerprint(disk, &nested)?);
-    }
-    Ok(sha.finalize())
 }
 
 #[cfg(test)]

@@ -9,10 +9,13 @@
 //! Integers are little-endian. The journal is written under another name, synced, renamed, and its directory
 //! is synced: after a crash it is complete or absent.
 
+use super::nested_database;
 use crate::error::DiskError;
 use crate::pack::{Malformed, Pack, put_all, take_all};
 use crate::sealed::{Seal, Sealed};
-use std::ffi::OsStr;
+use digest::sha256::Sha256;
+use leveldb::is_database_file;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use vfs::{AtomicFile, Disk, During as _, remove_if_there};
@@ -23,6 +26,8 @@ const UNFINISHED: &str = "peregrine-commit.new";
 const MAGIC: [u8; 8] = *b"PGRN-JNL";
 /// Maximum length in bytes. A journal lists a few databases, so it is always shorter.
 const MAX_LEN: u64 = 64 << 10;
+/// Upper limit, in bytes, of LevelDB's file `CURRENT`, which names the live manifest.
+const CURRENT_LEN_LIMIT: u64 = 4096;
 
 /// The phase of a replacement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -183,6 +188,31 @@ impl Pack for JournalEntry {
         let [before, after] = Pack::take(reader)?;
         Ok(Self { name, before: had.then_some(before), after })
     }
+}
+
+/// Returns a digest of what changes whenever LevelDB opens a database for writing: the name of its manifest,
+/// and the names and lengths of its files.
+///
+/// # Errors
+/// [`DiskError::File`] if a file cannot be read.
+pub fn fingerprint(disk: &dyn Disk, dir: &Path) -> Result<[u8; 32], DiskError> {
+    let mut sha = Sha256::new();
+    let is_state_file =
+        |name: &OsString| is_database_file(name) && !["LOCK", "LOG", "LOG.old"].iter().any(|n| name == n);
+    for name in disk.list(dir).during("list", dir)?.iter().filter(|name| is_state_file(name)) {
+        let path = dir.join(name);
+        let len = disk.metadata(&path).during("look at", &path)?.map_or(0, |found| found.len);
+        sha.update(name.as_encoded_bytes());
+        sha.update(&[0]);
+        sha.update(&len.to_le_bytes());
+        if name == "CURRENT" && len < CURRENT_LEN_LIMIT {
+            sha.update(&disk.read(&path, CURRENT_LEN_LIMIT).during("read", &path)?);
+        }
+    }
+    if let Some(nested) = nested_database(disk, dir)? {
+        sha.update(&fingerprint(disk, &nested)?);
+    }
+    Ok(sha.finalize())
 }
 
 #[cfg(test)]

@@ -1,7 +1,11 @@
 //! Replacements that crash at any step, databases used before the recovery, and foreign files.
 
 use super::*;
-use std::{fs, sync::Mutex};
+use std::{
+    fs,
+    panic::{self, AssertUnwindSafe},
+    sync::Mutex,
+};
 use tempfile::TempDir;
 use testkit::fault::{Crash, Crashes, FaultDisk, InjectedFault, Operations, explore};
 use vfs::RealDisk;
@@ -221,6 +225,16 @@ fn a_database_that_is_in_neither_place_keeps_the_journal() {
     move_all(mounted.path(), home.path());
     assert_eq!(recover(&RealDisk, home.path(), &names()).unwrap(), Some(Recovery::Finished));
     assert_eq!(texts(home.path()), ["new", "new"]);
+}
+
+#[test]
+fn a_crash_in_what_is_called_last_leaves_the_journal() {
+    let home = home();
+    let replacement = begin(&RealDisk, home.path(), false);
+    let crash = || replacement.commit_and(|| panic!("the power fails")).map(drop);
+    assert!(panic::catch_unwind(AssertUnwindSafe(crash)).is_err());
+    assert_eq!(recover(&RealDisk, home.path(), &names()).unwrap(), Some(Recovery::Finished));
+    assert_eq!((texts(home.path()), leftovers(home.path())), (["new", "new"].map(String::from), vec![]));
 }
 
 #[test]

@@ -501,11 +501,12 @@ impl<'a> Rebuild<'a> {
             undo.put_in_place()?;
         }
         planned.set_aside.apply(self.files, self.sink)?;
-        let kept = self.target.commit(self.sink)?;
-        // At once: a run after a crash does not know that the checkpoint is of no use any more.
-        if let Err(error) = self.work.remove() {
-            self.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
-        }
+        // Without the journal, a run after a crash could not know that the checkpoint is of no use any more.
+        let kept = self.target.commit_and(self.sink, || {
+            if let Err(error) = self.work.remove() {
+                self.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
+            }
+        })?;
         if self.options.output.is_none() {
             // The rebuild is complete, whether this can be told or not.
             let _ = tell_unchanged(self.files, self.sink);
