@@ -1,4 +1,4 @@
-//! Who is given the blocks of a job while they are checked.
+//! What receives the blocks of a job while they are checked.
 
 use crate::error::Error;
 use disk::node_indexes::IndexKind;
@@ -36,7 +36,7 @@ pub struct ObservedBlock<'a> {
     pub claims: &'a [Coin<'a>],
 }
 
-/// Is given the blocks of a job while they are checked, in any order and on several threads.
+/// Receives the blocks of a job while they are checked, in any order and on several threads.
 pub trait BlockObserver: Debug + Send + Sync {
     /// Whether it needs the coins that blocks spend. If it does, it is not given blocks whose coins the job
     /// does not know, as with hints.
@@ -50,11 +50,11 @@ pub trait BlockObserver: Debug + Send + Sync {
     /// Memory in bytes that it takes for a chain of `blocks` blocks.
     fn memory_bytes(&self, blocks: usize) -> u64;
 
-    /// A check of a chain begins. What was given before is void.
+    /// Begins a check of a chain. Blocks that were given before do not count.
     fn begin(&self, chain: &ObservedChain<'_>) -> Result<(), Error>;
 
-    /// Returns when what was made of the blocks so far is on the medium. Then a checkpoint is saved, and
-    /// these blocks are not given again to the run that continues from it.
+    /// Returns when all that was made of the blocks so far is on the medium. A checkpoint is saved after
+    /// that, and a run that continues from it does not give these blocks again.
     fn sync(&self) -> Result<(), Error>;
 
     /// Takes a block.

@@ -20,7 +20,7 @@ const BLOCK_BYTES_PER_ROW_BYTE_ON_MAINNET: u64 = 50;
 const BLOCK_BYTES_PER_ROW_BYTE: u64 = 15;
 /// Bytes of a coin's row in the chainstate, at least on average: on mainnet 66.
 const BYTES_PER_COIN: u64 = 60;
-/// Bytes of memory per bytes of rows, of coins in the join.
+/// Memory that coins take in the join, as a ratio to the bytes of their rows.
 const MEMORY_PER_ROW: (u64, u64) = (5, 3);
 /// Block bytes per byte of sorted runs that exist at one time, at least, if memory is small.
 const BLOCK_BYTES_PER_RUN_BYTE: u64 = 7;
@@ -41,7 +41,7 @@ pub struct DiskNeed {
 }
 
 impl DiskNeed {
-    /// All of it, if it is all on one disk.
+    /// The sum, if everything is on one disk.
     pub const fn total(&self) -> u64 {
         self.chainstate + self.temporary + self.undo
     }
@@ -61,8 +61,9 @@ impl DiskNeed {
         Self { chainstate, temporary, undo: 0 }
     }
 
-    /// The same need, if hints call so many outputs unspent, more than there can be if they are false, and
-    /// there are `bytes_above` of blocks above theirs. Only these and the coins get to temporary files.
+    /// The same need with hints that call `coins` outputs unspent (false hints can state any number), and
+    /// with `bytes_above` of blocks above the last hinted one. Only these blocks and the coins take temporary
+    /// files.
     #[must_use]
     pub fn with_hinted_coins(self, coins: u64, bytes_above: u64, join_bytes: usize) -> Self {
         // What a hint file says may be any number: the sums below must not overflow.
@@ -72,16 +73,17 @@ impl DiskNeed {
         Self { chainstate: self.chainstate.max(rows), temporary, ..self }
     }
 
-    /// The same need if the run saves checkpoints, even if all coins fit into the memory: each contains all
-    /// of them, and the one before is removed when the next is complete.
+    /// The same need with checkpoints, even if all coins fit into the memory: each checkpoint contains all of
+    /// them, and the one before is removed only when the next is complete.
     #[must_use]
     pub fn with_checkpoints(self) -> Self {
         Self { temporary: self.temporary.max(2 * self.chainstate), ..self }
     }
 
-    /// The same need and that of making undo data for `block_bytes` of blocks, which are all if `is_of_all`.
-    /// Coins on the way to their spenders are temporary too, about as many bytes as the undo data, at most
-    /// what `memory` and the coins determine; if all blocks get undo data, so are sorted runs
+    /// The same need, and that of making undo data for `block_bytes` of blocks; `is_of_all`: these are all
+    /// blocks. Coins on the way to their spenders are temporary files too. They take about as many bytes as
+    /// the undo data, up to a limit that follows from `memory` and the coins; if all blocks get undo data,
+    /// the coins limit the sorted runs too
     /// ([ADR 10](../../../../docs/adr/0010-coins-are-delivered-to-their-spenders.md)).
     #[must_use]
     pub fn with_undo(self, block_bytes: u64, is_of_all: bool, memory: u64) -> Self {
@@ -91,7 +93,7 @@ impl DiskNeed {
         Self { undo, temporary: runs + deliveries, ..self }
     }
 
-    /// The same need, less what the interrupted run that is resumed has already written.
+    /// The same need, less what the interrupted run has already written.
     #[must_use]
     pub const fn without_written(self, temporary: u64, undo: u64) -> Self {
         let temporary = self.temporary.saturating_sub(temporary);

@@ -179,7 +179,7 @@ impl Error {
         }
     }
 
-    /// Adds which database it is about, if it is about the one of the coins or of the blocks: `path` is its
+    /// Adds the database that the error is about, if that is the chainstate or the block index: `path` is its
     /// directory, or a file in it.
     fn about_database(self, path: &Path) -> Self {
         let is = |name: &str| path.ends_with(name) || path.parent().is_some_and(|dir| dir.ends_with(name));
@@ -227,7 +227,8 @@ impl Error {
             .caused_by(source)
     }
 
-    /// Replaces options of a rebuild by a rebuild, for a command that only works in place and lacks them.
+    /// Replaces remedies that are options of a rebuild, for a command that works only in place and lacks
+    /// them.
     pub fn in_place_only(mut self) -> Self {
         let remedies = std::mem::take(&mut self.remedies).into_iter();
         let others = remedies.filter(|remedy| *remedy != Remedy::OtherOutput).map(|remedy| match remedy {
@@ -248,8 +249,8 @@ impl Error {
         cause.is_some_and(|cause| cause.raw_os_error() == Some(IO_ERROR))
     }
 
-    /// Turns damage of what this run has just written, named `what`, into what it is: no damage of the
-    /// datadir, but of a disk or a memory that does not keep its bytes.
+    /// Turns damage to what this run has just written, named `what`, into an error of the environment: the
+    /// disk or the memory has not kept the bytes.
     #[must_use]
     pub fn of_written(self, what: &str) -> Self {
         match self.kind {
@@ -319,7 +320,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// Writes where an error is, to be followed by what it is.
+/// Writes the place of an error. What is wrong follows it.
 struct Place<'a>(&'a Error);
 
 impl fmt::Display for Place<'_> {

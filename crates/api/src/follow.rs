@@ -22,7 +22,7 @@ pub struct ConnectedAtTip {
     pub transactions: u64,
     /// Time from the first announcement until all was on the medium.
     pub elapsed as "seconds" with "Seconds": Duration,
-    /// The part of it after the first of the blocks had come.
+    /// The part of that time after the first of the blocks had come.
     pub since_arrival as "seconds_since_arrival" with "Seconds": Duration,
 }
 }

@@ -58,7 +58,7 @@ written! {
     RevName: FileNo => String, |file| FileKind::Rev.file_name(*file);
     RevNames: Vec<FileNo> => Vec<String>, |files| names(FileKind::Rev, files);
     BlkNames: Vec<FileNo> => Vec<String>, |files| names(FileKind::Blk, files);
-    /// A fact that is an error if it is false where it could be known.
+    /// `true`, or `null` if the fact is not known: a run in which it is known to be false fails.
     TrueOrNull: bool => Option<bool>, |is| is.then_some(true);
     AggregateName: AggregateKind => &'static str, |kind| kind.name();
     KernelName: Kernel => &'static str, |kernel| kernel.name();
@@ -69,7 +69,7 @@ written! {
     OptionalOutcome: Option<Recovery> => Option<RecoveryCode>, |it| it.as_ref().map(RecoveryCode::of);
 }
 
-/// Defines what is written in the place of a value, `Name(value: type)`: fields, each with how it follows
+/// Defines the fields that are written in the place of a value, `Name(value: type)`, each with how it is made
 /// from the value.
 #[macro_export]
 macro_rules! fields {
@@ -102,7 +102,7 @@ fn names(kind: FileKind, files: &[FileNo]) -> Vec<String> {
     files.iter().map(|file| kind.file_name(*file)).collect()
 }
 
-/// A code with its fields, and all of it for people.
+/// A code with its fields, and its text for people.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "{T}WithText")]
 pub struct WithText<T> {

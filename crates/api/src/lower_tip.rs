@@ -51,7 +51,8 @@ pub enum LowerPart {
     Chainstate,
     /// The block index.
     BlockIndex,
-    /// The stored blocks without undo data, where there is neither; or those above one that is in no file.
+    /// The stored blocks without undo data, if there is no chainstate and no block index to compare; or the
+    /// stored blocks above one that is in no file.
     Blocks,
 }
 

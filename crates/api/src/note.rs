@@ -34,9 +34,10 @@ pub enum Note {
         network as "chain": Network,
     } => "the scripts of all {blocks} blocks are checked: by default, none of {network} is assumed to be \
         valid";
-    /// Scripts that the block index marks as checked are not run. Only if the caller believes that.
+    /// Scripts that the block index marks as checked are not run. Sent only if the caller believes the marks.
     CheckedScripts {
-        /// Height up to which it does; `None` if it does not above what is assumed to be valid by default.
+        /// Height up to which all blocks are marked; `None` if that is not above the blocks assumed to be
+        /// valid by default.
         to as "to_height": Option<Height>,
     } => "{}", words::checked_scripts(*to);
     /// The UTXO set at a height below the last one has the hash that Core's source has.
@@ -128,8 +129,8 @@ pub enum Note {
     FixedSeeds {
         /// Their number.
         addresses: usize,
-    } => "the seeds have given no addresses of some networks; trying {addresses} that listened when this \
-        program was written";
+    } => "the seeds have given no addresses of some networks; trying {addresses} that accepted \
+        connections when this program was written";
     /// No peer has a chain with the network's minimum work.
     LowWork {
         /// Height of the best chain that was found.
@@ -257,7 +258,7 @@ pub enum Warning {
         /// Address or name of the peer, and port.
         peer: String,
     } => "{peer} has sent false spent coins, first those of block {hash} (height {height}); they are not in \
-        the result, for which the undo data was made; do not ask this peer again";
+        the result: its undo data was made without them; do not ask this peer again";
     /// The result is lower than what it replaces, as the caller has accepted.
     LowerTip(LowerTip) => "{_0}";
     /// Blocks above the last one have no undo data.
@@ -346,7 +347,7 @@ pub enum Warning {
     SourceUnreadable {
         /// Why.
         error: Error,
-    } => "{error}; blocks behind this place were not taken from the file";
+    } => "{error}; blocks after this place were not taken from the file";
     /// The block index cannot be read, so that heights or times of blocks are missing in the result.
     IndexUnread {
         /// Why.
@@ -366,7 +367,7 @@ pub enum Warning {
         /// Where it is now.
         kept with "PathText": PathBuf,
     } => "the index {name} is set aside, because it would become wrong, or could not be used: it is now {}; \
-        bitcoind rebuilds the index when started with it, and then that directory can be removed",
+        bitcoind builds it anew if its option is set, and then that directory can be removed",
         kept.display();
     /// Indexes of the datadir are left unchanged, and stay right.
     IndexesUnchanged {

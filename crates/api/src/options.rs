@@ -38,7 +38,8 @@ pub enum Matching {
     Sequential = "sequential",
     /// In order, with a cache of coins over a database ([`Engine::Cache`]).
     Cache = "cache",
-    /// As in [`Matching::Parallel`] where hints do not help: below, they are summed up.
+    /// As in [`Matching::Parallel`] above the last block for which hints are used; up to it, spends are
+    /// summed up.
     Swiftsync = "swiftsync",
 }
 }
@@ -128,7 +129,7 @@ pub trait Remote: Debug + Send + Sync {
     fn name(&self) -> &str;
 
     /// Asks for the file with this name in the folder, or for the file itself (an empty name), from a byte
-    /// on. Called from a thread that is left alone at an interrupt.
+    /// on. After an interrupt, nobody waits for the thread that calls this.
     ///
     /// # Errors
     /// Any error, worded to follow "cannot download:".
@@ -201,7 +202,7 @@ pub struct ChainOptions {
     pub threads: NonZeroUsize,
     /// Whether scripts are checked. Commands that do not connect blocks check none.
     pub scripts: ScriptChecks,
-    /// Which of them need not be run.
+    /// Which scripts need not be run.
     pub assume_valid: AssumeValid,
     /// Which marks of invalid blocks are not believed. For commands that change the datadir.
     pub reconsider: Option<Reconsider>,
@@ -217,7 +218,7 @@ pub struct ChainOptions {
     /// Keep what is replaced, with `.old` added to its name: the chainstate, the block index, indexes.
     pub keep_old: bool,
     /// Read the datadir although a bitcoind uses it, which meanwhile appends to block files and changes the
-    /// block index. Only for commands that read blocks alone; others refuse a datadir in use nevertheless.
+    /// block index. Only for commands that read nothing but blocks; all others still refuse a datadir in use.
     pub live: bool,
     /// Memory budget for the whole process, in bytes; what exceeds it goes to the work directory. Values
     /// below [`crate::machine::MIN_MEMORY`] have no further effect.
@@ -225,7 +226,7 @@ pub struct ChainOptions {
     /// Parent of the work directory; `None` for a work directory beside the result or, if there is none, in
     /// the system's folder for temporary files.
     pub work_dir: Option<PathBuf>,
-    /// Who is given the blocks of a rebuild while they are checked. Other commands give none.
+    /// Receives the blocks of a rebuild while they are checked. Other commands give it none.
     pub observer: Option<Arc<dyn BlockObserver>>,
     #[doc(hidden)]
     pub hooks: TestHooks,
@@ -272,7 +273,7 @@ impl ChainOptions {
 /// it.
 #[derive(Clone, Debug)]
 pub struct TestHooks {
-    /// How to match spends first.
+    /// How spends are matched in the first pass.
     pub matching: Matching,
     /// Size in bytes above which the join is spilled, instead of the size that the budget allows; also for
     /// what other commands collect.
@@ -291,7 +292,7 @@ pub struct TestHooks {
     pub obfuscation_key: Option<[u8; 8]>,
     /// Counts the blocks that are checked by workers or connected in order, each as often as that is done.
     pub blocks_checked: Arc<AtomicU64>,
-    /// The clock by which peers are too slow.
+    /// The clock that decides whether peers are too slow.
     pub now: fn() -> Instant,
 }
 
@@ -354,8 +355,8 @@ pub struct ReindexOptions {
     pub set_aside_indexes: SetAsideIndexes,
 }
 
-/// Which indexes of the node a run sets aside that it would make wrong. If it would make another one wrong,
-/// it is refused.
+/// Which of the indexes that a run would make wrong are set aside. A run that would make any other index
+/// wrong is refused.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum SetAsideIndexes {
     #[default]

@@ -76,10 +76,10 @@ remedies! {
     /// Do not keep the old databases ([`crate::options::ChainOptions::keep_old`]).
     DropOldDatabases: "do not keep the old databases", with "keep-old": "leave out --keep-old";
     /// Make these indexes anew in the same run.
-    BringIndexes([Option<IndexKind>; 4]): "make the indexes that are named anew in the same run",
-        with "index": "pass {options} to make what is named anew in this run";
+    BringIndexes([Option<IndexKind>; 4]): "make the named indexes anew in the same run",
+        with "index": "pass {options} to make the named indexes anew in this run";
     /// Set indexes aside that would become wrong ([`crate::options::ReindexOptions::set_aside_indexes`]).
-    SetIndexesAside: "set the indexes that are named aside, so that bitcoind builds them again",
+    SetIndexesAside: "set the named indexes aside, so that bitcoind builds them again",
         with "set-aside-indexes": "pass --set-aside-indexes to set just these aside: bitcoind builds them \
             again when it starts",
         command: "set them aside and rebuild with: peregrine reindex --set-aside-indexes";
@@ -87,7 +87,7 @@ remedies! {
     StopAtHeight(Height): "stop at height {height}", with "to": "pass --to {height}";
     /// Check blocks that are marked invalid ([`crate::options::ChainOptions::reconsider`]).
     Reconsider: "have blocks that are marked invalid checked again",
-        with "reconsider": "pass --reconsider if a mark is wrong: marked blocks are checked then",
+        with "reconsider": "pass --reconsider if a mark is wrong: marked blocks are then checked",
         command: "if a mark is wrong, have the blocks checked with: peregrine reindex --reconsider";
     /// Accept a result that is lower than what it replaces
     /// ([`crate::options::ReindexOptions::accept_lower_tip`]).
@@ -129,7 +129,7 @@ remedies! {
     /// Restore the files of the datadir for which a range plan was made.
     RestorePlannedFiles: "restore the files that the plan was made for: those of another node have the \
             blocks at other places",
-        command: "copy from the plan's node the files that this lists: peregrine range files";
+        command: "copy the files that this command lists from the plan's node: peregrine range files";
     /// Restore files that are missing.
     RestoreFiles: "restore the files";
     /// Run `bitcoind -reindex`, to write a new block index.
@@ -244,7 +244,7 @@ impl Remedy {
 
     /// Words it for a command of the command line; `has_option` says whether the command has an option.
     pub fn command_text(&self, has_option: impl Fn(&str) -> bool) -> String {
-        // Only a run that has discarded a checkpoint had the option that the next one must not have.
+        // Only a run that has discarded a checkpoint had `--restart`, which the next run must not have.
         let has_option =
             |name: &str| has_option(name) && !matches!(self, Self::Resume { without_restart: false, .. });
         let is_option = self.get_str("option").is_some_and(has_option);

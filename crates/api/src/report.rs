@@ -37,7 +37,7 @@ pub struct ReindexReport {
     pub total_amount as "total_amount_sat": Sats,
     /// Hash of the UTXO set, in internal byte order (Core prints it reversed).
     pub hash_serialized_3 with "HashText": [u8; 32],
-    /// Whether Core's source pins this hash for this block. If it pins none, this is false; with another one,
+    /// Whether Core's source pins this hash for this block. False if it pins none; if it pins another one,
     /// the rebuild fails.
     pub is_pinned as "matches_core_assumeutxo_hash" with "TrueOrNull": bool,
     /// Which scripts were run; `None` if scripts were not checked.
@@ -179,7 +179,7 @@ impl Trusted {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct ScriptsReport {
-    /// Which of all scripts these are.
+    /// Whether these are all scripts, some or none.
     pub checked: CheckedScripts,
     /// Scripts of blocks up to this height were assumed to be valid; `None` if all scripts were run.
     pub assumed_valid_to: Option<Height>,

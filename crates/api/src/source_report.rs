@@ -1,4 +1,4 @@
-//! What a source of blocks has given.
+//! What was found in a source of blocks.
 
 #[cfg(feature = "serde")]
 use crate::json::PathText;
@@ -6,7 +6,7 @@ use disk::departed::WRITTEN_BY;
 use std::{fmt, path::PathBuf};
 
 reported! {
-/// What a file or folder has given from which blocks were to be taken.
+/// What was found in a file or folder from which blocks were to be taken.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SourceReport {
     /// The file or folder.

@@ -10,8 +10,8 @@ pub(super) fn checked_scripts(to: Option<Height>) -> String {
             "scripts up to height {to} are not run: bitcoind has checked them before, by the datadir's block \
              index, which is trusted"
         ),
-        None => "above the blocks that are assumed to be valid by default, the block index marks none as \
-                 checked, or not all below it: scripts are run as by default"
+        None => "the blocks that the block index marks as checked, without a gap from the first one, do not \
+                 reach above those that are assumed to be valid by default: scripts are run as by default"
             .to_owned(),
     }
 }
