@@ -140,7 +140,7 @@ impl BitcoinConf {
     }
 
     /// Adds the settings that bitcoind has written to a file, which count before those of the configuration
-    /// file. That there is no such file is no error.
+    /// file. A missing file is not an error.
     ///
     /// # Errors
     /// Why bitcoind does not start with this file.
@@ -172,8 +172,8 @@ impl BitcoinConf {
         Ok(())
     }
 
-    /// Returns the settings with a name in a part after the last one that takes values back, and whether that
-    /// is the last one.
+    /// Returns the settings with a name in a part that follow the last one that takes values back, and
+    /// whether the last of all takes them back.
     fn named(&self, part: Part<'_>, name: &str) -> (Vec<&Setting>, bool) {
         let named =
             self.settings.iter().filter(|setting| setting.section.as_deref() == part && setting.name == name);

@@ -59,7 +59,7 @@ pub struct CoreArgs {
     pub testactivationheight: Vec<String>,
 }
 
-// Options of a command that only names a datadir. A doc comment would be help.
+// Options of a command that only names a datadir. A doc comment would become help text.
 #[derive(ClapArgs, Debug)]
 pub struct CoreJsonArgs {
     #[command(flatten)]
@@ -89,7 +89,7 @@ pub struct Located {
     pub prune: Option<u64>,
     /// What the settings mean for a start of bitcoind.
     pub settings: NodeSettings,
-    /// How bitcoind connects, if its settings keep it from connecting to any peer directly.
+    /// How bitcoind connects, if its settings do not let it connect directly to arbitrary peers.
     pub connections: Option<Connections>,
     /// What bitcoind ignores in the configuration file, in words.
     pub ignored: Vec<String>,
@@ -99,8 +99,8 @@ pub struct Located {
     /// on the same chain: names and values.
     repeated: Vec<(&'static str, String)>,
     noconf: bool,
-    /// Whether commands do without `--datadir`: the configuration file names the datadir, and includes files
-    /// whose paths start at the usual one, as long as the command line names no other.
+    /// Whether printed commands leave out `--datadir`: the configuration file names the datadir, and the
+    /// paths of files that it includes start at the usual datadir only if the command line names no other.
     omits_datadir: bool,
 }
 
@@ -225,7 +225,7 @@ impl CoreArgs {
         let known = chain.or(read.as_ref().ok().and_then(|read| read.chosen));
         let only = (known.is_none() && may_guess).then(|| self.only_network(base)).flatten();
         let read = match only {
-            // As if it had been named.
+            // Read as if the command line had named this network.
             Some(_) => self.read(base, only)?,
             None => read?,
         };
@@ -347,7 +347,7 @@ impl CoreArgs {
 
     /// Returns the parameters of the chain.
     fn params(&self, network: Network, conf: &BitcoinConf) -> Result<&'static ChainParams, Error> {
-        // Each is of one network only.
+        // Each option is for one network only.
         let signetchallenge = ("signetchallenge", self.signetchallenge.as_slice(), Network::Signet);
         let heights = ("testactivationheight", self.testactivationheight.as_slice(), Network::Regtest);
         let wrong =
@@ -418,7 +418,7 @@ impl Located {
         }
     }
 
-    /// The same with another network, and nothing that is special about it.
+    /// The same with another network, which has its default parameters.
     pub fn with_network(&self, network: Network) -> Self {
         let mut other = self.clone();
         other.params = ChainParams::of(network);

@@ -113,7 +113,7 @@ impl Parser<'_> {
         let (descriptor, private) =
             Descriptor::parse_descriptor(&signing, body).map_err(|error| self.flaw(error))?;
         if !private.is_empty() {
-            // It is not repeated in the error.
+            // The error must not repeat the key.
             let detail = "a descriptor with a private key, which others could see in the list of processes; \
                           give the public key";
             return Err(Error::new(ErrorKind::Usage, detail));

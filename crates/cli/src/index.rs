@@ -19,7 +19,7 @@ pub enum IndexCommand {
     Update(IndexRunArgs),
 }
 
-// Options of all commands for indexes. A doc comment would be help.
+// Options of all commands for indexes. A doc comment would become help text.
 #[derive(Args, Debug)]
 pub struct IndexRunArgs {
     /// The indexes: txindex, blockfilterindex, coinstatsindex, txospenderindex [default: those in the
@@ -76,7 +76,7 @@ pub struct WithIndexes<T> {
 pub struct IndexesAfter<'a> {
     located: &'a Located,
     options: IndexOptions,
-    /// What the rebuild has shown its blocks to.
+    /// The observer to which the rebuild has shown its blocks.
     observer: Option<Arc<IndexObserver>>,
     style: Style,
 }
@@ -104,7 +104,7 @@ impl<'a> IndexesAfter<'a> {
     /// Continues or makes them when the command has changed the chainstate, and returns what it prints.
     pub fn reply<T: Serialize>(self, report: T, exit: Exit, rows: impl FnOnce(&T) -> Rows) -> Done {
         let Self { located, options, observer, style } = self;
-        // Also if blocks are lacking above the chainstate: those below it may be deleted by now.
+        // Done even if blocks above the chainstate are missing: those below it may be deleted by now.
         let indexes = (!options.kinds.is_empty()).then(|| {
             run::run(Some(&options.chain), style, stages::MAKE_INDEXES, |watch| {
                 indexes::bring_indexes(&RealDisk, &options, observer.as_deref(), watch)

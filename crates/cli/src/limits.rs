@@ -33,7 +33,7 @@ pub fn ignore_file_size_signal() {
 pub fn raise_open_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // If this fails, what needs more files says so.
+    // If this fails, whatever needs more files reports it.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 

@@ -1,4 +1,4 @@
-//! Directories that an option or a setting names: whether they can be meant, and which one is meant instead.
+//! Checks directories that an option or a setting names, and finds the one that is probably meant.
 
 use crate::bitcoin_conf::{Setting, unexpanded};
 use engine::{Disk as _, Error, ErrorKind, Location, Network, RealDisk};
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The error of an option or a setting that cannot be meant.
+/// The error for an option or a setting with an unusable value.
 pub fn usage(detail: String) -> Error {
     Error::new(ErrorKind::Usage, detail)
 }

@@ -125,7 +125,7 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
     NodeSettings { indexes: indexes.collect(), faults }
 }
 
-/// How settings let a node connect that does not connect to any peer directly.
+/// How a node connects, if its settings do not let it connect directly to arbitrary peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connections {
     /// The setting that keeps it from that, and its place.
@@ -136,7 +136,7 @@ pub struct Connections {
     pub connect: Vec<String>,
 }
 
-/// Returns how a node connects, unless it connects to any peer directly.
+/// Returns how a node connects; `None` if its settings let it connect directly to arbitrary peers.
 pub fn connections(conf: &BitcoinConf, network: Network) -> Option<Connections> {
     let set = |name| conf.setting(network, name).filter(|setting| !["", "0"].contains(&setting.value()));
     let onlynet = conf.list(network, "onlynet");

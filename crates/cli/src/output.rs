@@ -120,7 +120,7 @@ pub fn print_message(text: &str) {
 /// Handles signals as [`stop::interrupt`] does. With `json`, an interrupt is also reported as JSON.
 pub fn interrupt(json: bool) -> Result<Arc<AtomicBool>, Error> {
     stop::interrupt(move || {
-        // Whether this can be written is not known: the process ends soon in any case.
+        // A failure to write this does not matter: the process ends soon in any case.
         let error = Error::interrupted();
         if json {
             let _ = writeln!(io::stdout(), "{}", failure_json(&error));

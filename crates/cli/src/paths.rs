@@ -34,7 +34,7 @@ pub fn check_reindex(
     files().try_for_each(|(flag, file)| folders.check(flag, file))
 }
 
-/// The same, for a command that writes only temporary files and these.
+/// The same, for a command that writes only temporary files and these `files`.
 pub fn check(
     located: &Located,
     work_dir: Option<&Path>,

@@ -167,7 +167,7 @@ impl PeerArgs {
         }
     }
 
-    /// Refuses a peer that cannot be reached, whatever it does.
+    /// Refuses a peer that cannot be reached with these options.
     fn check_route(&self, target: Target, text: &str) -> Result<Target, Error> {
         let network = match target {
             Target::Address(PeerAddress { host, .. }) => host.network(),
@@ -177,8 +177,8 @@ impl PeerArgs {
         needs.map_or(Ok(target), |what| Err(Error::new(ErrorKind::Usage, format!("{text} needs {what}"))))
     }
 
-    /// The same for a node that does not connect to any peer directly: this command connects as the node
-    /// does, unless its options say how.
+    /// Returns these options. If they do not say how to connect, and the node does not connect directly to
+    /// arbitrary peers, they are completed with the node's settings.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if it cannot.

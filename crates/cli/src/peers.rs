@@ -63,7 +63,7 @@ pub fn load(datadir: &Datadir) -> Vec<KnownPeer> {
             address: PeerAddress { host, port: peer.port },
             services: peer.services,
             bytes_per_second: peer.bytes_per_second,
-            // A connection that was once cut off would otherwise be the last with encryption.
+            // Otherwise, one connection that was cut off would end encryption with this peer for good.
             needs_v1: false,
             failures: peer.failures,
         })
@@ -76,7 +76,7 @@ fn read(path: &Path) -> Option<PeersFile> {
     open_regular(path).ok()?.take(MAX_LEN).read_to_string(&mut text).ok()?;
     let mut file: PeersFile =
         serde_json::from_str(&text).ok().filter(|file: &PeersFile| file.version == VERSION)?;
-    // It may have come with somebody else's datadir.
+    // The file may have come with somebody else's datadir.
     file.peers.retain(|peer| peer.host.parse::<Host>().is_ok());
     Some(file)
 }

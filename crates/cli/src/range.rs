@@ -15,7 +15,7 @@ use engine::{AssumeValid, ScriptChecks};
 use ranges::{CheckRangeOptions, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions};
 use std::num::NonZeroUsize;
 
-/// This program, as reports of who has checked what name it.
+/// The name of this program in reports of who has checked what.
 const PROGRAM: &str = concat!("peregrine ", env!("CARGO_PKG_VERSION"));
 
 #[derive(Subcommand, Debug)]

@@ -1,8 +1,8 @@
 //! A note in the datadir of which command has begun, so that `doctor` can print the one that resumes it, with
 //! its work directory.
 //!
-//! It has words, no line for a shell, and only those of a command that resumes count: a datadir can come from
-//! somebody else.
+//! It has the words of the command, not a line for a shell, and is read only if that command can resume: a
+//! datadir can come from somebody else.
 
 use engine::{ChainOptions, Datadir, Disk as _, RealDisk, unfinished};
 use peregrine::shell;
@@ -40,7 +40,7 @@ impl RunNote {
         let words = env::args_os().skip(1).map(|word| word.into_string());
         let mut words: Vec<String> = words.collect::<Result<_, _>>().ok()?;
         words.retain(|word| word != "--restart");
-        // The log is there already, and the report of another run may be.
+        // The file of the log exists already, and that of the report may.
         for name in ["--log", "--report"] {
             while let Some(at) = words.iter().position(|word| word == name) {
                 words.drain(at..words.len().min(at + 2));

@@ -30,7 +30,7 @@ pub struct SharedReport {
     /// Blocks and bytes that were done by then, and so the sizes of blocks by height: blocks are checked
     /// nearly in order.
     progress: Vec<PointJson>,
-    /// When each stage began. How long those take that run side by side is in `rebuild`.
+    /// When each stage began. `rebuild` has the times of those that run side by side.
     stages: Vec<StageStartJson>,
     #[schemars(schema_with = "shared_schema::<ReindexReport>")]
     rebuild: Option<Value>,
@@ -79,7 +79,7 @@ pub struct RecordedOptions {
     pub undo: &'static str,
     pub scan: bool,
     pub work_dir: bool,
-    /// The rest is of `reindex` only, and `against_chainstate` of `verify`.
+    /// From here on, the fields are for `reindex` only; `against_chainstate` is for `verify` only.
     pub stop_at_height: Option<u32>,
     pub output: bool,
     pub restart: bool,
@@ -92,7 +92,7 @@ pub struct RecordedOptions {
 const LEFT_OUT: [&str; 9] =
     ["chainstate", "kept", "notes", "first_differences", "file", "offset", "requirement", "detail", "text"];
 
-/// What of a report or an error can be shared.
+/// Returns the part of a report or an error that can be shared.
 fn shared(report: &impl Serialize) -> Option<Value> {
     let mut value = serde_json::to_value(report).ok()?;
     let fields = value.as_object_mut()?;
@@ -100,7 +100,7 @@ fn shared(report: &impl Serialize) -> Option<Value> {
     Some(value)
 }
 
-/// The schema of what of `T` can be shared.
+/// The schema of the part of `T` that can be shared.
 fn shared_schema<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     let mut schema = T::json_schema(generator);
     for part in ["properties", "required"] {
@@ -135,8 +135,8 @@ impl ReportToShare {
         located: &Located,
         chainstate: &Path,
     ) -> Result<Self, Error> {
-        // What cannot be written is found out now. No file stays: after an interrupt, the same command must
-        // work.
+        // Finds out now whether the file can be written, and removes it: after an interrupt, the same command
+        // must work.
         drop(create_new(file)?);
         let _ = std::fs::remove_file(file);
         let run = Run::of(&located.chain_options()).machine;
@@ -154,8 +154,8 @@ impl ReportToShare {
     }
 
     /// Writes the report of the run that has been recorded; `exit` is that of a run that has not failed.
-    /// Returns its file, and what is not in it, or why it could not be written, which does not undo the run.
-    /// After an interrupt there is none: the same command must work.
+    /// Returns a text with the name of its file, or why it could not be written, which is not an error of the
+    /// run. After an interrupt, none is written: the same command must work.
     pub fn write<T: Serialize>(
         self,
         recorder: &Recorder,

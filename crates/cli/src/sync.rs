@@ -86,8 +86,8 @@ fn prune_size(text: &str) -> Result<u64, String> {
 }
 
 impl SyncArgs {
-    /// Refuses what would keep the chainstate away from the tip, and indexes of blocks that are deleted or of
-    /// no chainstate.
+    /// Refuses options that keep `--follow` from the tip, and indexes that cannot be made because of other
+    /// options.
     fn check(&self) -> Result<(), Error> {
         let kinds = &self.indexes.named.kinds;
         let needs_undo = |does: bool| kinds.iter().any(|kind| kind.needs_undo() == does);
@@ -178,7 +178,7 @@ pub fn run(args: &SyncArgs) -> Done {
     after.reply(report, exit, |report| sync_rows(report, located.prune))
 }
 
-/// What is not there, and why.
+/// Returns up to where peers claim blocks, and why they are not there.
 pub fn shortfall_text(shortfall: &Shortfall, height: Height) -> String {
     let Shortfall { claimed, is_clock_behind, reasons } = shortfall;
     let mut lines = vec![format!("ends at height {height}, and peers claim blocks up to {claimed}")];

@@ -13,7 +13,7 @@ use engine::{
 };
 use std::{num::NonZeroUsize, path::PathBuf, thread, time::Duration};
 
-/// What commands that change the chainstate make of marks of invalid blocks.
+/// How commands that change the chainstate treat marks of invalid blocks.
 #[derive(ClapArgs, Clone, Copy, Debug)]
 pub struct MarkArgs {
     /// Check blocks that the block index marks as invalid, like any other: this one with its ancestors and
@@ -42,7 +42,7 @@ pub struct IndexArgs {
     pub named: NamedIndexes,
 }
 
-/// The indexes that are to end with the chainstate after a command that changes it.
+/// The indexes that a command brings to the best block of the chainstate that it changes.
 #[derive(ClapArgs, Clone, Debug)]
 pub struct NamedIndexes {
     /// Bring this index to the chainstate's best block: a missing one is made while the blocks are checked;
@@ -284,7 +284,7 @@ impl CheckArgs {
 impl ResumeArgs {
     /// Returns the engine's options for resuming.
     pub fn options(&self) -> ResumeOptions {
-        // For the engine, zero is after each few blocks, whatever it costs.
+        // The engine takes zero to mean: after every few blocks, whatever it costs.
         let checkpoint_interval =
             Duration::from_secs(self.checkpoint_every.into()).max(Duration::from_millis(1));
         ResumeOptions { restart: self.restart, checkpoint_interval, ..ResumeOptions::default() }

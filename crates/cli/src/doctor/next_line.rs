@@ -146,7 +146,7 @@ impl<'a> NextLine<'a> {
                 let target = self.prune_target().max(MIN_PRUNE_TARGET);
                 self.peregrine(&["sync", &format!("--prune={target}M")])
             }
-            // Blocks that are stored anew would make it wrong, so that repair refuses.
+            // Blocks that are stored anew would make this index wrong, so repair would refuse.
             Advice::Repair if self.has_index(IndexKind::TxoSpender) => {
                 self.peregrine(&["repair", "--index", IndexKind::TxoSpender.option()])
             }
@@ -186,9 +186,9 @@ impl<'a> NextLine<'a> {
             _ => self.located.without_blocksdir().core_flags(dir),
         };
         let is_pruned = program == "bitcoind" && self.is_pruned();
-        // Without this, it asks for a new download of all blocks.
+        // Without this option, bitcoind asks for a new download of all blocks.
         let prune = is_pruned.then(|| format!("-prune={}", self.prune_target()));
-        // Its blocks cannot be read again, and with it bitcoind does not start.
+        // bitcoind does not start with a broken index whose blocks were deleted.
         let indexes = self.state.filter(|state| is_pruned && state.lacks_blocks_of_indexes());
         let broken = indexes.into_iter().flat_map(|state| &state.indexes).filter(|index| index.is_broken());
         let without = broken.map(|index| format!("-{}=0", index.kind.option()));

@@ -8,7 +8,7 @@ use export::{Columns, DatasetOptions, FileFormat, ParquetOptions, WrittenFiles};
 use std::{num::NonZeroU32, time::Instant};
 use tables::{BlockFiles, BlockRows, read_options};
 
-/// The part of it that is for a row group.
+/// The part of [`WORKER_BYTES`] that is for a row group.
 const ROW_GROUP_BYTES: u64 = 16 << 20;
 /// Memory in bytes of a row that is encoded; scripts of unusual length take more.
 const ROW_BYTES: u64 = 128;

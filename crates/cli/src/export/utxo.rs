@@ -63,8 +63,8 @@ pub struct ExportedJson {
     format: &'static str,
     files: u32,
     bytes: u64,
-    /// For a snapshot, `height` is also `null` if no datadir was given. The hash of a set that Core's source
-    /// has is never another: nothing is written then.
+    /// For a snapshot, `height` is also `null` if no datadir was given. If Core's source has another hash for
+    /// the set, nothing is written.
     #[serde(flatten)]
     stats: UtxoStatsReport,
     seconds: f64,
@@ -140,7 +140,7 @@ fn after_blocks(args: &ExportUtxoArgs, columns: &Columns) -> Result<ExportedUtxo
     if !args.output.is_dir() {
         paths::refuse_existing(&args.output)?;
     }
-    // An interrupted run has left what it had completed in the directory.
+    // The directory may have sets that an interrupted run has completed.
     heights.iter().try_for_each(|height| paths::refuse_existing(&path_of(*height)))?;
     let is_new = !is_one && !args.output.is_dir();
     let new_dir = is_new.then(|| create_dir(&args.output)).transpose()?;

@@ -1,7 +1,7 @@
-//! What is known of a run while it goes on: one recorder gets the engine's events, and all that people and
-//! programs learn of them is a view of it. On stderr, that is a bar on a terminal, otherwise a line every few
-//! seconds, or JSON objects; in files, the log of the run, the report to be shared, the note of the command
-//! that resumes, and the addresses of peers.
+//! What is known of a run while it goes on: one recorder gets the engine's events, and shows them to people
+//! and programs in several forms. On stderr, that is a bar on a terminal, otherwise a line every few seconds,
+//! or JSON objects; in files, the log of the run, the report to be shared, the note of the command that
+//! resumes, and the addresses of peers.
 //!
 //! Work is counted in bytes, not in heights: a block of 2024 has a thousand times the bytes of one of 2009.
 //! Events only change the [`State`]; a clock decides when it is shown, so that the elapsed time goes on in a
@@ -204,7 +204,7 @@ impl Recorder {
                 let clock = clock.lock().unwrap_or_else(PoisonError::into_inner).take();
                 if let Some(Clock { thread, until }) = clock {
                     drop(until);
-                    // It may be in a write that nobody reads.
+                    // The thread may be blocked in a write that nobody reads.
                     let _ = stop::writing(|| thread.join());
                 }
             }

@@ -14,7 +14,7 @@ use sync::{DownloadLimit, PeerStatus};
 const RATE_WINDOW: Duration = Duration::from_secs(20);
 /// Least time over which it is measured.
 const RATE_WINDOW_MIN: Duration = Duration::from_secs(1);
-/// When the duration of a stage is estimated, after it has begun.
+/// Time from the start of a stage to the estimate of its duration.
 const ESTIMATE_AFTER: Duration = Duration::from_secs(5);
 /// Least remaining time for which an estimate is of use.
 const ESTIMATE_MIN: Duration = Duration::from_secs(30);
@@ -56,8 +56,8 @@ pub struct Amount {
     /// Bytes or coins.
     pub done: u64,
     pub total: u64,
-    /// When how much was done, for the rate. The first one counts as the begin: what an earlier run did
-    /// is not this run's speed.
+    /// When how much was done, for the rate. The first one counts as the start: what an earlier run did is
+    /// not this run's speed.
     samples: VecDeque<(Instant, u64)>,
 }
 
@@ -138,7 +138,7 @@ impl State {
         match event {
             Event::Started(stage) => {
                 self.stage_starts.push(StageStartJson { stage: stage.name(), seconds });
-                // A stage that is not among them is a part of the one before, as the making of undo data.
+                // A stage that is not in the list is part of the one before, such as making undo data.
                 let is_same = self.stage == Some(*stage) && self.number.is_some();
                 // Stages of a second pass are in the list again.
                 let begun = self.number.unwrap_or_default();
