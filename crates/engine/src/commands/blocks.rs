@@ -1,7 +1,7 @@
 //! Gives the blocks of a chain on disk to the caller, with the coins that they spend, in parts of the chain.
 //!
-//! Each block is checked as far as that is possible by itself, and its undo data by its checksum. That the
-//! coins in it are the right ones is what [`crate::verify()`] proves.
+//! Each block is checked as far as that is possible by itself, and its undo data by its checksum. Only
+//! [`crate::verify()`] proves that its coins are the right ones.
 
 mod block_stats;
 
@@ -37,8 +37,8 @@ const MIN_INPUT_BYTES: u64 = 4 << 20;
 /// Which blocks [`read()`] gives to the caller.
 #[derive(Clone, Debug)]
 pub struct ReadBlocksOptions {
-    /// The blocks. Without a last one, beside a running bitcoind the last six are left out. The number of
-    /// threads is that of the parts that are read at the same time.
+    /// The blocks. If no last block is named, the last six are left out beside a running bitcoind. As many
+    /// parts are read at the same time as there are threads.
     pub chain: ChainOptions,
     /// The first block.
     pub from: Height,
@@ -50,8 +50,8 @@ pub struct ReadBlocksOptions {
     pub part_blocks: u32,
 }
 
-/// Which inputs are found that spend outputs. All blocks that may have them are read first, for which undo
-/// data is needed. Half of the memory is for the inputs; what does not fit goes to temporary files.
+/// Which spending inputs are found. All blocks that may have them are read first, with their undo data. Half
+/// of the memory is for the inputs; what does not fit goes to temporary files.
 #[derive(Clone, Debug)]
 pub struct SpendsOptions {
     /// The last block with inputs; `None`: the last one that can be read.
@@ -76,15 +76,15 @@ pub struct BlockRange {
     pub spent_to [skip_serializing_if = "Option::is_none"]: Option<SpentTo>,
 }
 
-/// Up to which block the inputs were read that spend outputs.
+/// Up to which block inputs that spend outputs were read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpentTo {
     /// Height of the last one.
     pub height: Height,
     /// Its hash.
     pub hash as "block_hash": BlockHash,
-    /// What no input spends, which is the UTXO set of that block; `None` unless all blocks up to it were
-    /// given to the consumer.
+    /// The outputs that no input spends: the UTXO set after that block; `None` unless all blocks up to it
+    /// were given to the consumer.
     pub unspent: Option<UnspentOutputs>,
 }
 }
@@ -123,7 +123,7 @@ pub fn read<C: BlockConsumer>(
     if let (Some(spends), Some(spent_to)) = (&options.spends, &mut range.spent_to) {
         let work = &WorkDir::for_file(disk, &options.chain, None);
         let given = give_with_spends(options, (spends, spent_to.height), &parts, &consumer, work, watch);
-        // What has failed counts, not whether its files could be removed.
+        // If reading has failed, that error counts, and not one from removing its files.
         let removed = work.remove();
         spent_to.unspent = given.map_err(|error| work.explain(error))?;
         removed?;
@@ -172,8 +172,8 @@ fn range_of(options: &ReadBlocksOptions, plan: &Plan) -> Result<BlockRange, Erro
         let height = spends.to.unwrap_or(tip);
         if height < to || height > tip {
             let detail = format!(
-                "outputs of blocks up to {to} can be spent up to a block from there to the last one, \
-                 {tip}, not up to {height}"
+                "the last block whose inputs are looked at must be from {to}, the last one with outputs, to \
+                 {tip}, the last one stored, not {height}"
             );
             return Err(Error::new(ErrorKind::Usage, detail));
         }

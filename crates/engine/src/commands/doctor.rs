@@ -140,7 +140,7 @@ pub fn diagnose(disk: &dyn Disk, options: &DoctorOptions, watch: Watch<'_>) -> R
                 }
                 // Its blocks are gone, and with them their index.
                 Absence::OnlyChainstate => Advice::BitcoindReindex,
-                // A datadir is not made among the files of others.
+                // No datadir is created among other files.
                 Absence::NoBlocks if is_new(disk, root) => Advice::Sync,
                 Absence::NoBlocks => Advice::NameDatadir,
                 Absence::OtherNetworks(others) => others
@@ -174,22 +174,22 @@ struct Examination<'a> {
     watch: Watch<'a>,
 }
 
-/// What the block index tells of the rest.
+/// What comparing the block index with the rest of the datadir has shown.
 struct Compared {
     index: IndexState,
     /// The block files and the undo files.
     files: [FilesState; 2],
     /// The scripts that a rebuild runs.
     scripts: Option<ScriptWork>,
-    /// What of that the block index does not mark as checked, if it marks some.
+    /// Those above the blocks that the block index marks as checked; `None` if it marks none.
     unchecked: Option<ScriptWork>,
     indexes: Vec<FoundIndex>,
     /// What is wrong with the blocks that bitcoind reads when it starts.
     last_blocks: Option<StartFault>,
 }
 
-/// Where the chain of the chainstate's best block, or one that is marked as invalid, has left Bitcoin's, and
-/// the marked block with which it can return.
+/// Returns the height at which the chainstate's chain has left Bitcoin's, or at which a mark of an invalid
+/// block makes it leave, and the marked block, whose mark must go before it can return.
 fn left_at(
     params: &ChainParams,
     tree: &Tree<'_>,
@@ -413,7 +413,7 @@ impl Examination<'_> {
             Ok(None) => Ok(Vec::new()),
             _ => self.disk.list(dir),
         };
-        // Without its files, it was not begun, or removed to be built anew.
+        // A database without its files was never begun, or was removed to be built anew.
         let is_table = |name: &str| [".ldb", ".sst"].iter().any(|suffix| name.ends_with(suffix));
         let is_empty = names.is_ok_and(|names| {
             !names.iter().any(|name| name == "CURRENT" || name.to_str().is_some_and(is_table))
@@ -507,7 +507,7 @@ impl Examination<'_> {
         match check_start(files) {
             Ok(()) => Ok(None),
             Err(error) if error.kind == ErrorKind::Usage => Ok(Some(error)),
-            // Another line reports of a damaged database.
+            // Another line reports a damaged database.
             Err(error) if error.kind == ErrorKind::Damaged => Ok(None),
             Err(error) => Err(error),
         }

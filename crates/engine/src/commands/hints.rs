@@ -158,7 +158,7 @@ pub fn make_from_coins(
     })
 }
 
-/// Returns the height of the block that the coins in a file belong to; `metadata` are those of a snapshot.
+/// Returns the height of the block that the coins in a file belong to; `metadata` is that of a snapshot.
 fn end_of(
     job: &Job<'_>,
     (file, block, metadata): (&Path, BlockHash, Option<SnapshotMetadata>),
@@ -177,8 +177,8 @@ fn end_of(
     }
 }
 
-/// Writes the hints that coins on disk amount to, which are those after the block at height `end`; `file` is
-/// named in errors.
+/// Writes the hints for coins on disk, which are the coins after the block at height `end`; errors name
+/// `file`.
 fn write_hints_of<'d>(
     job: &Job<'_>,
     (file, coins): (&Path, &mut dyn CoinReader),

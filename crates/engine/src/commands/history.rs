@@ -50,14 +50,14 @@ const PART_BLOCKS: u32 = 32;
 const READER_BYTES: u64 = 16 << 20;
 /// Memory that a bucket gets at least, in bytes.
 const MIN_BUCKET_BYTES: u64 = 8 << 20;
-/// Bytes of blocks that make a bucket: about as many as it has.
+/// Bytes of blocks for each bucket, which gets about as many bytes of movements.
 const BUCKET_BLOCK_BYTES: u64 = 32 << 20;
 
 /// What [`read()`] reads.
 #[derive(Clone, Debug)]
 pub struct ReadHistoryOptions {
-    /// The blocks. Without a last one, beside a running bitcoind the last six are left out. Temporary files
-    /// go to the work directory.
+    /// The blocks. If no last block is named, the last six are left out beside a running bitcoind. Temporary
+    /// files go to the work directory.
     pub chain: ChainOptions,
     /// Number of hexadecimal digits of script hashes that divide them into buckets, at most 3; `None`: as
     /// the amount of data needs.

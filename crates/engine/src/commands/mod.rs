@@ -1,5 +1,5 @@
-//! The operations that the engine offers, each from its options to its report. Of a rebuild and an update,
-//! the steps are public too: downloads are made of them.
+//! The operations that the engine offers, each from its options to its report. The steps of a rebuild and of
+//! an update are public too, because downloads use them.
 
 pub mod blocks;
 pub mod doctor;

@@ -131,10 +131,10 @@ fn store_given(files: &Files<'_>, options: &ReindexOptions, sink: &Warnings<'_>)
 /// Like [`reindex`], for a chain that is already planned, some of whose blocks may be stored while it runs
 /// ([`Planned::awaited`]).
 ///
-/// `suspected`: it is called if a block is found that is invalid unless a lower one is. Then the chain below
-/// is rebuilt instead; or nothing, if the caller has to connect the blocks, or to resume below that block
-/// because block files were deleted. Without it, and if the existing chainstate has that block too, the error
-/// names the first invalid block.
+/// `suspected` is called if a block is found that is invalid unless a lower one is. Then the chain below it
+/// is rebuilt instead; or nothing is, if the caller has to connect the blocks, or to resume below that block
+/// because block files were deleted. Without `suspected`, or if the existing chainstate has that block too,
+/// the error names the first invalid block.
 ///
 /// # Errors
 /// The same errors.
@@ -221,24 +221,24 @@ struct Rebuild<'a> {
     watch: Watch<'a>,
     /// What is damaged, if it was looked for.
     damage: OnceCell<KnownDamage>,
-    /// What was found that is invalid unless a lower block is, if the caller can go on then.
+    /// Records blocks that are invalid unless lower ones are, if the caller can go on without them.
     suspect: Option<&'a Suspects>,
-    /// Whether it has come to the undo data that it makes or that an interrupted run has made.
+    /// Whether the rebuild has reached undo data: what it makes, or what an interrupted run has made.
     has_begun: Cell<bool>,
 }
 
 /// Blocks that are invalid unless lower ones are.
 #[derive(Default)]
 struct Suspects {
-    /// What the last one leads to.
+    /// What the caller does about the last one.
     found: Mutex<Option<AfterSuspect>>,
     /// Whether there was one before.
     is_again: AtomicBool,
 }
 
 impl Suspects {
-    /// Records a block, and returns whether the caller continues. Undo data, if the finding rests on it, is
-    /// believed once: where it is false, each time costs another pass.
+    /// Records a block, and returns whether the caller continues. A finding that rests on undo data is
+    /// believed only once: each one that rests on false undo data costs another pass.
     fn note(&self, planned: &Planned, height: Height, rests_on_undo: bool) -> bool {
         let is_believed = !(rests_on_undo && self.is_again.load(Ordering::Relaxed));
         let next = planned.plan.after_suspect(height).filter(|_| is_believed);
@@ -316,7 +316,7 @@ impl<'a> Rebuild<'a> {
                     .in_file(files.datadir.blocks_dir(), None)
                     .with_remedies([Remedy::RebuildIndex]));
             }
-            // It was empty.
+            // The cell is empty, so this cannot fail.
             let _ = damage.set(found);
             sink.event(Event::Started(Stage::Plan));
         }
@@ -337,7 +337,7 @@ impl<'a> Rebuild<'a> {
         let Planned { ref plan, lost_blocks, ref awaited, .. } = *planned;
         let files = &Files { awaited: awaited.as_ref().map(|(awaited, _)| &**awaited), ..*self.files };
         if options.chain.resume.restart {
-            // Before `hints::method` looks for a saved key in it.
+            // Do this before `hints::method` looks for a saved key there.
             work.remove()?;
         }
         let method = &match options.hints.as_ref().zip(hint_reader) {
@@ -508,7 +508,7 @@ impl<'a> Rebuild<'a> {
             }
         })?;
         if self.options.output.is_none() {
-            // The rebuild is complete, whether this can be told or not.
+            // An error here does not matter: the rebuild is complete.
             let _ = tell_unchanged(self.files, self.sink);
         }
         planned.plan.note_unmarked(self.sink);

@@ -65,7 +65,7 @@ pub struct SnapshotReport {
     pub bytes: u64,
     /// `hash_serialized_3` of the set, in internal byte order.
     pub hash_serialized_3 with "HashText": [u8; 32],
-    /// Whether Core's source pins this hash for this block. If it pins none, this is false; with another one,
+    /// Whether Core's source pins this hash for this block. False if it pins none; if it pins another one,
     /// there is no snapshot.
     pub is_pinned as "matches_core_assumeutxo_hash" with "TrueOrNull": bool,
 }

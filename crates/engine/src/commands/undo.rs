@@ -84,7 +84,7 @@ impl UndoCheck {
 
 /// Reads all undo data of the chain up to the chainstate's best block, or, without a chainstate, of the
 /// most-work chain on disk. Each record must have its frame and checksum, consist of coins, and have one for
-/// each input of its block. That they are the right coins is what [`crate::verify()`] proves.
+/// each input of its block. Only [`crate::verify()`] proves that they are the right coins.
 ///
 /// # Errors
 /// The same errors as [`crate::reindex()`] for blocks that are damaged or missing. Undo data that is missing

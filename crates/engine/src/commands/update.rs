@@ -93,7 +93,7 @@ fn update_in_place(
     let (session, datadir) = Session::open_for_change(disk, &in_place, watch.sink)?;
     let files = &session.files_at_tip()?;
     let report = report.get_or_insert_with(|| empty_report(options, &datadir));
-    // What is wrong with a block is found out by connecting the blocks of its window one by one, from the
+    // To find out what is wrong with a block, the blocks of its window are connected one by one, from the
     // last commit on.
     loop {
         let coins = open_chainstate(files)?;
@@ -282,8 +282,8 @@ impl<'a> Update<'a> {
         self.options.hooks.blocks_checked.fetch_add(blocks as u64, Ordering::Relaxed);
     }
 
-    /// Adds to the error for an invalid block how to connect those below it. What is invalid as its mark says
-    /// is left out.
+    /// Adds to the error for an invalid block how to connect those below it. The error for a block whose mark
+    /// was not believed becomes contested: the next attempt leaves the block out.
     fn explain(&self, error: Error, plan: &Plan) -> Error {
         let below = error.height.and_then(|height| height.0.checked_sub(1)).map(Height);
         let is_above = |below: &Height| {

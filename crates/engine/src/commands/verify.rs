@@ -133,7 +133,7 @@ pub fn verify(
         false => None,
     };
     let best = chainstate.as_ref().map(ChainstateReader::best_block);
-    // A scan does without the block index.
+    // A scan does not use the block index.
     let indexed = best.filter(|_| !options.scan).map(|best| height_of(disk, datadir, best));
     let stop_at_height = indexed.transpose()?.or(options.stop_at_height);
     let files = &session.files()?;

@@ -166,7 +166,7 @@ fn outputs_of_some_blocks_are_spent_by_later_ones_too() {
         options.spends = Some(SpendsOptions { to: Some(Height(spent_to)), with_txids: false });
         let error = read(&options).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Usage);
-        assert_mentions(&error, &["can be spent up to a block", &format!("not up to {spent_to}")]);
+        assert_mentions(&error, &["whose inputs are looked at", &format!("not {spent_to}")]);
     }
 }
 

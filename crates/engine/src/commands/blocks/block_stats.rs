@@ -47,7 +47,7 @@ pub struct BlockStats {
 }
 
 impl BlockStats {
-    /// Computes them. The block must have the coins that it spends.
+    /// Computes the statistics of a block, which must have the coins that it spends.
     pub fn of(data: &BlockData<'_>) -> Self {
         let &BlockData { params, height, ref hash, .. } = data;
         let mut stats = Self { subsidy: subsidy(params, height).0, ..Self::default() };

@@ -29,7 +29,7 @@ pub enum ScanPrecondition {
     Complete,
 }
 
-/// What else an advice depends on.
+/// What else the advice depends on.
 pub struct Circumstances {
     /// The block files.
     pub files: ScanPrecondition,
@@ -71,7 +71,7 @@ fn of_indexes(found: &DatadirState, advice: Advice) -> Advice {
     }
 }
 
-/// What keeps bitcoind from starting that is no damage.
+/// The advice about what keeps bitcoind from starting, other than damaged databases.
 fn of_start(found: &DatadirState) -> Option<Advice> {
     found.start.faults.first().map(|fault| fault.advice.clone())
 }
@@ -254,7 +254,7 @@ fn of_chainstate(found: &DatadirState, is_usable: bool) -> Advice {
     } else if lacks_undo {
         Advice::MakeUndo
     } else {
-        // That the blocks could not be read at all.
+        // A refusal means that the blocks could not be read at all.
         match found.deep.as_ref().filter(|deep| deep.refusal.is_some()) {
             Some(deep) if deep.lacks_blocks() => Advice::Repair,
             Some(_) => Advice::ReindexByScan,

@@ -52,7 +52,7 @@ pub fn read_all(
     places: BlockPlaces,
     watch: Watch<'_>,
 ) -> Result<DeepState, Error> {
-    // Nothing is rebuilt, and no note is to say which scripts that would run.
+    // Nothing is rebuilt, so no note should say which scripts a rebuild would run.
     let options = &DoctorOptions {
         chain: ChainOptions { scripts: ScriptChecks::LeftOut, ..options.chain.clone() },
         ..options.clone()

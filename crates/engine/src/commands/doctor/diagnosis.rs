@@ -185,8 +185,8 @@ pub struct IndexState {
     pub headers: u32,
     /// Height of the most-work header.
     pub header_height: Height,
-    /// Height up to which the blocks of that chain are stored. Where blocks below the chainstate's best block
-    /// are missing, those do not count.
+    /// Height up to which the blocks of that chain are stored. Missing blocks below the chainstate's best
+    /// block do not lower it.
     pub stored_height: Height,
     /// Whether old block files were deleted to save space.
     pub is_pruned as "pruned": bool,
@@ -429,8 +429,8 @@ impl Diagnosis {
 }
 
 impl DatadirState {
-    /// Whether nothing is damaged or missing. That another process writes to a database, so that it cannot be
-    /// read, is no damage.
+    /// Whether nothing is damaged or missing. A database that cannot be read because another process writes
+    /// to it does not count as damaged.
     pub fn is_sound(&self) -> bool {
         let databases = [&self.index.state, &self.chainstate.state];
         let is_held = self.lock.is_held();
@@ -465,7 +465,7 @@ impl ChainstateState {
 }
 
 impl DatadirState {
-    /// Whether blocks were deleted without which no index can be made.
+    /// Whether blocks were deleted that are needed to make an index.
     pub fn lacks_blocks_of_indexes(&self) -> bool {
         self.index.is_pruned && self.index.first_stored > Height(0)
     }

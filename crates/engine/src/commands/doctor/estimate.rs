@@ -42,8 +42,8 @@ pub struct Estimate<'a> {
 }
 
 impl Estimate<'_> {
-    /// Estimates what a rebuild needs in which `lacking` blocks get undo data. `scripts`: what it checks of
-    /// them, if that is known; `unchecked`: what of that the block index does not mark as checked.
+    /// Estimates what a rebuild needs if `lacking` blocks get undo data. `scripts`: the scripts that it runs,
+    /// if they are known; `unchecked`: those above the blocks that the block index marks as checked.
     pub fn of_rebuild(
         &self,
         index: &IndexState,
@@ -114,8 +114,8 @@ impl Estimate<'_> {
     }
 }
 
-/// Estimates the time of a rebuild of so many bytes of blocks and undo data, which writes so many of a
-/// chainstate, on a disk that is read with a speed between these two.
+/// Estimates the time of a rebuild that reads so many bytes of blocks and undo data, at a speed between these
+/// two, and writes a chainstate of so many bytes.
 fn time(
     (block_bytes, undo_bytes, coin_bytes): (u64, u64, u64),
     scripts: Option<ScriptWork>,

@@ -1,4 +1,4 @@
-//! What is printed of an examination where a field is not a value by itself.
+//! How fields of a diagnosis are printed that do not consist of one plain value.
 
 use super::{diagnosis::LockCode, indexes::IndexCode};
 use api::error::Error;

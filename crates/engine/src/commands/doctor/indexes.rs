@@ -1,4 +1,4 @@
-//! How the indexes that bitcoind keeps stand to the chainstate, in a few look-ups of each.
+//! Compares the indexes that bitcoind keeps with the chainstate, with a few look-ups in each.
 
 #[cfg(feature = "serde")]
 use super::fields::Index;
@@ -22,12 +22,12 @@ pub struct FoundIndex {
     pub name: String,
     /// Which index it is.
     pub kind: IndexKind,
-    /// How it stands to the chainstate.
+    /// Its state, compared with the chainstate.
     pub standing: IndexStanding,
 }
 
 api::reported! {
-/// How an index stands to the chainstate.
+/// The state of an index, compared with the chainstate.
 #[derive(Clone, Debug, Display)]
 pub enum IndexStanding as IndexCode {
     /// It ends with the chainstate's best block.
@@ -89,7 +89,7 @@ fields! {
     FoundIndexes(indexes: Vec<FoundIndex>) {
         /// The names of their folders.
         indexes: Vec<String> = indexes.iter().map(|index| index.name.clone()).collect(),
-        /// How each stands to the chainstate, in the same order.
+        /// The state of each, in the same order.
         index_states: Vec<Index> = indexes.iter().map(|FoundIndex { name, standing, .. }| {
             let (mut blocks_behind, mut height, mut error) = (None, None, None);
             match standing {
@@ -150,14 +150,14 @@ pub fn find(
     Ok(found.collect())
 }
 
-/// How an index stands that ends at this height, if it needs blocks from there on that were deleted.
+/// The state of an index that ends at this height, if blocks above it that the index needs were deleted.
 pub fn below_pruned(height: u32, first: Height) -> Option<IndexStanding> {
     (height < first.0).then_some(IndexStanding::BelowPruned { height: Height(height), first })
 }
 
-/// How an index stands to a branch, which ends with the chainstate's best block.
+/// The state of an index, compared with the branch that ends with the chainstate's best block.
 fn standing(tree: &Tree<'_>, branch: &[u32], contents: &IndexContents, is_placed: bool) -> IndexStanding {
-    // The rows by block of a `txindex`, if there are any, go on from those by txid.
+    // The rows by block of a `txindex`, if there are any, continue those by txid.
     let Some(best) = &contents.best_block else { return IndexStanding::Empty };
     let Some(height) = tree.branch_to(best).len().checked_sub(1) else {
         return IndexStanding::UnknownBestBlock;

@@ -8,9 +8,9 @@ use wire::Network;
 const SEARCHED_BYTES: u64 = 64 << 20;
 /// Length of the parts in which the log is read.
 const PART_LEN: u64 = 1 << 20;
-/// What the line has in it that Core writes when it starts (`init/common.cpp` `LogPackageVersion`).
+/// A part of the line that Core writes when it starts (`init/common.cpp` `LogPackageVersion`).
 const MARK: &str = " version v";
-/// What a line has in it about a database that cannot be read.
+/// Parts of lines about a database that cannot be read.
 const ERRORS: [&str; 3] =
     ["Fatal LevelDB error: ", "Error reading from database", "Corruption: block checksum mismatch"];
 /// Number of bytes after the line with the version in which Core names its arguments.
@@ -101,7 +101,7 @@ impl LastStart {
     /// The directory that bitcoind was told for block files, or in which it had them.
     pub fn blocksdir(&self, network: Network) -> Option<PathBuf> {
         let set = self.value(network, "blocksdir").filter(|dir| !dir.is_empty()).map(PathBuf::from);
-        // The file names `blocks` in the folder of the network.
+        // The log names the directory `blocks`, which is in the network's folder.
         let depth = if network.subdirectory().is_some() { 2 } else { 1 };
         let found = self.blocks_dir.as_ref().and_then(|dir| dir.ancestors().nth(depth));
         set.or(found.map(Path::to_owned))

@@ -1,5 +1,5 @@
-//! What keeps bitcoind and every command from reading a datadir, and has another cause than damage: a file
-//! where a directory must be, a directory where a file must be, a link to what does not exist.
+//! What keeps bitcoind and every command from reading a datadir, other than damage: a file where a directory
+//! must be, a directory where a file must be, a link to what does not exist.
 
 use super::advice::Advice;
 use api::error::Error;

@@ -1,5 +1,5 @@
-//! What keeps bitcoind from starting as it should: what is no damage to the datadir, what its log reports of
-//! a database, and the blocks that it reads when it starts.
+//! What keeps bitcoind from starting as it should: causes outside the databases, an error of a database in
+//! its log, and damage to the blocks that it reads when it starts.
 
 use super::advice::Advice;
 use super::diagnosis::{DatabaseState, DatadirState, IndexSetting, LockState, NodeSettings, StartFault};
@@ -103,7 +103,7 @@ pub fn check_last_blocks(
     let (reader, watch) = (BlockReader::new(chain, files), Watch { sink: &|_: Event| {}, interrupt });
     let walk = BlockWalk { reader, threads: 1, bytes_total: 0, watch };
     let BlockSurvey { flawed, undo } = BlockSurvey::read(&walk)?;
-    // Of a block that breaks a rule, a rebuild reports; median times are not known here.
+    // A rebuild reports a block that breaks a rule; median times are not known here.
     let damaged = flawed.into_iter().find(|(_, error)| error.kind != ErrorKind::Consensus);
     let of_block = damaged.map(|(_, error)| {
         let advice = match error.kind {
@@ -130,7 +130,7 @@ pub fn check_last_blocks(
 /// What keeps bitcoind from making or continuing an index, as a setting wants, in a pruned datadir.
 fn of_index(setting: &IndexSetting, state: &DatadirState) -> Option<StartFault> {
     let IndexSetting { kind, file, line } = setting;
-    // Another fault is that these do not go with pruning.
+    // For the other indexes, another fault reports that bitcoind does not start with them and pruning.
     if !kind.needs_undo() || !state.lacks_blocks_of_indexes() {
         return None;
     }

@@ -87,8 +87,8 @@ fn is_in_file(files: &Files<'_>, number: FileNo, hash: &BlockHash) -> Result<boo
 
 /// Counts the blocks beyond the bytes that the block index records as used, and names the files that could
 /// not be read completely. When it starts, a pruned node deletes the files below the last one that have
-/// nothing in use (Core `ScanAndUnlinkAlreadyPrunedFiles`); what is beyond the bytes in use, every node
-/// overwrites one day.
+/// nothing in use (Core `ScanAndUnlinkAlreadyPrunedFiles`); every node overwrites what is beyond the bytes in
+/// use one day.
 pub fn count_unknown(
     files: &Files<'_>,
     infos: &[FileInfo],
@@ -129,7 +129,7 @@ pub struct Survey {
     pub position: Option<ChainstatePosition>,
     /// The blocks whose scripts a rebuild runs.
     pub scripts: ScriptWork,
-    /// Those without the ones that the block index marks as checked, if there are any.
+    /// Those above the blocks that the block index marks as checked; `None` if it marks none.
     pub unchecked: Option<ScriptWork>,
 }
 

@@ -89,8 +89,8 @@ impl Planned {
         if self.prunes() && is_deleted && is_of_chain {
             entry.status = entry.status.validated();
         } else if self.unprunes() && !is_of_chain {
-            // Without pruning, bitcoind knows the number of transactions of stored blocks only, and connects
-            // no block above others.
+            // Without pruning, bitcoind expects the number of transactions only for stored blocks, and no
+            // connected block above one that is not stored.
             match is_deleted {
                 true => *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height),
                 false => entry.status = entry.status.not_connected(),

@@ -92,7 +92,7 @@ pub struct FetchedSnapshotReport {
     pub is_root_given: bool,
     /// `hash_serialized_3` of the set, in internal byte order.
     pub hash_serialized_3 with "HashText": [u8; 32],
-    /// Whether Core's source pins this hash for this block. If it pins none, this is false; with another one,
+    /// Whether Core's source pins this hash for this block. False if it pins none; if it pins another one,
     /// there is no file.
     pub is_pinned as "matches_core_assumeutxo_hash" with "TrueOrNull": bool,
     /// Whether the chunks had the height of the block before its hash, as the draft of BIP 452 has it. The
@@ -102,7 +102,7 @@ pub struct FetchedSnapshotReport {
     pub faults: Vec<SourceFault>,
 }
 
-/// Something that a source did not give as it should.
+/// Something wrong with a source.
 #[derive(Clone, Debug)]
 pub struct SourceFault {
     /// The folder, file or URL.
@@ -164,7 +164,7 @@ pub fn fetch(
         }
     })?;
     fetch.prove(disk).inspect_err(|error| {
-        // Only what is no snapshot goes: otherwise the next run would find the same.
+        // Chunks that make up no snapshot are removed: otherwise the next run would fail in the same way.
         if !matches!(error.kind, ErrorKind::Interrupted | ErrorKind::Environment) {
             let _ = disk.remove_file(&fetch.temporary);
         }
@@ -513,12 +513,12 @@ impl Fetch<'_> {
         self.sources.first().map(Source::name).unwrap_or_default()
     }
 
-    /// An error about what the chunks make up, which no other chunk can be to blame for.
+    /// The error for joined chunks that are wrong although each has the hash of its leaf.
     fn wrong(&self, detail: String) -> Error {
         Error::damaged(detail).in_file(self.tree_source(), None)
     }
 
-    /// Says of damage to the joined chunks that it is that of the sources.
+    /// Turns damage to the joined chunks into an error about the sources.
     fn no_snapshot(&self, mut error: Error) -> Error {
         if error.kind == ErrorKind::Damaged {
             error.detail = format!("the chunks are those of their tree, but no snapshot: {}", error.detail);

@@ -59,7 +59,7 @@ pub struct SharedSnapshotReport {
     pub merkle_root with "HashText": [u8; 32],
     /// `hash_serialized_3` of the set, in internal byte order.
     pub hash_serialized_3 with "HashText": [u8; 32],
-    /// Whether Core's source pins this hash for this block. If it pins none, this is false; with another one,
+    /// Whether Core's source pins this hash for this block. False if it pins none; if it pins another one,
     /// there is no folder.
     pub is_pinned as "matches_core_assumeutxo_hash" with "TrueOrNull": bool,
     /// The folder.
@@ -111,8 +111,8 @@ pub fn scheduled_heights(tip: Height) -> Vec<Height> {
 }
 
 /// Writes the snapshots after the blocks at some heights as chunks, each to a folder `HEIGHT-HASH` in
-/// `output`, in one pass over the blocks. Without heights, those are meant that are scheduled for the last
-/// stored block. A folder is complete or absent; those of lower heights stay if a later one fails.
+/// `output`, in one pass over the blocks. Without heights, the ones that are scheduled for the last stored
+/// block are used. A folder is complete or absent; those of lower heights stay if a later one fails.
 ///
 /// # Errors
 /// The same errors as [`crate::utxo::read_after()`]; [`ErrorKind::Usage`] if there are no heights and the

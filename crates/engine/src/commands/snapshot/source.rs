@@ -45,7 +45,7 @@ impl<'a> Source<'a> {
             SnapshotSource::Remote(folder) => Place::Remote(Arc::clone(folder)),
             SnapshotSource::Path(path) => match disk.metadata(path).during("look for", path)? {
                 Some(found) if !found.is_dir => Place::File(path.clone()),
-                // If it is missing, its files are.
+                // If the folder is missing, so are its files, which is reported later.
                 _ => Place::Folder(path.clone()),
             },
         };

@@ -114,7 +114,8 @@ pub fn read(
             });
             let index_dir = index_dir.transpose()?;
             let pinned = ChainParams::of(network).pinned_utxo_set(&block).map(|pinned| pinned.height);
-            // The coins are what was asked for: without an index, only the height is unknown.
+            // A missing index is not an error: the caller asked for the coins, and only the height is
+            // unknown.
             let found = || known(find_height(disk, index_dir.as_deref()?, &block), watch.sink);
             let height = pinned.or_else(found);
             height.map_or(Ok(()), |height| metadata.check_height(file, height))?;
@@ -167,7 +168,7 @@ fn elements(each: &mut EachCoin<'_>, times: &BlockTimes) -> impl FnMut(&[u8]) ->
     |elements| {
         let mut reader = Reader::new(elements);
         while reader.position() < elements.len() {
-            // They were written a moment ago.
+            // This process has just written these bytes.
             let coin = UtxoElement::read(&mut reader).map_err(|error| {
                 Error::new(ErrorKind::Internal, format!("an element of the UTXO set cannot be read: {error}"))
             })?;
