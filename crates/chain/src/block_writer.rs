@@ -59,7 +59,7 @@ pub struct HandledBlock {
     pub hash: BlockHash,
     /// Its size in bytes.
     pub len: usize,
-    /// That of the coins that came with it.
+    /// Size in bytes of the coins that came with it.
     pub coins_len: usize,
     /// What became of it.
     pub outcome: BlockOutcome,
@@ -151,7 +151,7 @@ impl<'a> BlockWriter<'a> {
                 let undo = claimed_undo(&block, arena).map(Box::new);
                 let (bytes, txids) = (block.bytes, std::mem::take(&mut hashes.txids));
                 let block = CheckedBlock { hash, bytes, facts: BlockFacts { txids, legacy_sigops } };
-                // Until it is sent, nobody flushes.
+                // The lock is held until the result is sent, so that nobody flushes before.
                 let appending = &mut *lock(&self.appending);
                 send(match appending.append(height, time, &block.bytes) {
                     Ok((file, data_pos)) => BlockOutcome::Stored { file, data_pos, block, undo },
@@ -188,8 +188,8 @@ impl<'a> BlockWriter<'a> {
         change(lock(&self.appending).appender.infos_mut())
     }
 
-    /// Calls `take_handled` when all that was appended is on the medium, and the results of all these blocks
-    /// were sent. Returns what the block index must record about each pair of files if it has them.
+    /// Calls `take_handled` when all that was appended is on the medium; the results of all these blocks have
+    /// been sent by then. Returns what a block index with these blocks must record about each pair of files.
     ///
     /// # Errors
     /// Any I/O error; those of `take_handled`.
@@ -222,7 +222,7 @@ pub fn check_arrived(
     }
 }
 
-/// Returns the undo data that the coins of a block make that was checked.
+/// Returns the undo data that the coins of a checked block make.
 fn claimed_undo(block: &ArrivedBlock, arena: &mut BlockArena) -> Option<Result<Vec<u8>, SpentCoinsError>> {
     let (form, coins) = block.coins.as_ref()?;
     let view = arena.parse(&block.bytes).ok()?;

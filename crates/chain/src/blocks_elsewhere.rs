@@ -54,7 +54,7 @@ pub struct TakenBlocks {
     pub sources: Vec<SourceReport>,
 }
 
-/// From where blocks are taken, and how far that is read.
+/// Where blocks are taken from, and how much is read.
 pub struct TakeOptions<'a> {
     /// The files.
     pub sources: &'a [Source],
@@ -205,7 +205,7 @@ impl Taking<'_> {
     fn take_all(&mut self, how: &TakeOptions<'_>) -> Result<(), Error> {
         let sources = how.sources;
         if !self.stored.has(Height(0)) {
-            // Nobody needs to have it.
+            // No source needs to have this block: everybody knows it.
             let genesis = self.files.params.genesis_block();
             self.store(Height(0), self.files.params.genesis.time, &genesis, 1)?;
         }
@@ -295,7 +295,7 @@ impl Taking<'_> {
         }
         let (infos, own) = (self.appender.infos_mut(), self.files.beyond_use(&[])?);
         let (in_place, _) = self.stored.find_beyond(self.files, &self.chain, infos, &own)?;
-        // They need no space, but the block index does not have them.
+        // These blocks are stored already, but the block index does not have them.
         self.unsaved += u64::from(in_place);
         let lacks =
             (0..=self.chain.tip_height().0).filter(|height| !self.stored.has(Height(*height))).count();
@@ -342,7 +342,7 @@ pub fn count_elsewhere(
     for number in if damaged.is_empty() { Vec::new() } else { files.datadir.blk_files(files.disk)? } {
         Error::check_interrupt(interrupt)?;
         let mut candidates = Vec::new();
-        // What cannot be read helps nobody.
+        // A file that cannot be read is passed over.
         let _ = files.each_block(number, 0, |record| {
             let at = damaged.binary_search_by_key(&record.hash, |(hash, _)| *hash);
             candidates.extend(at.ok().filter(|_| record.is_readable).map(|at| (at, record.data_pos)));

@@ -43,7 +43,7 @@ pub struct Destination<'d> {
     /// Whether it is another datadir than that of the blocks.
     is_elsewhere: bool,
     replacement: Mutex<Replacement<'d>>,
-    /// Where the last of the new databases is built, which is the chainstate if one is.
+    /// Where the last of the new databases is built: the chainstate, if there is a new one.
     building: PathBuf,
     /// Where the new block index is built, if one is.
     index: OnceLock<PathBuf>,

@@ -99,8 +99,9 @@ pub fn write_genesis(
     Ok(AtomicFile::write(disk, path.with_extension("dat.peregrine"), path, &record)?)
 }
 
-/// Whether the first block file has the genesis block with another key, before blocks with the right one, and
-/// no file begins with the right one: `bitcoind -reindex` overwrites it so if `xor.dat` is lost.
+/// Whether the genesis block was overwritten, as `bitcoind -reindex` does if `xor.dat` is lost: the first
+/// block file begins with it under another key, its next block has the right key, and no file begins with the
+/// genesis block under the right key.
 pub fn has_lost_genesis(files: &Files<'_>, numbers: &[FileNo]) -> bool {
     let first_blocks = |file: FileNo| -> Result<Vec<KeyedRecord>, Error> {
         let (path, (open, _)) = (files.datadir.blk_path(file), files.open(FileKind::Blk, file)?);

@@ -13,7 +13,7 @@ use wire::{BlockHash, BlockTime, Header, Height};
 
 /// Number of headers above that which the time since the genesis block suggests, in percent.
 const SPARE_HEADERS_PERCENT: u64 = 25;
-/// On networks whose blocks can come faster than intended, that many times as many headers are accepted.
+/// Factor by which more headers are accepted on networks whose blocks can come faster than intended.
 const TEST_NETWORK_FACTOR: u64 = 10;
 
 /// Why headers were not added.
@@ -27,7 +27,7 @@ pub enum RefusedHeaders {
     KnownInvalid,
     /// One of them is a block that the block index marks as invalid: this one, at this height.
     Marked(BlockHash, Height),
-    /// One of them is a block that nobody has shown.
+    /// One of them is a block that no peer has sent.
     Withheld,
     /// There cannot be so many blocks yet.
     TooMany,
@@ -53,7 +53,7 @@ pub struct HeaderChain {
     tip: BlockHash,
     work: U256,
     branch: Option<Branch>,
-    /// Heights by the first bytes of the hashes of the chain's blocks, and of those that it had.
+    /// Heights by the first bytes of the hashes of the chain's blocks, and of blocks that it has lost.
     heights: HashMap<[u8; 8], Height>,
     /// Blocks that are not added whatever their headers are, and why.
     refused: HashMap<BlockHash, RefusedHeaders>,
@@ -284,7 +284,7 @@ impl HeaderChain {
             let first = found.partition_point(|(header, _)| header.prev < parent);
             let children = found.iter().skip(first).take_while(|(header, _)| header.prev == parent);
             for (header, hash) in children {
-                // What breaks a rule is no block of a chain.
+                // A header that breaks a rule is left out.
                 if let Ok(added) = self.add(parent, &[*header], &[*hash], now) {
                     shared = shared.min(added.fork.unwrap_or(shared));
                     parents.push_back(*hash);
@@ -333,7 +333,7 @@ impl HeaderChain {
         self.refused.extend(hash.map(|hash| (hash, RefusedHeaders::Withheld)));
     }
 
-    /// Takes headers of blocks that were set aside again, when there is another peer that may have them.
+    /// Accepts headers of blocks that were set aside once more, because another peer may have the blocks.
     pub fn forget_withheld(&mut self) {
         self.refused.retain(|_, why| !matches!(why, RefusedHeaders::Withheld));
     }

@@ -46,8 +46,8 @@ use rules::ChainParams;
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _, FileError, dir_of};
 
-/// Number of block files whose key a command checks that only reads: on a hard disk, looking at all takes
-/// longer than some commands.
+/// Number of block files whose key is checked by a command that only reads: on a hard disk, looking at all of
+/// them takes longer than some commands.
 const FILES_CHECKED: usize = 64;
 
 /// A datadir that is open and locked.
@@ -256,8 +256,8 @@ pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Resu
     let recovery = replace::recover(disk, datadir.net_dir(), &replaceable())?;
     if let Some(recovery) = recovery {
         if recovery == Recovery::Finished {
-            // The undo data of that commit is in place, and its checkpoint would have been removed next. What
-            // another run has stays.
+            // The undo data of that commit is in place, and its checkpoint would have been removed next. The
+            // files of any other run stay.
             if is_of_chainstate {
                 clear_made_undo(disk, datadir)?;
                 let chainstate = datadir.chainstate_dir();

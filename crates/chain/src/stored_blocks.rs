@@ -176,7 +176,7 @@ impl StoredBlocks {
     fn drop_missing(&mut self, files: &Files<'_>, infos: &[FileInfo]) -> Result<(bool, bool), Error> {
         let (listed, mut has_lost) = (infos.len() as u32, false);
         for number in (0..listed).map(FileNo).chain(self.placed.range(FileNo(listed)..).copied()) {
-            // A file that the index does not list has a block.
+            // A file that the index does not list, but places blocks in, has at least one byte.
             let used = infos.get(number.0 as usize).map_or(1, |info| u64::from(info.size));
             let len = files.len(FileKind::Blk, number)?;
             if len < used {
@@ -206,8 +206,8 @@ impl StoredBlocks {
         Ok((has_lost || !self.short_files.is_empty(), is_last_short))
     }
 
-    /// Whether the entry of a lost block of the chain stays as it is. A bitcoind starts on a chainstate above
-    /// it only if it counts as connected, and looks only whether its file exists.
+    /// Whether the entry of a lost block of the chain stays as it is. bitcoind starts on a chainstate above
+    /// the block only if the block counts as connected, and checks only that its file exists.
     fn keeps(&self, entry: &IndexEntry) -> bool {
         let is_cut = entry.file.is_some_and(|file| self.cut_files.contains(&file));
         self.keeps_lost || is_cut && entry.height <= self.connected_to
@@ -232,7 +232,7 @@ impl StoredBlocks {
         let Some(position) = self.get(entry.height) else {
             let pruned = self.positions.get(entry.height.0 as usize).map_or(0, |pruned| pruned.tx_count);
             if pruned > 0 {
-                // What was connected stays so.
+                // A connected block stays connected.
                 let stored = BlockStatus::stored(entry.height >= params.segwit_height);
                 let status = if entry.tx_count > 0 { entry.status } else { stored }.without_data();
                 let (file, data_pos, undo_pos) = (None, None, None);
@@ -246,7 +246,8 @@ impl StoredBlocks {
         if entry.status.has_data() && (entry.file, entry.data_pos) == (file, data_pos) {
             return;
         }
-        // If it was connected, its undo data is in the file of the place where it was, or deleted with it.
+        // If the block was connected, its undo data is in the file of its old place, or was deleted with that
+        // file.
         let status = match entry.status.has_data() {
             true => BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO),
             false => entry.status.stored_again(entry.height >= params.segwit_height),
@@ -267,7 +268,7 @@ impl DatadirContents {
         let (has_lost, is_last_short) = contents.stored.drop_missing(files, &contents.infos)?;
         contents.has_lost = has_lost;
         if is_last_short {
-            // What remains of it stays as it is.
+            // The rest of the last file stays as it is; new blocks go to another file.
             contents.infos.push(FileInfo::default());
         }
         let beyond = files.beyond_use(&contents.infos)?;
@@ -337,7 +338,8 @@ impl StoredBlocks {
         let (mut found, mut unknown) = (0, UnknownBlocks::default());
         let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
         for (&number, &from) in parts {
-            // Before the block index places them. What only the system's memory has is not found.
+            // The block index may place only what is on the medium, so blocks that only the system's cache
+            // has are not to be found.
             let (path, mut records) = (files.path(FileKind::Blk, number), Vec::new());
             files.disk.sync_file(&path).during("sync", &path)?;
             files.disk.forget_cached(&path);
@@ -358,7 +360,7 @@ impl StoredBlocks {
                 }
                 let info = info_mut(infos, number);
                 if info.size == 0 {
-                    // What a copied `rev` file has stays.
+                    // All bytes of a copied `rev` file count as used.
                     let len = files.len(FileKind::Rev, number)?;
                     info.undo_size = info.undo_size.max(u32::try_from(len).unwrap_or(u32::MAX));
                 }
@@ -475,12 +477,12 @@ pub fn write_index(
             let status = entry.status.without_data();
             *entry = IndexEntry { status, file: None, data_pos: None, undo_pos: None, ..*entry };
         } else if below_chainstate.contains(&entry.hash) {
-            // Otherwise bitcoind would not start with the chainstate, which may stay.
+            // The entry stays: without it, bitcoind would not start with the chainstate, which may stay too.
         } else if stored.is_lost(entry) {
             // Without its file, bitcoind would not start.
             *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
         } else if !stored.damaged.is_empty() {
-            // It may be above a block that has just lost its data.
+            // The block may be above one that has just lost its data.
             entry.status = entry.status.not_connected();
         }
         if chain.is_invalid(&entry.hash) && !entry.status.is_failed() {
@@ -493,8 +495,8 @@ pub fn write_index(
         let has_pruned = stored.has_pruned() || !deleted.is_empty();
         let pruned = if has_pruned { PrunedFlag::Set } else { PrunedFlag::Keep };
         extend_block_index(files.disk, &old, target.building(), added, pruned, change, change_files)?;
-        // Of the files that stay, only `blk` files have grown, so undo data that waits for a rebuild to go on
-        // stays right.
+        // Of the files that stay, only `blk` files have grown, so undo data that waits for an interrupted
+        // rebuild stays right.
         let commit = || target.commit(sink).map(drop);
         keep_made_undo(files.disk, files.datadir, target.building(), deleted, commit)
     })

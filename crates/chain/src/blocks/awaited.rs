@@ -39,13 +39,13 @@ struct State {
     given: Option<Height>,
     /// Whether it holds back until files are deleted.
     is_held: bool,
-    /// The lowest block that no worker takes, because one has come to where the download holds back.
+    /// The lowest block that no worker takes, set once one has come to where the download holds back.
     end: Option<Height>,
-    /// The lowest block that the job may read again, if the download does not know.
+    /// The lowest block that the job may read again, until the download has been told.
     settled: Option<Height>,
-    /// The same, whether the download knows or not.
+    /// The same, also after the download has been told.
     settled_to: Height,
-    /// Files that were deleted, as long as the job does not know.
+    /// Deleted files, until the job has been told.
     deleted: Vec<FileNo>,
     /// Files that got blocks since the job last made sure that they are on the medium.
     unsynced: BTreeSet<FileNo>,
@@ -78,7 +78,7 @@ impl AwaitedBlocks {
 
     /// Also takes the spent coins that peers claim. To be called once, before a block is placed.
     pub fn take_claims(&self, claims: PeerClaims) {
-        // The first ones stay.
+        // Claims that are already there stay.
         let _ = self.claims.set(claims);
     }
 

@@ -72,7 +72,7 @@ impl ExpectedBlock {
         Self { params, height, hash, median_time_past_prev }
     }
 
-    /// Checks that the hash that was computed of a block is that of this one.
+    /// Checks that a computed hash is that of this block.
     pub fn check_hash(&self, found: BlockHash) -> Result<(), Damage> {
         if found == self.hash { Ok(()) } else { Err(Damage::OtherBlock(found)) }
     }
@@ -85,8 +85,8 @@ impl ExpectedBlock {
         hashes.block == self.hash && merkle_root(hashes.txids.iter().map(|txid| txid.0).collect()) == wanted
     }
 
-    /// Hashes a block that was parsed, and its undo data if there is any, and checks that it is this block,
-    /// and its rules.
+    /// Hashes a parsed block, and its undo data if there is any. Checks that it is this block, and that it
+    /// obeys the rules.
     ///
     /// # Errors
     /// [`BlockFlaw`]; `hashes` are those of the block that was given, in any case.

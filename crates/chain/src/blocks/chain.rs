@@ -78,8 +78,8 @@ impl Chain {
         Self::from_parts(hashes, blocks.iter().map(position).collect(), median_times)
     }
 
-    /// Returns the block at `height`. Where a block is that was stored later, its files know
-    /// ([`Files::block`](crate::blocks::files::Files::block)).
+    /// Returns the block at `height`. For the place of a block that was stored later, see
+    /// [`Files::block`](crate::blocks::files::Files::block).
     ///
     /// # Panics
     /// If `height` is above the tip.

@@ -3,8 +3,8 @@
 //! It waits in files that have no names, so that nothing is left of them when the process ends, however it
 //! ends. Each file is given up when the blocks of all its undo data are settled.
 //!
-//! These are claims. The rebuild proves them; where it had to make undo data instead, that is compared with
-//! the claims, so that the peer is known that has sent false ones.
+//! These are claims. The rebuild proves them. Undo data that it had to make instead is compared with the
+//! claims, to find the peer that has sent false ones.
 
 use crate::threads::lock;
 use api::error::Error;
@@ -73,7 +73,7 @@ impl PeerClaims {
         Self { dir, state: Mutex::new(State { places: vec![None; blocks], ..State::default() }) }
     }
 
-    /// Removes a file that a process has left in `dir` that was killed just when it created the file.
+    /// Removes a file left in `dir` by a process that was killed just as it created the file.
     pub fn remove_left(disk: &dyn Disk, dir: &Path) -> Result<(), Error> {
         remove_if_there(disk, &dir.join(FILE_NAME))?;
         Ok(())

@@ -124,8 +124,8 @@ impl Files<'_> {
         self.sync(awaited.take_unsynced().into_iter().map(|file| (FileKind::Blk, file)))
     }
 
-    /// Syncs the pairs of files before a block index that was made from their records places these: a killed
-    /// process may just have written them.
+    /// Syncs the pairs of files, for a new block index that was made from their records: a killed process may
+    /// just have written these.
     pub fn sync_pairs(&self, count: usize) -> Result<(), Error> {
         let pairs = (0..count as u32).map(FileNo);
         self.sync(pairs.flat_map(|file| [(FileKind::Blk, file), (FileKind::Rev, file)]))
@@ -284,7 +284,7 @@ impl LocatedBlock<'_> {
         ExpectedBlock::at(self.chain, self.files.params, self.height)
     }
 
-    /// Checks that the hash that was computed of the block is that of this block of the chain.
+    /// Checks that a computed hash is that of this block of the chain.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if it is not.

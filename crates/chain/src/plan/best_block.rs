@@ -27,8 +27,8 @@ pub struct BestBlock {
 }
 
 /// Returns the height at which the ancestors of a block leave the chain, which `hash_at` knows; `None` if the
-/// block index does not tell, or if `each` returns false. It is called with the entries outside the chain,
-/// from that of the block down.
+/// block index does not tell, or if `each` returns false. `each` is called with the entries outside the
+/// chain, from that of the block down.
 pub fn fork_of(
     index: &IndexRows<'_>,
     mut hash: BlockHash,

@@ -35,7 +35,7 @@ use wire::{BlockHash, Height};
 /// Number of blocks that stay below an index's best block, with that block (Core `PRUNE_LOCK_BUFFER`).
 const PRUNE_BUFFER: u32 = 11;
 
-/// Why an index cannot stay as it is: what its name is followed by in an error.
+/// Why an index cannot stay as it is: the words that follow its name in an error.
 type Harm = Cow<'static, str>;
 
 const UNREADABLE: &str = "it does not open, so that nothing can be told of its rows";
@@ -66,7 +66,7 @@ impl SetAside {
     pub fn apply(&self, files: &Files<'_>, sink: &dyn EventSink) -> Result<(), Error> {
         for index in &self.indexes {
             if files.disk.list(&index.path).during("list", &index.path)?.is_empty() {
-                // Meanwhile it was set aside for another reason.
+                // The index was set aside for another reason meanwhile.
                 continue;
             }
             let (name, kept) = (index.name.clone(), index.set_aside(files.disk, self.are_replaced)?);
@@ -99,7 +99,7 @@ pub fn before_moves(
             return Ok(Some(moves_from(lowest)));
         }
         let index = IndexRows::open(files.disk, &files.datadir.index_dir())?;
-        // Rows without a best block can be of any block.
+        // Without a best block, the rows can be those of any block.
         let fork = contents.positions_to.map(|end| fork_of(&index, end, &hash_at, |_| true)).transpose()?;
         let mut is_covered = fork.flatten().is_none_or(|fork| fork >= lowest);
         // bitcoind writes the rows of a block when it connects it, but the best block later. After a crash in
@@ -124,8 +124,9 @@ pub struct DeletedBlocks<'a> {
     pub made: &'a [IndexKind],
 }
 
-/// Checks the indexes before block files are deleted; which ones may not be known yet. Returns also the last
-/// block that bitcoind would delete with the indexes that stay (Core `PruneLockInfo`).
+/// Checks the indexes before block files are deleted; `deleted` is `None` if the blocks are not known yet.
+/// Returns also the last block that bitcoind would delete while it keeps the indexes that stay (Core
+/// `PruneLockInfo`).
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if there is one that needs blocks that are deleted, unless it may be set aside; any
@@ -200,7 +201,7 @@ pub fn require_continuable(
 pub fn tell_unchanged(files: &Files<'_>, sink: &dyn EventSink) -> Result<(), Error> {
     let mut names = Vec::new();
     for index in NodeIndex::find(files.disk, files.datadir.net_dir())? {
-        // In the place of one that was set aside is an empty directory.
+        // An index that was set aside has left an empty directory.
         if !files.disk.list(&index.path).during("list", &index.path)?.is_empty() {
             names.push(index.name);
         }
@@ -212,8 +213,8 @@ pub fn tell_unchanged(files: &Files<'_>, sink: &dyn EventSink) -> Result<(), Err
     Ok(())
 }
 
-/// Checks the indexes before a rebuild in place puts the chainstate at the end of the plan. `damage`: what
-/// the new block index will not have.
+/// Checks the indexes before a rebuild in place puts the chainstate at the end of the plan. `damage`: the
+/// blocks and undo data that the new block index will not have.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if bitcoind could not continue an index, unless it may be set aside; any I/O error.
@@ -229,7 +230,7 @@ pub fn before_rebuild(
         let is_damaged = damage.is_some_and(|damage| {
             damage.has_block(&entry.hash) || needs_undo && damage.has_undo(&entry.hash)
         });
-        // A scan takes blocks outside the chain by their headers.
+        // A scan accepts blocks outside the chain by their headers alone.
         let is_stored = |(file, pos)| files.check_stored(&entry.hash, entry.height, file, pos).is_ok();
         let is_whole = entry.status.has_data() && entry.file.zip(entry.data_pos).is_some_and(is_stored);
         is_damaged || !is_whole || needs_undo && !entry.status.has_undo()
@@ -275,7 +276,7 @@ impl Entries<'_> {
     /// The entries in place.
     fn old(&self) -> Result<Option<&IndexRows<'_>>, Error> {
         if self.old.get().is_none() {
-            // It was empty.
+            // The cell is empty, so this cannot fail.
             let _ = self.old.set(IndexRows::open(self.files.disk, &self.files.datadir.index_dir())?);
         }
         Ok(self.old.get())

@@ -85,7 +85,7 @@ pub struct Plan {
     pub shared: Option<SharedPlan>,
 }
 
-/// What a rebuild can do that has found a block which is invalid unless a lower one is.
+/// What a rebuild can do after it has found a block that is invalid unless a lower one is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AfterSuspect {
     /// It ends below that block: the result is no worse than the existing chainstate.
@@ -95,7 +95,7 @@ pub enum AfterSuspect {
     Connect(Height),
 }
 
-/// What all jobs share that check ranges of one chain.
+/// What all jobs that check ranges of one chain share.
 #[derive(Clone, Copy)]
 pub struct SharedPlan {
     /// Digest of the plan of ranges.
@@ -148,9 +148,9 @@ impl Plan {
         })
     }
 
-    /// What a rebuild can do that has found a block of the chain which is invalid unless a lower one is.
-    /// `None`: the existing chainstate has that block too, or cannot leave its branch, as that of a pruned
-    /// node whose undo data is deleted, so that only the rebuild can decide.
+    /// What a rebuild can do after it has found a block of the chain that is invalid unless a lower one is.
+    /// `None` if only the rebuild can decide: the existing chainstate has that block too, or cannot leave its
+    /// branch, because a pruned node has deleted the undo data.
     pub fn after_suspect(&self, height: Height) -> Option<AfterSuspect> {
         let best = self.best_block.as_ref();
         let has_other_blocks = |best: &BestBlock| best.fork < best.known.height;
@@ -161,7 +161,7 @@ impl Plan {
         }
     }
 
-    /// Says that marks are gone, if there were some that were not believed.
+    /// Reports that a mark is gone, if there was one that was not believed.
     pub fn note_unmarked(&self, sink: &dyn EventSink) {
         if let Some(height) = self.choice.reconsidered {
             let hash = self.chain.block(height).hash;
@@ -244,7 +244,7 @@ pub fn plan(
     })
 }
 
-/// Of a pruned node, blocks are missing that nothing but a download brings back.
+/// Adapts an error to a pruned node, whose missing blocks only a download brings back.
 fn unless_pruned(files: &Files<'_>, error: Error) -> Error {
     let is_pruned = || {
         links_of_index(files.disk, &files.datadir.index_dir(), files.params)

@@ -537,7 +537,8 @@ impl<'a> Tree<'a> {
         let undo_from = request.undo_from();
         let is_missed = |block: &BestTip| {
             let is_altered = self.nodes[block.node as usize].has(BREAKS_RULE);
-            // If blocks above it are without their parent, that is what it was before.
+            // If stored blocks above lack their parent, this block was the parent before its header was
+            // altered.
             block.work > tip.work || is_altered && orphans.is_some_and(|orphans| orphans.were_connected)
         };
         let must_have_all = request.damage.is_none() && request.end.is_none();

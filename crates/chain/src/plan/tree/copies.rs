@@ -1,5 +1,5 @@
-//! Copies of a block: a scan finds a block again that was damaged and stored once more, or written twice
-//! because of a crash.
+//! Copies of a block: a scan finds a block more than once if it was damaged and stored again, or written
+//! twice because of a crash.
 
 use super::Tree;
 use crate::blocks::files::Files;
