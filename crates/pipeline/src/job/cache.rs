@@ -56,9 +56,9 @@ pub struct Stops<'a> {
 
 impl Job<'_> {
     /// Connects all blocks in order to a new chainstate in the directory `dir`, which is obfuscated with
-    /// `key`. At each height on the way whose UTXO set has a hash in Core's source, compares it, so that a
-    /// run with another one ends there. Returns which coins it must have by what the blocks create and spend,
-    /// apart from the number of their transactions, and how they were obtained.
+    /// `key`. At each height on the way whose UTXO set has a hash in Core's source, compares the two, so that
+    /// a run ends where they differ. Returns the counts of the coins, computed from what the blocks create
+    /// and spend, without the number of transactions, and how the coins were obtained.
     ///
     /// # Errors
     /// The first violation of the chain; damage; any I/O error; [`ErrorKind::Usage`] if an interrupted run
@@ -135,7 +135,7 @@ impl Job<'_> {
             }
             Ok(())
         };
-        // What is wrong with a block is found out by connecting the blocks of its window one by one, from the
+        // To find out what is wrong with a block, the blocks of its window are connected one by one, from the
         // last commit on.
         let mut connect_to = |end: u32| {
             let mut suspect = Some(0..0);

@@ -119,8 +119,8 @@ pub fn method(
     Ok(method)
 }
 
-/// Returns what the blocks at these heights spend. Whether they are those of the chain is not checked: that
-/// they are damaged, if so, is found when they are connected.
+/// Returns what the blocks at these heights spend. Does not check that they are blocks of the chain: damage
+/// is found when they are connected.
 fn spent_by(
     files: &Files<'_>,
     chain: &Chain,
@@ -206,7 +206,7 @@ fn first_difference(hinted: &[u32], unspent: &[u32], height: Height, hash: Block
 /// The same errors as `check_hints`.
 pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongHint>, Error> {
     let mut reader = HintReader::open(job.work.disk(), &options.file, options.format)?;
-    // The hints count outputs as unspent that blocks above their last one spend.
+    // At the hints' last block, outputs that later blocks spend are still unspent.
     let stop_at_height = Some(reader.info().height);
     let makes_undo = job.method.makes_undo();
     let request = ChainRequest { stop_at_height, makes_undo, ..ChainRequest::of(job.options) };

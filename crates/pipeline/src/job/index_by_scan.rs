@@ -34,8 +34,8 @@ use wire::{BlockHash, FileNo, Height};
 /// Replaces a block index that cannot be read, and raises the sizes in one that places blocks beyond the
 /// bytes in use. With `must_have_best`, also replaces one that lacks the chainstate's best block, if the
 /// files have more blocks than it places. Returns the blocks that are lost then: the chainstate's best block,
-/// the last one that the old index had connected, or the last of the blocks that are in the files, but a
-/// block below them is not, so that the new index knows nothing of them.
+/// the last one that the old index had connected, or the last of the blocks that the new index leaves out,
+/// because a block below them is in no file.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if there are two chainstates, or if the options believe what the index says;
@@ -152,7 +152,7 @@ fn put_in_place(
 ) -> Result<(), Error> {
     replace_index(files.disk, files.datadir, false, |target| {
         write(target.building())?;
-        // It waits for a rebuild to go on that knows other places.
+        // Undo data that waits for an interrupted rebuild belongs to other places of blocks.
         clear_made_undo(files.disk, files.datadir)?;
         target.commit(sink).map(drop)
     })

@@ -51,7 +51,7 @@ struct PassResult<'a> {
 
 /// Why parallel matching did not prove that the chain is valid.
 pub enum Unproven {
-    /// This block, its undo data, or an earlier block breaks a rule. No lower block was found to.
+    /// This block, its undo data, or an earlier block breaks a rule. No lower block with a fault was found.
     Suspect(Height),
     /// Creations and spends of these outpoints, and perhaps of others, do not match.
     Mismatch {
@@ -117,7 +117,7 @@ impl Job<'_> {
                 return Err(error.at_block(height, self.plan.chain.block(height).hash));
             }
             Some((height, LocatedFault::Suspect)) => return Ok(Attempt::Unproven(Unproven::Suspect(height))),
-            // The coins of such a coinbase do not match either, which says nothing.
+            // The coins of a repeated coinbase do not match either, so a mismatch says nothing here.
             None if state.outcome.partial.coinbases.has_duplicate() => {
                 return Ok(Attempt::Unproven(Unproven::RepeatedCoinbase));
             }

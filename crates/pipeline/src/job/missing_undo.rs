@@ -79,7 +79,7 @@ impl WantedCoins {
     }
 }
 
-/// What the blocks whose undo data is made have been found to be.
+/// What was found in the blocks whose undo data is made.
 #[derive(Default)]
 struct SpendingBlocks {
     blocks: Vec<RoutedBlock>,
@@ -115,7 +115,7 @@ impl Job<'_> {
             let is_consistent = self.find_coins(walk, survey, &known, &wanted, &deliveries)?;
             let flawed = self.flawed(survey);
             if flawed.len() > known.len() {
-                // The shape of other undo data is not that of its block.
+                // More undo data is flawed: its shape is not that of its block.
                 known = flawed;
                 continue;
             }

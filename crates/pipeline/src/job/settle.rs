@@ -44,7 +44,7 @@ impl Job<'_> {
         if is_any_made && !spill.is_empty() {
             spill.match_all(join, self.threads(), self.watch.interrupt)?;
         }
-        // The join has mismatches of its own also if the rest was in runs.
+        // The join can have mismatches of its own, even if all else was in runs.
         if is_any_made && (join.open().1 > 0 || join.has_mismatches()) {
             record_open_spends(join, spill);
         }

@@ -23,8 +23,8 @@ pub struct StoredChainstate<'d> {
 }
 
 impl<'d> StoredChainstate<'d> {
-    /// Opens the chainstate of a datadir; nothing is written. Of two, it is the one from a snapshot,
-    /// which bitcoind's own commands read too (Core `ChainstateManager::ActiveChainstate`).
+    /// Opens the chainstate of a datadir; nothing is written. If there are two, opens the one from a
+    /// snapshot, as bitcoind's own commands do (Core `ChainstateManager::ActiveChainstate`).
     ///
     /// # Errors
     /// [`api::error::ErrorKind::Environment`] if another process uses it, [`api::error::ErrorKind::Damaged`]

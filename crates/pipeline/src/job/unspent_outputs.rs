@@ -29,7 +29,7 @@ const MIN_MEMORY_BYTES: usize = 64 << 10;
 /// Bytes of a coin's height and hash.
 const COIN_LEN: usize = 4 + 16;
 
-/// Parts of the chain of a job for what its coins amount to, with half of the memory that is free.
+/// Parts of a job's chain for the data about its coins, with half of the free memory.
 fn parts<'a>(job: &Job<'a>) -> Parts<'a> {
     let chain = &job.plan.chain;
     let budget = MemoryBudget::after_matching(job.options, chain.block_count());

@@ -142,7 +142,7 @@ impl Job<'_> {
         self.goes_on_below.is_some_and(|decides| decides(candidate, rests_on_undo))
     }
 
-    /// The error if the caller goes on below the candidate.
+    /// The error for a caller that goes on below the candidate.
     fn unsettled(&self, candidate: Height) -> Error {
         let hash = self.plan.chain.block(candidate).hash;
         Error::new(ErrorKind::Consensus, "this block or a lower one breaks a rule").at_block(candidate, hash)

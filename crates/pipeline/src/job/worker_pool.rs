@@ -61,7 +61,7 @@ pub struct WorkerPool<'a> {
     pub routing: Routing<'a>,
 }
 
-/// An interval that no job takes. The clock overflows with much more.
+/// An interval longer than any job. A much longer one would overflow the clock.
 const NO_CHECKPOINT: Duration = Duration::from_secs(u32::MAX as u64);
 
 impl WorkerPool<'_> {
@@ -75,7 +75,7 @@ impl WorkerPool<'_> {
         let mut table_bytes = spill.volume().bytes;
         loop {
             let pause = match self.job.resume.map(|resume| resume.checkpoint_interval) {
-                // A checkpoint after each few blocks, whatever it costs.
+                // A checkpoint after every few blocks, whatever it costs.
                 Some(Duration::ZERO) => state.saved,
                 Some(interval) => state.saved + time_between_checkpoints(interval, state.save_took),
                 None => state.saved + NO_CHECKPOINT,
@@ -86,7 +86,8 @@ impl WorkerPool<'_> {
             if fault.is_some() || spill.has_mismatch() {
                 return if interrupted { Err(Error::interrupted()) } else { Ok((state, fault)) };
             }
-            // The join has removed both sides: a checkpoint would forget that they differ.
+            // The join has removed both the creation and the spend: a checkpoint would forget that they
+            // differ.
             let has_mismatch = join.has_mismatches();
             if interrupted {
                 return Err(if has_mismatch { Error::interrupted() } else { self.save_last(&mut state) });

@@ -94,7 +94,7 @@ impl<'a> EffectApplier<'a> {
     ) -> Result<(), BlockFault> {
         let EffectApplier { method, delta, effects, hints, unspent, state } = self;
         let (Method::Hints(matching), MatchState::Hints { sum, burned }) = (method, state) else {
-            // `EffectApplier::new` has made the state for the method.
+            // This does not happen: `EffectApplier::new` makes the state that belongs to the method.
             return Err(BlockFault::Suspect);
         };
         unspent.clear();

@@ -1,8 +1,8 @@
 //! Gives the blocks of a chain to a consumer, with the coins that they spend, in parts of the chain, on
 //! several threads.
 //!
-//! Each block is checked as far as possible without other blocks, and its undo data by its checksum. That the
-//! coins in it are the right ones is not checked.
+//! Each block is checked as far as possible without other blocks, and its undo data by its checksum. Whether
+//! its coins are the right ones is not checked.
 
 use crate::stages::{
     check::claims_of,

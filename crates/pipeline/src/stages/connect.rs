@@ -1,4 +1,4 @@
-//! Connects blocks to coins and disconnects them from them (Core `ConnectBlock`, `DisconnectBlock`).
+//! Connects blocks to coins, and disconnects them again (Core `ConnectBlock`, `DisconnectBlock`).
 //!
 //! Nothing here knows where blocks, undo data and coins are stored. The coins change step by step: after an
 //! error they are between two blocks, so a caller that continues needs a cache that it can drop.

@@ -9,7 +9,7 @@
 //! Each input must spend a coin that an earlier output has paid to the same script, with the same height,
 //! coinbase flag and amount. The coins that are left over are the UTXO set, whose MuHash is computed.
 //!
-//! No movement are outputs that never become coins: those of the genesis block, those of the two coinbases
+//! Outputs that never become coins are no movements: those of the genesis block, those of the two coinbases
 //! that were repeated before BIP-0030, and unspendable ones (Core `CScript::IsUnspendable`).
 //!
 //! ```text
@@ -48,7 +48,8 @@ pub const MAX_PREFIX_DIGITS: u32 = 3;
 
 /// Script hash, height and indices.
 const KEY_LEN: usize = 32 + 3 * 4;
-/// Of the last number of a key: an output. So the inputs of a transaction come before its outputs.
+/// Bit of the last number of a key, set for an output: so the inputs of a transaction come before its
+/// outputs.
 const OUTPUT: u32 = 1 << 31;
 /// Bytes of movements that a thread collects before it adds them to their buckets.
 const PENDING_BYTES: usize = 2 << 20;
@@ -248,9 +249,9 @@ impl<'a> HistoryBuckets<'a> {
         }
     }
 
-    /// Takes a bucket, when all movements have been added, and gives its scripts to `sink`. Of the bucket,
-    /// about `memory_limit` bytes are in memory. Now and then, `look` gets the number of outputs since the
-    /// last time.
+    /// Takes a bucket, when all movements have been added, and gives its scripts to `sink`. About
+    /// `memory_limit` bytes of the bucket are in memory at a time. `look` is called now and then, with the
+    /// number of outputs since its last call.
     ///
     /// # Errors
     /// [`api::error::ErrorKind::Damaged`] if an input spends a coin that no earlier output paid to the
@@ -593,7 +594,7 @@ impl Follower<'_> {
             self.totals.coins += 1;
         }
         if self.unspent.capacity() > KEPT_CAPACITY {
-            // To drain a map takes as long as it is large.
+            // Draining a map takes time in proportion to its capacity.
             self.unspent = HashMap::new();
         }
         self.totals.rows += rows;

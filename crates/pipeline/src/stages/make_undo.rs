@@ -1,9 +1,9 @@
 //! Stage undo: the coins that were delivered to the inputs of a block become its undo data.
 //!
-//! The blocks are read a second time. What a block has got is encoded as undo data, and that is then used as
-//! undo data from a file would be: its claims are checked against the rules of spends, and scripts are run. A
-//! block must have got one coin for each input, each tagged with the input's outpoint, so that a fault in the
-//! matching or in a temporary file does not lead to wrong undo data.
+//! The blocks are read a second time. What was delivered to a block is encoded as undo data, and then used
+//! like undo data from a file: its claims are checked against the rules of spends, and scripts are run.
+//! Exactly one coin must have been delivered for each input, each tagged with the input's outpoint, so that a
+//! fault in the matching or in a temporary file does not lead to wrong undo data.
 //!
 //! Workers take parts of the chain ([`Deliveries`]) in order. The positions of new undo data are assigned
 //! part by part in the same order, so that the files do not depend on which worker is faster.
@@ -55,7 +55,8 @@ pub struct PlacedUndo<'a> {
     pub data: &'a [u8],
 }
 
-/// Where undo data that was made goes. What a sink that keeps none has no use for does nothing by default.
+/// Where undo data that was made goes. A sink that keeps no undo data needs only [`UndoSink::write`]; all
+/// else does nothing by default.
 pub trait UndoSink: Sync {
     /// Forgets all undo data, so that it is made again.
     fn start_over(&self) -> Result<(), Error> {
@@ -234,7 +235,8 @@ impl<'a> Worker<'a> {
                 Ok(new) => {
                     let NewUndo { height, prev, undo } = &new;
                     if shared.sink.is_none() {
-                        // A run that resumes must not ask for undo data that this one could not use.
+                        // Recorded as made: a run that resumes must not require the undo data on disk, which
+                        // this run could not use.
                         self.done.lens.push((*height, undo.len() as u32));
                     } else if !shared.reader.has_undo(*height, prev, undo, &mut self.existing)? {
                         self.new.push(new);

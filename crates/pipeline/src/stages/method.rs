@@ -45,7 +45,7 @@ pub struct HintMatching {
     pub digest: [u8; 32],
     /// How the undo data of the blocks above is used.
     pub above: UndoUse,
-    /// What blocks above spend although the hints, which cover these blocks too, call it spent.
+    /// Coins that blocks above spend, and that the hints call spent because they cover these blocks too.
     pub spent_above: HashSet<OutPoint>,
 }
 

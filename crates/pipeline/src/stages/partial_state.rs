@@ -55,20 +55,20 @@ pub struct RoutedBlock {
     pub checksum: u32,
     /// Number of signature operations of its own scripts.
     pub legacy_sigops: u32,
-    /// Whether its spends have claims, which a peer has sent, and are checked.
+    /// Whether its spends were checked with claims that a peer has sent.
     pub is_claimed: bool,
 }
 
 impl RoutedBlock {
-    /// A block whose spends have claims or not.
+    /// A block; `is_claimed`: its spends were checked with a peer's claims.
     pub fn new(height: Height, block: &RecordBuffer, legacy_sigops: u32, is_claimed: bool) -> Self {
-        // What is claimed is not read again.
+        // A block with claims is not read again.
         let checksum = if is_claimed { 0 } else { block.crc32c() };
         Self { height, checksum, legacy_sigops, is_claimed }
     }
 }
 
-/// The error for parts of one job that cannot be merged, which there never are.
+/// The error for parts of one job that cannot be merged, which is a bug.
 fn conflict(why: &str) -> Error {
     let detail = format!("two parts of the job cannot be merged: {why}; please report this bug");
     Error::new(ErrorKind::Internal, detail)

@@ -1,4 +1,4 @@
-//! By which input each output of some blocks is spent.
+//! Finds the input that spends each output of some blocks.
 //!
 //! All blocks from the first of them on are read, with the coins that they spend. Each input whose coin one
 //! of these blocks created makes a record: a hash of the coin, and the place of the input. Records are

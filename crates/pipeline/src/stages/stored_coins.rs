@@ -1,4 +1,4 @@
-//! The coins of a chainstate, as what lies below a cache.
+//! The coins of a chainstate, as the source below a cache.
 
 use api::error::Error;
 use chain::threads::for_all;

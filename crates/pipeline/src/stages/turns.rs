@@ -1,5 +1,5 @@
-//! Turns of the parts of a chain: several threads read parts, and what comes of them is written or sent in
-//! the order of the chain.
+//! Turns of the parts of a chain: several threads read parts, and their results are written or sent in the
+//! order of the chain.
 
 use api::error::Error;
 use chain::threads::lock;

@@ -1,8 +1,8 @@
 //! Reads all undo data of a chain, and finds out which is sound.
 //!
-//! This takes two passes, so that only one kind of file is read at a time, and the second one can do more
-//! with the blocks: first the records of undo data, of which a hash of their numbers of transactions and
-//! coins is kept, then the blocks, with whose numbers these must agree.
+//! This takes two passes, so that only one kind of file is read at a time, and the second pass can do more
+//! with the blocks. The first reads the undo data, and keeps a hash of the numbers of transactions and coins
+//! of each record. The second reads the blocks, whose numbers must agree with these.
 
 use crate::stages::{
     read::{BlockBuffers, BlockReader, split_checksum},

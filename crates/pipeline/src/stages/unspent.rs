@@ -9,7 +9,7 @@ use coins::{
 use disk::sorted_run::SortedRunReader;
 use wire::{Coin, OutPoint};
 
-/// What the join and the sorted runs have left. A spend without a coin may be among it, which only walking it
+/// What the join and the sorted runs have left. A spend without a coin may be among them, which only a walk
 /// shows.
 pub struct Unspent {
     shards: Vec<SurvivorShard>,

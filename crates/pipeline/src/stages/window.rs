@@ -320,7 +320,7 @@ impl Window<'_> {
             Task::LookUp(block) => Ok(Done::LookedUp(look_up(coins, block)?)),
         })?;
         if let Some(queue) = queue {
-            // What did not fit into the queue was run by the threads that pushed it.
+            // Scripts that did not fit into the queue were run by the threads that pushed them.
             for_all(self.threads, 0..self.threads, |_| queue.drain(&faults, &never))?;
             counts.scripts = queue.take_inputs();
         }
@@ -497,7 +497,8 @@ fn look_up(coins: &TipCoins<'_>, block: &CheckedBlock) -> Result<Option<FoundCoi
         }
     }
     if block.creates_only_new {
-        // What the cache keeps is found when coins are moved: it can be spent there, and still be stored.
+        // Coins that the cache keeps are found when coins are moved: one can be spent there, and still be
+        // stored.
         let created: Vec<&HashedOutPoint> = block.moves.created().collect();
         let mut by_tx: Vec<_> = created.chunk_by(|a, b| a.outpoint.txid == b.outpoint.txid).collect();
         by_tx.sort_unstable_by_key(|outpoints| {
@@ -512,7 +513,7 @@ fn look_up(coins: &TipCoins<'_>, block: &CheckedBlock) -> Result<Option<FoundCoi
     Ok(Some(found))
 }
 
-/// Returns what nearly always decides about the order of keys.
+/// Returns the bytes that nearly always decide the order of keys.
 fn first_word(txid: &Txid) -> u64 {
     txid.0.first_chunk().map_or(0, |word| u64::from_be_bytes(*word))
 }

@@ -1,4 +1,4 @@
-//! The work directory: sorted runs of spilled coins, the checkpoint, and a chainstate that is no result.
+//! The work directory: sorted runs of spilled coins, the checkpoint, and a chainstate that is only temporary.
 //!
 //! It is created when the first file is written to it, and removed when the job is done.
 
@@ -26,7 +26,7 @@ use std::{
 };
 use vfs::{Disk, During as _, Lock, dir_of};
 
-/// Name of a chainstate in it that is no job's result.
+/// Name of the temporary chainstate in it.
 const CHAINSTATE: &str = "chainstate";
 
 /// Lock file; the process that holds the lock owns the directory.
