@@ -48,7 +48,7 @@ const BLOCK_BYTES: u64 = 300;
 /// Maximum number of blocks above a chainstate that are left to bitcoind, which connects some in a second.
 const MAX_LEFT: u32 = 1_000;
 
-/// The same with pruning: more blocks than any branch of a public network has had that was left.
+/// The same with pruning: more blocks than any abandoned branch of a public network has had.
 const MAX_LEFT_BY_PRUNING: u32 = 24;
 
 /// The part of the memory beyond what both need for blocks that wait in it for the rebuild: one in this many.
@@ -146,7 +146,7 @@ fn claims_dir(files: &Files<'_>, options: &SyncOptions) -> PathBuf {
     options.chain.work_dir.clone().unwrap_or_else(|| files.datadir.blocks_dir())
 }
 
-/// Returns the download, or the error of both that is the cause of the other.
+/// Returns the download; if both have failed, returns the error that caused the other.
 fn of_both(
     fetched: Result<Fetched, Error>,
     rebuilt: Option<&Result<ReindexReport, Error>>,
@@ -155,7 +155,7 @@ fn of_both(
 ) -> Result<Fetched, Error> {
     match (fetched, rebuilt) {
         (_, Some(Err(error))) if is_final(error) => Err(error.clone()),
-        // The rebuild was stopped because of it.
+        // This error has stopped the rebuild.
         (Err(error), _) if error.kind != ErrorKind::Interrupted => Err(error),
         (_, Some(Err(error))) if must_rebuild && !is_interrupted => Err(explain_pruned(error.clone())),
         (Err(error), _) => Err(error),
@@ -225,7 +225,7 @@ fn branch_of(
     Ok(height.zip(fork))
 }
 
-/// An interrupted rebuild leaves more than there was before; `done` is what was done with all blocks.
+/// Explains an interrupt of a rebuild, which keeps the blocks; `done` is what was done with them.
 pub fn explain_interrupt(mut error: Error, done: &str) -> Error {
     if error.kind == ErrorKind::Interrupted {
         error.detail = format!("interrupted; all blocks are {done}, the chainstate is unchanged");
@@ -233,7 +233,7 @@ pub fn explain_interrupt(mut error: Error, done: &str) -> Error {
     error
 }
 
-/// With pruning, no other rebuild decides what becomes of a chain whose blocks are deleted.
+/// Explains an error with pruning: no other rebuild can check a chain whose blocks are deleted.
 fn explain_pruned(mut error: Error) -> Error {
     if error.kind == ErrorKind::Interrupted {
         error.kind = ErrorKind::Environment;
@@ -247,8 +247,8 @@ fn explain_pruned(mut error: Error) -> Error {
 }
 
 /// The last block of a rebuild behind a download of the blocks up to `target`. With pruning, the last blocks
-/// are left to bitcoind, unless the user has chosen the last one: if the best chain changes there, no block
-/// is needed that is deleted.
+/// are left to bitcoind, unless the user has chosen the last one: if the best chain changes there, no deleted
+/// block is needed.
 pub fn end_of_rebuild(options: &SyncOptions, target: Height) -> Height {
     let is_fixed = options.prune_bytes.is_none() || options.chain.stop_at_height.is_some();
     let left = if is_fixed { 0 } else { MAX_LEFT_BY_PRUNING.min(target.0 / 200) };
@@ -287,8 +287,9 @@ struct Rebuilder<'a> {
 }
 
 impl Rebuilder<'_> {
-    /// Before blocks are deleted: refuses what could not be made of them afterwards. Returns what could not
-    /// be continued and may be set aside, and the last block that indexes which stay allow to be deleted.
+    /// Checks the indexes before blocks are deleted: refuses those that could not be made afterwards. Returns
+    /// the ones that could not be continued and may be set aside, and the last block that may be deleted
+    /// because of the others.
     fn check_indexes(
         &self,
         chain: &HeaderChain,
@@ -299,7 +300,8 @@ impl Rebuilder<'_> {
         let hash_at = &|height| chain.hash(height);
         let made = options.chain.observer.as_ref().map_or(&[][..], |observer| observer.indexes());
         if is_done {
-            // They are continued when the blocks are deleted, or made of what was observed.
+            // The indexes are continued when the blocks are deleted, or were made from the blocks that the
+            // observer got.
             if !self.chainstate.is_rebuilt {
                 require_continuable(files, made, hash_at)?;
             }
@@ -367,13 +369,13 @@ impl Follower for Rebuilder<'_> {
             let error = || Error::new(ErrorKind::Environment, detail).with_remedies([Remedy::WithoutPruning]);
             return if prunes { Err(error()) } else { Ok(None) };
         }
-        // What is deleted could not be checked again without claims.
+        // Deleted blocks could not be checked again without claims.
         let uses_claims =
             options.hints.is_none() && !options.unprune && options.chain.undo == UndoPolicy::Auto && !prunes;
         if options.spent_coins && uses_claims {
             blocks.take_claims(PeerClaims::new(claims_dir(files, options), end.0 as usize + 1));
         }
-        // Not before all that refuses this run.
+        // Only after everything that can refuse this run.
         aside.apply(files, sink)?;
         // If the rebuild could not be started, the download is stopped.
         let _ = planned_in.send(planned);

@@ -87,11 +87,11 @@ pub struct Fetched {
     pub chain: HeaderChain,
     /// What is known of the peers' addresses.
     pub known: Vec<KnownPeer>,
-    /// The branch with which all peers go on, if the block index marks it as invalid.
+    /// The branch that all peers follow, if the block index marks it as invalid.
     pub left_out: Option<MarkedBranch>,
     /// The blocks above it that peers claim to have.
     pub shortfall: Option<Shortfall>,
-    /// The way to the rebuild, which is to be told that it is complete.
+    /// The feed of the rebuild, which must be told that all blocks have come.
     pub feed: Option<Feed>,
 }
 
@@ -102,9 +102,9 @@ enum Phase {
     Headers,
     /// It asks for blocks.
     Blocks,
-    /// All blocks are stored; it has asked whether there are new headers.
+    /// All blocks are stored. At this time, it has asked whether there are new headers.
     Ending(Instant),
-    /// It is at the tip, and stays there. It has asked then whether there are new headers.
+    /// It stays at the tip. At this time, it has last asked whether there are new headers.
     AtTip(Instant),
 }
 
@@ -139,7 +139,7 @@ pub fn fetch(
     }
     let waker = fetch.client.waker();
     let wake = move || {
-        // A loop that is not woken looks a little later.
+        // If this fails, the loop looks a little later.
         let _ = waker.wake();
     };
     thread::scope(|scope| {
@@ -152,7 +152,7 @@ pub fn fetch(
         drop(arrived_in);
         let known = fetch.known_peers();
         sink.peer(PeerEvent::Known(known.clone()));
-        // What is in hand is stored or not; the index has it if it is.
+        // Of the blocks in hand, some may be stored: the index must have those.
         for block in &outcomes {
             done = done.and(fetch.handled(block));
         }
@@ -241,7 +241,7 @@ struct Fetch<'a> {
     notices: Notices,
 }
 
-/// What the download is to end with, besides its options.
+/// What decides when the download ends, besides its options.
 struct Aim {
     /// Whether it stays at the tip.
     stays: bool,
@@ -269,11 +269,11 @@ struct Given {
     missing: (u32, u64),
     /// Which files are deleted, if any are.
     pruning: Option<Pruning>,
-    /// With pruning, what the feed knows of the blocks that come.
+    /// With pruning, what the feed was last told of the blocks that come.
     announced: Option<(Height, bool)>,
     /// Where blocks lie in the block files that need no download once their headers have come.
     unknown: UnknownBlocks,
-    /// The way to the rebuild, if there is one.
+    /// Feeds the rebuild, if there is one.
     feed: Option<Feed>,
 }
 
@@ -300,7 +300,7 @@ struct IndexLag {
 struct SeenPeers {
     /// Those with which the handshake was done.
     peers: Peers,
-    /// What they were, and those before them.
+    /// These peers, and those whose connections have ended.
     targets: HashSet<Target>,
     /// When the first of them had no more headers.
     first_finished: Option<Instant>,
@@ -426,7 +426,7 @@ impl Fetch<'_> {
                 self.seen.peers.add(peer, target.to_string(), info.user_agent.clone(), transport);
                 self.seen.peers.measure(&self.client);
                 if self.seen.targets.insert(target.clone()) {
-                    // It may have what the others lack.
+                    // This peer may have blocks that the others lack.
                     self.chain.forget_withheld();
                 }
                 self.report.peers += 1;
@@ -607,7 +607,7 @@ impl Fetch<'_> {
         missing.unwrap_or(Height(self.target().0 + 1))
     }
 
-    /// Whether all blocks are stored that the follower has a use for.
+    /// Whether all blocks that the follower can use are stored.
     fn ends_below(&self) -> bool {
         let end = self.follower.ends_below();
         end.is_some_and(|end| self.phase != Phase::Headers && self.first_missing() >= end)

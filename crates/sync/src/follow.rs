@@ -119,9 +119,9 @@ struct AtTip<'a> {
     watch: Watch<'a>,
     /// Locks the datadir for changes.
     lock: Option<DatadirLock>,
-    /// When it was to be taken.
+    /// When the lock was last asked for: a block had come.
     arrived: Instant,
-    /// What the databases were when it was released.
+    /// Digests of the databases when the lock was released.
     left: [[u8; 32]; 2],
     /// When a process was last looked for that uses the datadir.
     last_look: Instant,

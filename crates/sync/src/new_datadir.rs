@@ -26,9 +26,9 @@ use std::path::Path;
 use vfs::{Disk, During as _, dir_of};
 use wire::{ByteOffset, FileNo, Height};
 
-/// Creates the datadir, unless it has block files. Each step is complete after a power
-/// cut or did not happen, and the block file, which is what makes it a datadir, comes last. `has_sources`:
-/// whether other files have the blocks that a block index places in files, of which none is left.
+/// Creates the datadir, unless it has block files. Each step is complete after a power cut or did not happen,
+/// and the block file, which is what makes it a datadir, comes last. `has_sources`: blocks will be taken from
+/// other files, so undo files and a block index may exist without block files.
 ///
 /// # Errors
 /// Any I/O error; [`ErrorKind::Environment`] if another process uses the datadir;
@@ -58,7 +58,7 @@ pub fn create(
     }
     let index = genesis_index(params);
     if has_sources && disk.exists(&index_dir).during("look at", &index_dir)? {
-        // What it places in files is restored.
+        // The blocks that it places in files will be restored.
     } else if disk.exists(&index_dir).during("look at", &index_dir)? {
         if read_block_index(disk, &index_dir)? != index {
             return Err(no_blocks.into());
@@ -78,7 +78,7 @@ fn refuse_other_chainstate(
     params: &'static ChainParams,
 ) -> Result<(), Error> {
     let dir = datadir.chainstate_dir();
-    // One that cannot be read is rebuilt.
+    // A chainstate that cannot be read is rebuilt.
     let best = read_best_block(disk, &dir).ok().flatten();
     match best.filter(|best| !pow::can_have_proof_of_work(params, best)) {
         None => Ok(()),
@@ -145,7 +145,7 @@ fn commit_index(
     })
 }
 
-/// Creates the directories down to that of the block files, whose names a power cut does not take back.
+/// Creates the directories down to that of the block files, and syncs them, so that they outlast a power cut.
 fn create_dirs(disk: &dyn Disk, root: &Path, blocks: &Path) -> Result<(), Error> {
     let above_root = match disk.exists(root).during("look at", root)? {
         true => None,

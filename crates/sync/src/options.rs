@@ -101,7 +101,7 @@ pub struct SyncOptions {
     pub prune_bytes: Option<u64>,
     /// Make a full node of a pruned one: download the blocks again that were deleted, and rebuild chainstate
     /// and undo data from them. Until then, the datadir stays that of a pruned node. Not with pruning,
-    /// without a chainstate or with a last block. A datadir that is not pruned is treated as without this.
+    /// without a chainstate or with a last block. No effect on a datadir that is not pruned.
     pub unprune: bool,
     /// Ask peers that offer them for the coins that blocks spend (BIP-0455, a draft), if the chainstate is
     /// rebuilt behind the download, without hints and without deleting block files. They take the place of
@@ -337,8 +337,8 @@ pub struct SyncReport {
     /// The blocks that were connected to the chainstate after the rebuild, or without one; `None` if none
     /// were missing.
     pub update: Option<UpdateReport>,
-    /// The branch with which all peers go on above the last block, if the block index marks it as invalid:
-    /// because of `invalidateblock`, or because this call or an earlier one has found that it is.
+    /// The branch that all peers follow above the last block, if the block index marks it as invalid: because
+    /// of `invalidateblock`, or because this call or an earlier one has found that it is.
     pub left_out: Option<MarkedBranch>,
     /// The blocks above the last one that peers claim to have; `None` if there are none.
     pub shortfall as "ends_below": Option<Shortfall>,

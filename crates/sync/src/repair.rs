@@ -110,7 +110,7 @@ pub struct RepairReport {
     pub taken: u32,
     /// Their bytes.
     pub taken_bytes: u64,
-    /// What each file or folder has given from which blocks were to be taken.
+    /// What was found in each file or folder from which blocks were to be taken.
     pub sources: Vec<SourceReport>,
     /// What was downloaded; `None` if all blocks were sound, or taken from other files.
     pub download with "Downloaded" [flatten]: Option<DownloadReport>,
@@ -157,7 +157,8 @@ fn repair_in_place(
     sink: &SyncWarnings<'_>,
     interrupt: &AtomicBool,
 ) -> Result<RepairReport, Error> {
-    // The places of blocks are those of the block index, which is mended, and all blocks count.
+    // No scan, because the block index is mended below, and has the places of blocks; no last height, because
+    // all blocks count.
     let chain = ChainOptions { scan: false, stop_at_height: None, ..options.chain.clone() };
     let options = &RepairOptions { chain, ..options.clone() };
     let (chain, rebuild) = (&options.chain, options.rebuild());
@@ -183,7 +184,7 @@ fn repair_in_place(
         set_chainstate_aside(files, sink)?;
     }
     let on_chain = best.map(|(hash, _)| is_on_best_chain(files, &hash, sink)).transpose()?.unwrap_or(true);
-    // Without its stale blocks, a chainstate on a stale branch is of no use; nor if the marks may be wrong.
+    // A chainstate on a stale branch is of no use without its stale blocks, or if the marks may be wrong.
     let best = best.filter(|_| on_chain || found.stale == 0 && chain.reconsider.is_none());
     let best = best.map(|(_, best)| best).filter(|best| height.0.saturating_sub(best.0) <= DOWNLOAD_WINDOW);
     // What follows locks the datadir itself.
@@ -304,13 +305,14 @@ fn take(
         take_from(&[own()?], false, false)?;
     }
     if !sources.is_empty() {
-        // How high the lost blocks reach is known to the sources and the own files, or nothing is known yet.
+        // Only the sources and the datadir's own files show how high the lost blocks reach; or no block is
+        // known yet.
         let extends = is_tip_lost || found.last_stored == Height(0);
         let own = (has_files && is_tip_lost).then(own).transpose()?;
         let sources: Vec<Source> = sources.iter().cloned().chain(own).collect();
         take_from(&sources, extends, !has_peers(chain, peers))?;
     }
-    // A damaged block is the last one, too.
+    // The last block can be one that is still damaged.
     left.last_stored = found.last_stored.max(taken.last_stored);
     Ok((taken, left))
 }
@@ -358,7 +360,7 @@ fn download(
             ]));
         }
         _ => {
-            // How high the lost blocks reach is known to peers only.
+            // Only peers know how high the lost blocks reach.
             let stop_at_height = (!is_tip_lost).then_some(found.last_stored);
             let sync = SyncOptions {
                 peers: options.peers.clone(),

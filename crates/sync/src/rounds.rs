@@ -137,7 +137,7 @@ fn sync_session<'d>(
         if matches!(next, Next::End) {
             break (report, known);
         }
-        // What an earlier round has saved belongs to this run.
+        // Checkpoints of earlier rounds belong to this run.
         rebuild.chain.resume.restart = false;
         session = Session::open_for_change(disk, rebuild, sink)?.0;
         (before, options.peers.known) = (Some(report), known);
@@ -213,7 +213,7 @@ enum Next {
     Without(InvalidBlock),
     /// A round up to below this block, which is invalid unless a lower one is.
     Below(Height),
-    /// A round for the blocks above one that was valid against expectation.
+    /// A round for the blocks above one that was expected to be invalid, but is valid.
     Again,
 }
 
@@ -299,8 +299,8 @@ impl Round<'_> {
         }
     }
 
-    /// Sets aside what needs all blocks, if it may be, and returns the last block that the other indexes
-    /// allow to be deleted.
+    /// Sets aside the indexes that need all blocks, if that is allowed, and returns the last block that may
+    /// be deleted because of the others.
     fn set_aside_for_pruning(&self, files: &Files<'_>, chain: &HeaderChain) -> Result<Option<Height>, Error> {
         let hash_at = &|height| chain.hash(height);
         let deleted = DeletedBlocks { hash_at, kept_from: Height(0), made: &[] };
@@ -309,8 +309,8 @@ impl Round<'_> {
         Ok(last)
     }
 
-    /// Connects the stored blocks above the chainstate's best block, up to `height`, and alone the one that
-    /// is probably invalid. Returns what was connected, and the first invalid block.
+    /// Connects the stored blocks above the chainstate's best block, up to `height`; the one that is probably
+    /// invalid is connected by itself. Returns what was connected, and the first invalid block.
     fn connect_rest(
         &self,
         height: Height,
@@ -367,7 +367,7 @@ impl Round<'_> {
         update_without(disk, &options, invalid, exactly, Watch { sink, interrupt })
     }
 
-    /// Returns the block of an error for an invalid block, after a warning; any other error is returned.
+    /// Returns the invalid block that an error is about, after a warning; returns any other error.
     fn invalid_block(&self, error: Error) -> Result<InvalidBlock, Error> {
         match (error.kind, error.height, error.block_hash) {
             (ErrorKind::Consensus, Some(height), Some(hash)) if !self.invalid.contains(&hash) => {

@@ -18,7 +18,7 @@ impl Fetch<'_> {
         self.follower.at_tip().map_or(Ok(true), super::TipFollower::take_lock)
     }
 
-    /// After a reorganisation: finds the blocks of the new branch that are stored since it was the best one
+    /// After a reorganisation: finds the blocks of the new branch that were stored when it was the best one
     /// before. If they were downloaded again, the block index would forget their undo data. Returns false if
     /// the datadir cannot be changed any more.
     pub(super) fn find_reorganised(&mut self) -> Result<bool, Error> {

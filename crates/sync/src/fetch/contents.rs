@@ -25,7 +25,7 @@ pub(super) fn read_contents(
     sink: &dyn SyncSink,
 ) -> Result<(DatadirContents, SetAside), Error> {
     if damage.is_some() {
-        // The block index is written at the end. What is in its way then is found now.
+        // The block index is written at the end. Whatever will be in its way is found now.
         Destination::of_index(files.disk, files.datadir.clone(), false)?.discard();
     }
     let pruned = match options {

@@ -1,4 +1,4 @@
-//! What follows a download while it runs, and what has it stay at the tip.
+//! The traits of what follows a download while it runs, and of what keeps it at the tip.
 
 use api::error::Error;
 use chain::{
@@ -20,7 +20,7 @@ pub struct Feed {
     pub indexed: Option<Height>,
 }
 
-/// What a follower does that has the download stay at the tip. The datadir is locked only while it is
+/// The functions of a follower that keeps the download at the tip. The datadir is locked only while it is
 /// changed.
 pub trait TipFollower {
     /// Whether the datadir is locked, so that it can be changed.
@@ -90,7 +90,7 @@ pub trait Follower {
         None
     }
 
-    /// What has the download stay at the tip; `None`: it ends when all blocks are stored.
+    /// Returns what keeps the download at the tip; `None` if it ends when all blocks are stored.
     fn at_tip(&mut self) -> Option<&mut dyn TipFollower> {
         None
     }

@@ -45,9 +45,9 @@ impl Fetch<'_> {
             Ok(added) => {
                 self.client.accept_headers(batch, added.height.0, added.new, locator(&self.chain));
             }
-            // The peer answered to a locator of before the chain has changed.
+            // The peer has answered a locator from before the chain changed.
             Err(RefusedHeaders::Unconnected) => self.client.ask_headers_again(batch, locator(&self.chain)),
-            // It may be honest, and will say again and again what it believes.
+            // The peer may be honest, and will offer the same chain again and again.
             Err(RefusedHeaders::Withheld) => self.client.accept_headers(batch, 0, 0, locator(&self.chain)),
             // It has done nothing wrong: the user may have marked the block.
             Err(RefusedHeaders::Marked(hash, height)) => {
@@ -81,7 +81,7 @@ impl Fetch<'_> {
         self.seen.marked.filter(|marked| !is_confirmed && marked.tip > self.chain.tip_height())
     }
 
-    /// Finds out up to where a peer's chain is the one in the block index, and has no use for the rest.
+    /// Finds out up to where a peer's chain is the one in the block index, and ignores the rest.
     fn compare_headers(&mut self, batch: &HeaderBatch) {
         let Some(parent) = self.chain.height_of(&batch.parent) else {
             return self.client.ask_headers_again(batch, locator(&self.chain));

@@ -84,7 +84,7 @@ impl Sources {
     pub(super) fn note_failure(&mut self, name: &str, address: String, why: String, is_final: bool) {
         let source = self.all.entry(name.to_owned()).or_default();
         (source.peer, source.is_named) = (None, true);
-        // That it could not be resolved once.
+        // An earlier failure to resolve the name no longer matters.
         source.failures.remove(name);
         source.failures.insert(address, (why, is_final));
     }
