@@ -240,8 +240,8 @@ pub fn sorted_run_path(dir: &Path, number: u64) -> PathBuf {
     dir.join(run_name(number))
 }
 
-/// Returns the path of the file in `dir` with data that is divided by parts of the chain, such as coins on
-/// the way to their spenders.
+/// Returns the path of the file in `dir` for data that is divided by parts of the chain, such as coins on the
+/// way to their spenders.
 pub fn parts_path(dir: &Path) -> PathBuf {
     dir.join(DELIVERIES)
 }

@@ -99,7 +99,7 @@ impl fmt::Display for Absence {
 pub struct Location {
     /// The datadir (Core `-datadir`).
     pub root: PathBuf,
-    /// The directory that contains the one of the block files instead (Core `-blocksdir`).
+    /// The directory that contains the directory of the block files instead (Core `-blocksdir`).
     pub blocksdir: Option<PathBuf>,
     pub network: Network,
     /// The bytes that start each record of a block file.
@@ -117,7 +117,8 @@ impl Location {
         self.networks_with(disk, Datadir::blocks_dir)
     }
 
-    /// Like [`Location::networks`]; if there is none, those that have a chainstate: what can be meant.
+    /// Like [`Location::networks`]; if there is none, those that have a chainstate: the networks that can be
+    /// meant.
     pub fn likely_networks(&self, disk: &dyn Disk) -> Result<Vec<Network>, DiskError> {
         let found = self.networks(disk)?;
         if found.is_empty() { self.networks_with(disk, Datadir::chainstate_dir) } else { Ok(found) }

@@ -1,5 +1,5 @@
 //! Errors of this crate: why a datadir, or a file in it, cannot be used. Messages state where and what is
-//! wrong there. What helps follows from the variant; where it is outside of any program, the message says it.
+//! wrong there. The remedy follows from the variant, or the message states it.
 
 use hex_conservative::DisplayHex as _;
 use leveldb::LevelDbError;

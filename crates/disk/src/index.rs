@@ -96,7 +96,7 @@ impl BlockStatus {
         Self(self.0 & !(Self::HAVE_DATA | Self::HAVE_UNDO))
     }
 
-    /// Returns the status of the same block after it was stored again. What was connected stays so.
+    /// Returns the status of the same block after it was stored again. A connected block stays connected.
     #[must_use]
     pub const fn stored_again(self, with_witnesses: bool) -> Self {
         let stored = Self::stored(with_witnesses);

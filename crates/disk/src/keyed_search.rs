@@ -144,7 +144,7 @@ impl<'a> KeyedSearch<'a> {
         let last = *OUTPOINT_AT.last().unwrap_or(&0);
         let mut start = self.at;
         while start < end.min(self.len) {
-            // What is between a frame and its outpoint belongs to two windows.
+            // Windows overlap by the distance from a frame to its outpoint.
             let len = (self.len - start).min((end - start).min(WINDOW_LEN) + last + OUTPOINT_LEN as u64);
             let mut window = vec![0; len as usize];
             self.file.read_exact_at(&mut window, start).during("read", &self.path)?;
@@ -211,7 +211,7 @@ pub fn begins_with_block(disk: &dyn Disk, path: &Path, magic: [u8; 4]) -> Result
     Ok(KeyedSearch::new(&*file, path, magic)?.find_key(NEAR_START)?.is_some())
 }
 
-/// Returns the names of the files in the directory of the block files that begin with a block and have not
+/// Returns the names of the files in the directory of the block files that begin with a block but do not have
 /// the name of a block file, so that bitcoind does not read them.
 ///
 /// # Errors

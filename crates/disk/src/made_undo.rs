@@ -299,7 +299,7 @@ impl<'d> MadeUndo<'d> {
         let _ = self.dir.clear(self.disk);
     }
 
-    /// Offset in the file that results of the first byte of the file in which records wait.
+    /// Offset, in the resulting file, of the first byte of the file in which records wait.
     const fn first_byte(&self, made: &MadeUndoFile) -> u64 {
         if self.is_elsewhere { 0 } else { made.used as u64 }
     }

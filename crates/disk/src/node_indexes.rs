@@ -31,7 +31,8 @@ use wire::{BlockHash, Reader};
 /// Name of the directory with all indexes, in that of the network.
 pub const INDEXES_DIR: &str = "indexes";
 
-/// Suffix of an index that will be made anew. It contains that of what is kept, and so is no index either.
+/// Suffix of a set-aside index that will be made anew. It contains [`KEPT_SUFFIX`], so that it is not taken
+/// for an index either.
 const REPLACED_SUFFIX: &str = ".old-replaced";
 
 /// Key of the best block.
@@ -42,7 +43,7 @@ pub const BEST_BLOCK_V2: &[u8] = b"\x0dbest_block_v2";
 pub const SPENDER_KEY: &[u8] = b"siphash_key\0";
 /// Name of the folder of the coin statistics of releases up to 29.
 pub const OLD_COIN_STATS: &str = "coinstats";
-/// The first bytes of hashes between two rows of a sample.
+/// Distance between the first hash bytes of two rows in a sample.
 const SAMPLE_STEP: usize = 4;
 
 /// First bytes of the keys of a `txindex` that have no positions.
@@ -111,14 +112,14 @@ impl IndexKind {
         }
     }
 
-    /// Whether the directory of a network has a database of it. A folder alone is no index: one is left where
-    /// an index was set aside.
+    /// Whether the directory of a network has a database of it. An empty folder does not count: setting an
+    /// index aside leaves one.
     pub fn is_in(self, disk: &dyn Disk, net_dir: &Path) -> Result<bool, DiskError> {
         Ok(exists(disk, &net_dir.join(self.database_dir()).join("CURRENT"))?)
     }
 
-    /// Removes what was set aside of it to be replaced, in the directory of a network. Files that are none
-    /// of an index stay.
+    /// Removes indexes of this kind that were set aside to be replaced, in the directory of a network. Files
+    /// that do not belong to an index stay.
     pub fn remove_replaced(self, disk: &dyn Disk, net_dir: &Path) -> Result<(), DiskError> {
         let dir = net_dir.join(INDEXES_DIR).join(self.dir_name());
         let live = disk.resolve(&dir).during("follow the links to", &dir)?;
@@ -180,7 +181,7 @@ pub struct NodeIndex {
 }
 
 impl NodeIndex {
-    /// Finds the indexes in the directory of a network, by name. What was set aside is none of them.
+    /// Finds the indexes in the directory of a network, by name. Those that were set aside are left out.
     pub fn find(disk: &dyn Disk, net_dir: &Path) -> Result<Vec<Self>, DiskError> {
         let dir = net_dir.join(INDEXES_DIR);
         if !is_dir(disk, &dir)? {
@@ -207,7 +208,7 @@ impl NodeIndex {
         let current = dir.join("CURRENT");
         if !exists(disk, &current)? {
             let is_empty = disk.list(&self.path).during("list", &self.path)?.is_empty();
-            // Of an index that is not known, nothing can be told.
+            // An index of an unknown kind may have positions in any of its files.
             let has_positions = self.kind == IndexKind::Unknown && !is_empty;
             return Ok(IndexContents { has_positions, ..IndexContents::default() });
         }

@@ -76,7 +76,7 @@ impl<T: Pack + Copy + Default, const N: usize> Pack for [T; N] {
 impl<T: Pack> Pack for Vec<T> {
     fn put(&self, bytes: &mut Vec<u8>) {
         (self.len() as u32).put(bytes);
-        // Not more than that: lists can be long, and memory short.
+        // Reserve no more than the items need: lists can be long, and memory short.
         bytes.reserve(size_of_val(self.as_slice()));
         put_all(self, bytes);
     }
@@ -87,7 +87,7 @@ impl<T: Pack> Pack for Vec<T> {
     }
 }
 
-/// Its length in one byte, then as many characters of it as 255 bytes have.
+/// Its length in one byte, then as many of its characters as fit into 255 bytes.
 impl Pack for String {
     fn put(&self, bytes: &mut Vec<u8>) {
         let max = self.len().min(u8::MAX.into());

@@ -139,8 +139,8 @@ impl ReplacedDatabase {
     /// Creates the directory for the new database, with its mark.
     fn begin(&self, disk: &dyn Disk, id: &[u8; 16]) -> Result<(), DiskError> {
         disk.create_dir_all(&self.beside).during_creation(&self.beside)?;
-        // Those of the old one. If there is none, the owner it was created with and Core's mode. The node
-        // could not open what the superuser has made in a directory of its user.
+        // The ownership of the old database; without one, the owner of the new directory and Core's mode.
+        // That owner also replaces the superuser: the node could not open what the superuser has made.
         let created = Ownership { mode: CORE_DIR_MODE, ..owner_of(disk, &self.beside)? };
         let old = if exists(disk, &self.live)? { owner_of(disk, &self.live)? } else { created };
         let ownership = if old.uid == 0 { Ownership { mode: old.mode, ..created } } else { old };
@@ -297,8 +297,8 @@ impl<'d> Replacement<'d> {
         self.databases.iter().try_for_each(|database| remove_files(self.disk, &database.beside))
     }
 
-    /// Removes what was built, after a failure. [`recover`] removes what cannot be removed now, and may need
-    /// it: it stays while there is a journal of this replacement, not of one that the job makes beside it.
+    /// Removes what was built, after a failure. [`recover`] removes what cannot be removed now. It may need
+    /// all of it if there is a journal of this replacement: then nothing is removed.
     pub fn discard(&self) {
         let is_own = |journal: Option<Journal>| journal.is_some_and(|journal| journal.id == self.id);
         if Journal::read(self.disk, &self.home).map_or(true, is_own) {

@@ -1,8 +1,8 @@
 //! A temporary file of pieces, which are appended and read back by their positions.
 //!
 //! It begins with a magic, so that leftovers of killed processes are recognised. The caller keeps the
-//! [`Piece`]s, which have the checksums; from a file that another process has left, they can be had again if
-//! the pieces tell their lengths.
+//! [`Piece`]s, which have the checksums; for a file that another process has left, they can be computed again
+//! if the pieces state their lengths.
 
 use crate::error::DiskError;
 use std::path::{Path, PathBuf};
@@ -86,8 +86,8 @@ impl ScratchFile {
         Ok(Some(Self { path: path.to_owned(), writer: Mutex::new(None), reader }))
     }
 
-    /// Reads `len` bytes at `offset` and appends them to `into`, and returns them as a piece. Whether they
-    /// are one, the caller knows. Returns `None` if the file ends before them.
+    /// Reads `len` bytes at `offset` and appends them to `into`, and returns them as a piece. The caller
+    /// knows whether they are a piece. Returns `None` if the file ends before them.
     pub fn piece_at(&self, offset: u64, len: u32, into: &mut Vec<u8>) -> Result<Option<Piece>, DiskError> {
         if self.reader.len().during("measure", &self.path)? < offset + u64::from(len) {
             return Ok(None);

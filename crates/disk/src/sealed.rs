@@ -34,7 +34,7 @@ pub(crate) trait Sealed: Pack {
     /// Whether its parts fit together: otherwise it is neither written nor read.
     fn check(&self) -> Result<(), &'static str>;
 
-    /// Returns the bytes of the file `path`, which names it in the error of a content that does not fit.
+    /// Returns the bytes of the file; the error for content that does not fit together names `path`.
     fn seal(&self, path: &Path) -> Result<Vec<u8>, DiskError> {
         match self.check() {
             Ok(()) => Ok(self.sealed()),

@@ -130,7 +130,7 @@ impl SnapshotMetadata {
         let rest = len.saturating_sub(self.len_in_file() as u64);
         let min = self.coins.checked_mul(MIN_COIN_LEN).and_then(|min| min.checked_add(MIN_TX_LEN));
         match self.coins {
-            // The draft's form of no coins is what four zeros after Core's would be.
+            // A file in Core's form without coins, with four zeros behind it, would look the same.
             0 => rest == 0 && self.base_height.is_none(),
             _ => min.is_some_and(|min| min <= rest),
         }

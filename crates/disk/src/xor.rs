@@ -98,7 +98,7 @@ pub fn check_block_obfuscation(
     let is_checked = |at: usize| at.is_multiple_of(step) || at + 1 == numbers.len();
     for (_, &number) in numbers.iter().enumerate().filter(|(at, _)| is_checked(*at)) {
         match key_of_file(disk, datadir, number, own, genesis)? {
-            // bitcoind writes this block anew to a file that is missing, with whatever key it has then.
+            // If the file is missing, bitcoind writes this block anew, with whatever key it has then.
             Some((key, true)) => of_genesis = Some((key, vec![number])),
             Some((key, false)) => keys.entry(key).or_default().push(number),
             None => {}
@@ -177,7 +177,7 @@ fn key_of_file(
         opened => opened.during("open for reading", &path)?,
     };
     let (mut found, magic) = ([0; 4], datadir.magic());
-    // What cannot be read, the command that reads it reports.
+    // The command that reads the file reports that it cannot be read.
     if file.read_exact_at(&mut found, 0).is_err() {
         return Ok(None);
     }

@@ -222,7 +222,7 @@ impl<'a> BlockAppender<'a> {
         }
         self.file(FileKind::Blk, next)?;
         self.file(FileKind::Rev, next)?;
-        // The undo data of blocks that the index has lost stays, too.
+        // Undo data of blocks that the index has lost stays too.
         let path = self.files.path(FileKind::Rev, next);
         let undo_len = self.files.disk.metadata(&path).during("look at", &path)?.map_or(0, |found| found.len);
         let undo_size = u32::try_from(undo_len).unwrap_or(u32::MAX);

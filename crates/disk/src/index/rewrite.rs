@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, path::Path};
 use vfs::{Disk, During as _};
 use wire::FileNo;
 
-/// What the new index says of whether block files have been deleted (Core's flag `prunedblockfiles`).
+/// Whether the new index says that block files have been deleted (Core's flag `prunedblockfiles`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PrunedFlag {
     /// The same as the old one.

@@ -125,7 +125,7 @@ impl<'d> IndexRows<'d> {
         Ok(())
     }
 
-    /// Returns all files up to the last one, all zeros where there is no row. Without entries in the index,
+    /// Returns all files up to the last one, all zeros where there is no row. If the index has no entries,
     /// the row with the number of the last file does not count.
     pub(super) fn files(&self, has_entries: bool) -> Result<Vec<FileInfo>, DiskError> {
         let mut files = BTreeMap::new();

@@ -109,9 +109,9 @@ pub fn clear_stale_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<(), D
     Ok(())
 }
 
-/// Calls `replace_index`, which replaces the block index of `datadir` by `new_index`, which records the same
-/// bytes of `rev` files as used, except that none are of the `deleted` files. Records that wait there stay
-/// usable, wherever the power fails. The datadir must be locked.
+/// Calls `replace_index`, which replaces the block index of `datadir` by `new_index`. The new index records
+/// the same bytes of `rev` files as used, but none of the `deleted` files. Records that wait in `datadir`
+/// stay usable, wherever the power fails. The datadir must be locked.
 ///
 /// # Errors
 /// Those of `replace_index`. If the mark cannot be read or written, because another thread removes the
@@ -125,7 +125,7 @@ pub fn keep_made_undo<T, E: From<DiskError>>(
 ) -> Result<T, E> {
     let dir = MadeUndoDir::find(disk, datadir, datadir)?;
     let used = dir.read_used(disk).ok();
-    // While the index is replaced, there are marks for both.
+    // While the index is replaced, there are marks for the old and the new one.
     let is_marked = used.is_some_and(|used| dir.mark_next(disk, new_index, used, deleted).is_ok());
     let replaced = replace_index()?;
     if is_marked {

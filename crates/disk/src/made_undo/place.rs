@@ -164,8 +164,8 @@ impl MadeUndo<'_> {
         Ok(())
     }
 
-    /// Where the records of a file are now, waiting or in place, and the offset there of a byte of the file
-    /// that results, less the latter's own.
+    /// Returns the file in which records are now, waiting or in place, and the offset of its first byte in
+    /// the resulting file.
     fn location(&self, made: &MadeUndoFile) -> Result<(PathBuf, u64), DiskError> {
         let waiting = self.dir.file(&self.rev_name(made.number));
         Ok(match exists(self.disk, &waiting)? {
@@ -174,7 +174,7 @@ impl MadeUndo<'_> {
         })
     }
 
-    /// Compares a record with what an earlier run has written at `start` of the file that results.
+    /// Compares a record with what an earlier run has written at `start` of the resulting file.
     pub(super) fn compare(&self, made: &MadeUndoFile, start: u64, record: &[u8]) -> Result<(), DiskError> {
         let disk = self.disk;
         let (path, first) = self.location(made)?;

@@ -49,8 +49,8 @@ pub struct ReadBackProgress {
     pub ranges: u64,
 }
 
-/// What is called with the elements of some coins before they are hashed: those of all coins, in the order of
-/// the hash, and now and then none. Reading stops if it returns true.
+/// Called with the elements of all coins, many at once, before they are hashed: in the order of the hash, and
+/// now and then with none. Reading stops if it returns true.
 pub type ElementSink<'a> = dyn FnMut(ReadBackProgress, &[u8]) -> bool + 'a;
 
 /// Memory of one reading thread, in bytes: its own chunks, and its share of those that wait.
