@@ -61,9 +61,8 @@ impl DiskNeed {
         Self { chainstate, temporary, undo: 0 }
     }
 
-    /// The same need with hints that call `coins` outputs unspent (false hints can state any number), and
-    /// with `bytes_above` of blocks above the last hinted one. Only these blocks and the coins take temporary
-    /// files.
+    /// The same need with hints that call `coins` outputs unspent (false hints: any number) and end below
+    /// `bytes_above` of blocks. Temporary files get only these blocks' effects, and the coins.
     #[must_use]
     pub fn with_hinted_coins(self, coins: u64, bytes_above: u64, join_bytes: usize) -> Self {
         // What a hint file says may be any number: the sums below must not overflow.
@@ -80,10 +79,9 @@ impl DiskNeed {
         Self { temporary: self.temporary.max(2 * self.chainstate), ..self }
     }
 
-    /// The same need, and that of making undo data for `block_bytes` of blocks; `is_of_all`: these are all
-    /// blocks. Coins on the way to their spenders are temporary files too. They take about as many bytes as
-    /// the undo data, up to a limit that follows from `memory` and the coins; if all blocks get undo data,
-    /// the coins limit the sorted runs too
+    /// The same need with undo data made for `block_bytes` of blocks (all of them if `is_of_all`). Coins on
+    /// the way to their spenders are temporary too: about as many bytes as the undo data, up to a limit set
+    /// by `memory` and the coins. If all blocks get undo data, the coins limit the sorted runs too
     /// ([ADR 10](../../../../docs/adr/0010-coins-are-delivered-to-their-spenders.md)).
     #[must_use]
     pub fn with_undo(self, block_bytes: u64, is_of_all: bool, memory: u64) -> Self {

@@ -227,8 +227,7 @@ impl Error {
             .caused_by(source)
     }
 
-    /// Replaces remedies that are options of a rebuild, for a command that works only in place and lacks
-    /// them.
+    /// Replaces options of a rebuild by a rebuild in the remedies, for a command that works only in place.
     pub fn in_place_only(mut self) -> Self {
         let remedies = std::mem::take(&mut self.remedies).into_iter();
         let others = remedies.filter(|remedy| *remedy != Remedy::OtherOutput).map(|remedy| match remedy {

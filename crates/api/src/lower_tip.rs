@@ -51,8 +51,7 @@ pub enum LowerPart {
     Chainstate,
     /// The block index.
     BlockIndex,
-    /// The stored blocks without undo data, if there is no chainstate and no block index to compare; or the
-    /// stored blocks above one that is in no file.
+    /// The stored blocks without undo data, if there is neither of these; or those above a block in no file.
     Blocks,
 }
 

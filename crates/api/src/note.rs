@@ -36,8 +36,7 @@ pub enum Note {
         valid";
     /// Scripts that the block index marks as checked are not run. Sent only if the caller believes the marks.
     CheckedScripts {
-        /// Height up to which all blocks are marked; `None` if that is not above the blocks assumed to be
-        /// valid by default.
+        /// Height up to which all blocks are marked; `None` if not above the default assumed-valid block.
         to as "to_height": Option<Height>,
     } => "{}", words::checked_scripts(*to);
     /// The UTXO set at a height below the last one has the hash that Core's source has.

@@ -38,8 +38,7 @@ pub enum Matching {
     Sequential = "sequential",
     /// In order, with a cache of coins over a database ([`Engine::Cache`]).
     Cache = "cache",
-    /// As in [`Matching::Parallel`] above the last block for which hints are used; up to it, spends are
-    /// summed up.
+    /// As in [`Matching::Parallel`] above the blocks for which hints are used; in those, by a sum.
     Swiftsync = "swiftsync",
 }
 }

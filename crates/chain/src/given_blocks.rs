@@ -99,9 +99,8 @@ pub fn write_genesis(
     Ok(AtomicFile::write(disk, path.with_extension("dat.peregrine"), path, &record)?)
 }
 
-/// Whether the genesis block was overwritten, as `bitcoind -reindex` does if `xor.dat` is lost: the first
-/// block file begins with it under another key, its next block has the right key, and no file begins with the
-/// genesis block under the right key.
+/// Whether the genesis block was overwritten, as `bitcoind -reindex` does if `xor.dat` is lost: file 0 begins
+/// with it under another key, then has the right key; no file begins with it under the right key.
 pub fn has_lost_genesis(files: &Files<'_>, numbers: &[FileNo]) -> bool {
     let first_blocks = |file: FileNo| -> Result<Vec<KeyedRecord>, Error> {
         let (path, (open, _)) = (files.datadir.blk_path(file), files.open(FileKind::Blk, file)?);

@@ -246,8 +246,7 @@ impl StoredBlocks {
         if entry.status.has_data() && (entry.file, entry.data_pos) == (file, data_pos) {
             return;
         }
-        // If the block was connected, its undo data is in the file of its old place, or was deleted with that
-        // file.
+        // If the block was connected, its undo data is in the file of its old place, or deleted with it.
         let status = match entry.status.has_data() {
             true => BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO),
             false => entry.status.stored_again(entry.height >= params.segwit_height),
@@ -338,8 +337,7 @@ impl StoredBlocks {
         let (mut found, mut unknown) = (0, UnknownBlocks::default());
         let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
         for (&number, &from) in parts {
-            // The block index may place only what is on the medium, so blocks that only the system's cache
-            // has are not to be found.
+            // Sync first: the block index may place only what is on the medium, not what is in memory.
             let (path, mut records) = (files.path(FileKind::Blk, number), Vec::new());
             files.disk.sync_file(&path).during("sync", &path)?;
             files.disk.forget_cached(&path);

@@ -117,8 +117,7 @@ impl Location {
         self.networks_with(disk, Datadir::blocks_dir)
     }
 
-    /// Like [`Location::networks`]; if there is none, those that have a chainstate: the networks that can be
-    /// meant.
+    /// Like [`Location::networks`]; if there is none, the networks with a chainstate: what may be meant.
     pub fn likely_networks(&self, disk: &dyn Disk) -> Result<Vec<Network>, DiskError> {
         let found = self.networks(disk)?;
         if found.is_empty() { self.networks_with(disk, Datadir::chainstate_dir) } else { Ok(found) }

@@ -31,8 +31,7 @@ use wire::{BlockHash, Reader};
 /// Name of the directory with all indexes, in that of the network.
 pub const INDEXES_DIR: &str = "indexes";
 
-/// Suffix of a set-aside index that will be made anew. It contains [`KEPT_SUFFIX`], so that it is not taken
-/// for an index either.
+/// Suffix of an index that will be made anew. It contains [`KEPT_SUFFIX`], so this is no index either.
 const REPLACED_SUFFIX: &str = ".old-replaced";
 
 /// Key of the best block.

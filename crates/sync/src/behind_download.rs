@@ -287,9 +287,8 @@ struct Rebuilder<'a> {
 }
 
 impl Rebuilder<'_> {
-    /// Checks the indexes before blocks are deleted: refuses those that could not be made afterwards. Returns
-    /// the ones that could not be continued and may be set aside, and the last block that may be deleted
-    /// because of the others.
+    /// Before blocks are deleted: refuses indexes that could not be made afterwards. Returns those that could
+    /// not be continued and may be set aside, and the last block that the others allow to be deleted.
     fn check_indexes(
         &self,
         chain: &HeaderChain,
@@ -300,8 +299,7 @@ impl Rebuilder<'_> {
         let hash_at = &|height| chain.hash(height);
         let made = options.chain.observer.as_ref().map_or(&[][..], |observer| observer.indexes());
         if is_done {
-            // The indexes are continued when the blocks are deleted, or were made from the blocks that the
-            // observer got.
+            // They are continued after the deletion, or made from the blocks that the observer got.
             if !self.chainstate.is_rebuilt {
                 require_continuable(files, made, hash_at)?;
             }

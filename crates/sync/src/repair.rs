@@ -157,8 +157,7 @@ fn repair_in_place(
     sink: &SyncWarnings<'_>,
     interrupt: &AtomicBool,
 ) -> Result<RepairReport, Error> {
-    // No scan, because the block index is mended below, and has the places of blocks; no last height, because
-    // all blocks count.
+    // The places of blocks are those of the block index, which is mended first; and all blocks count.
     let chain = ChainOptions { scan: false, stop_at_height: None, ..options.chain.clone() };
     let options = &RepairOptions { chain, ..options.clone() };
     let (chain, rebuild) = (&options.chain, options.rebuild());
@@ -305,8 +304,7 @@ fn take(
         take_from(&[own()?], false, false)?;
     }
     if !sources.is_empty() {
-        // Only the sources and the datadir's own files show how high the lost blocks reach; or no block is
-        // known yet.
+        // Only these files show how high the lost blocks reach; or no block is known yet.
         let extends = is_tip_lost || found.last_stored == Height(0);
         let own = (has_files && is_tip_lost).then(own).transpose()?;
         let sources: Vec<Source> = sources.iter().cloned().chain(own).collect();

@@ -124,9 +124,8 @@ pub struct DeletedBlocks<'a> {
     pub made: &'a [IndexKind],
 }
 
-/// Checks the indexes before block files are deleted; `deleted` is `None` if the blocks are not known yet.
-/// Returns also the last block that bitcoind would delete while it keeps the indexes that stay (Core
-/// `PruneLockInfo`).
+/// Checks the indexes before block files are deleted; `deleted`: `None` if that is not known yet. Returns
+/// also the last block that bitcoind would delete with the indexes that stay (Core `PruneLockInfo`).
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if there is one that needs blocks that are deleted, unless it may be set aside; any

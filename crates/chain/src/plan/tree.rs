@@ -537,8 +537,7 @@ impl<'a> Tree<'a> {
         let undo_from = request.undo_from();
         let is_missed = |block: &BestTip| {
             let is_altered = self.nodes[block.node as usize].has(BREAKS_RULE);
-            // If stored blocks above lack their parent, this block was the parent before its header was
-            // altered.
+            // If blocks above lack their parent, this is that parent, with an altered header.
             block.work > tip.work || is_altered && orphans.is_some_and(|orphans| orphans.were_connected)
         };
         let must_have_all = request.damage.is_none() && request.end.is_none();

@@ -86,8 +86,7 @@ impl WorkerPool<'_> {
             if fault.is_some() || spill.has_mismatch() {
                 return if interrupted { Err(Error::interrupted()) } else { Ok((state, fault)) };
             }
-            // The join has removed both the creation and the spend: a checkpoint would forget that they
-            // differ.
+            // The join has removed creation and spend: a checkpoint would forget that they differ.
             let has_mismatch = join.has_mismatches();
             if interrupted {
                 return Err(if has_mismatch { Error::interrupted() } else { self.save_last(&mut state) });

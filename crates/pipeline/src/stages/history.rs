@@ -48,8 +48,7 @@ pub const MAX_PREFIX_DIGITS: u32 = 3;
 
 /// Script hash, height and indices.
 const KEY_LEN: usize = 32 + 3 * 4;
-/// Bit of the last number of a key, set for an output: so the inputs of a transaction come before its
-/// outputs.
+/// Set in the last number of an output's key, so that the inputs of a transaction come before its outputs.
 const OUTPUT: u32 = 1 << 31;
 /// Bytes of movements that a thread collects before it adds them to their buckets.
 const PENDING_BYTES: usize = 2 << 20;

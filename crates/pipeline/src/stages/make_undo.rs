@@ -55,8 +55,7 @@ pub struct PlacedUndo<'a> {
     pub data: &'a [u8],
 }
 
-/// Where undo data that was made goes. A sink that keeps no undo data needs only [`UndoSink::write`]; all
-/// else does nothing by default.
+/// Where undo data that was made goes. A sink that keeps none needs only [`UndoSink::write`].
 pub trait UndoSink: Sync {
     /// Forgets all undo data, so that it is made again.
     fn start_over(&self) -> Result<(), Error> {
@@ -235,8 +234,7 @@ impl<'a> Worker<'a> {
                 Ok(new) => {
                     let NewUndo { height, prev, undo } = &new;
                     if shared.sink.is_none() {
-                        // Recorded as made: a run that resumes must not require the undo data on disk, which
-                        // this run could not use.
+                        // Counts as made: a run that resumes must not require unusable undo data on disk.
                         self.done.lens.push((*height, undo.len() as u32));
                     } else if !shared.reader.has_undo(*height, prev, undo, &mut self.existing)? {
                         self.new.push(new);

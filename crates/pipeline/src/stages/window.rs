@@ -497,8 +497,7 @@ fn look_up(coins: &TipCoins<'_>, block: &CheckedBlock) -> Result<Option<FoundCoi
         }
     }
     if block.creates_only_new {
-        // Coins that the cache keeps are found when coins are moved: one can be spent there, and still be
-        // stored.
+        // Coins in the cache are found when coins are moved: one can be spent there, and still be stored.
         let created: Vec<&HashedOutPoint> = block.moves.created().collect();
         let mut by_tx: Vec<_> = created.chunk_by(|a, b| a.outpoint.txid == b.outpoint.txid).collect();
         by_tx.sort_unstable_by_key(|outpoints| {

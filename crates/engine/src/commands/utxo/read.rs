@@ -114,8 +114,7 @@ pub fn read(
             });
             let index_dir = index_dir.transpose()?;
             let pinned = ChainParams::of(network).pinned_utxo_set(&block).map(|pinned| pinned.height);
-            // A missing index is not an error: the caller asked for the coins, and only the height is
-            // unknown.
+            // The caller asked for coins: without an index, only the height is unknown.
             let found = || known(find_height(disk, index_dir.as_deref()?, &block), watch.sink);
             let height = pinned.or_else(found);
             height.map_or(Ok(()), |height| metadata.check_height(file, height))?;
