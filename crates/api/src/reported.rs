@@ -3,7 +3,7 @@
 /// Defines types that become JSON with the caller's feature `serde`. There, a field has the same name, or the
 /// one after `as`; it is written as `serde` does it, or as the type after `with` does, which `written!` or
 /// `fields!` has defined. Other `serde` attributes are in brackets. A variant of an enum is followed by its
-/// text; or the enum names one for its code, with the same variants, without contents.
+/// text; or the enum names a second one for its code, with the same variants without contents.
 #[macro_export]
 macro_rules! reported {
     ($(

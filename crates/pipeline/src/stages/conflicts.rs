@@ -96,7 +96,7 @@ fn collect_changes(
 /// Returns the height of the first change that the ones before it rule out.
 ///
 /// If `begins_late`, a coin whose first change is a spend may exist before. If no later change shows what is
-/// wrong with it, it is taken not to.
+/// wrong with it, it is taken not to exist before.
 fn conflict_of(mut changes: Vec<(Place, Change)>, begins_late: bool) -> Option<Height> {
     changes.sort_unstable();
     let exists_before = begins_late && changes.first().is_some_and(|(_, change)| *change == Change::Spent);

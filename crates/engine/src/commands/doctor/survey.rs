@@ -87,8 +87,8 @@ fn is_in_file(files: &Files<'_>, number: FileNo, hash: &BlockHash) -> Result<boo
 
 /// Counts the blocks beyond the bytes that the block index records as used, and names the files that could
 /// not be read completely. When it starts, a pruned node deletes the files below the last one that have
-/// nothing in use (Core `ScanAndUnlinkAlreadyPrunedFiles`); every node overwrites what is beyond the bytes in
-/// use one day.
+/// nothing in use (Core `ScanAndUnlinkAlreadyPrunedFiles`); sooner or later, every node overwrites what is
+/// beyond the bytes in use.
 pub fn count_unknown(
     files: &Files<'_>,
     infos: &[FileInfo],
