@@ -71,7 +71,7 @@ impl Fetch<'_> {
         }
     }
 
-    /// Returns the highest branch that the block index marks as invalid, if all peers go on with one that is
+    /// Returns the highest branch that the block index marks as invalid, if all peers follow one that is
     /// higher than the chain.
     pub(super) fn left_out(&self) -> Option<MarkedBranch> {
         let ends_here = |peer: &PeerId| {
