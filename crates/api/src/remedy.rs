@@ -129,7 +129,7 @@ remedies! {
     /// Restore the files of the datadir for which a range plan was made.
     RestorePlannedFiles: "restore the files that the plan was made for: those of another node have the \
             blocks at other places",
-        command: "copy the files that this command lists from the plan's node: peregrine range files";
+        command: "copy from the plan's node the files that this command lists: peregrine range files";
     /// Restore files that are missing.
     RestoreFiles: "restore the files";
     /// Run `bitcoind -reindex`, to write a new block index.

@@ -173,7 +173,7 @@ fn range_of(options: &ReadBlocksOptions, plan: &Plan) -> Result<BlockRange, Erro
         if height < to || height > tip {
             let detail = format!(
                 "the last block whose inputs are looked at must be from {to}, the last one with outputs, to \
-                 {tip}, the last one stored, not {height}"
+                 {tip}, the last one that can be read, not {height}"
             );
             return Err(Error::new(ErrorKind::Usage, detail));
         }
