@@ -150,7 +150,7 @@ remedies! {
     CheckRangeAgain: "check that range again, and merge its delta instead",
         command: "check the range again, into another directory, with: peregrine range check";
     /// Pass each of the deltas once (`merge_deltas`).
-    GiveAllDeltas: "pass each delta once";
+    GiveAllDeltas: "pass the delta of each range, and none twice";
     /// Verify the blocks, to find the first conflict.
     Verify: "run verify";
     /// Let bitcoind validate the blocks below the snapshot that it started from.

@@ -63,6 +63,8 @@ pub struct StoredBlocks {
     cut_files: Vec<FileNo>,
     /// Height of the chainstate's best block.
     connected_to: Height,
+    /// Height above which no block of any branch was ever placed.
+    highest: Height,
     /// The files in which the block index places blocks, of whatever branch.
     placed: BTreeSet<FileNo>,
     /// Whether entries of blocks of the chain that are lost stay as they are until the blocks are stored
@@ -147,6 +149,11 @@ impl StoredBlocks {
         missing.map(|(height, _)| height)
     }
 
+    /// Whether there may be blocks above a height, also of branches that the chain has left.
+    pub fn may_have_above(&self, height: Height) -> bool {
+        height < self.highest
+    }
+
     fn has_pruned(&self) -> bool {
         self.positions.iter().any(|position| position.pos == 0 && position.tx_count > 0)
     }
@@ -154,6 +161,7 @@ impl StoredBlocks {
     /// Records where a block is.
     pub fn set(&mut self, height: Height, file: FileNo, data_pos: ByteOffset, tx_count: u32) {
         let at = height.0 as usize;
+        self.highest = self.highest.max(height);
         if self.positions.len() <= at {
             self.positions.resize(at + 1, Position::default());
         }
@@ -294,7 +302,10 @@ impl DatadirContents {
             if entry.status.is_failed() {
                 marked.push((entry.hash, entry.height));
             }
-            stored.placed.extend(entry.file.filter(|_| entry.status.has_data()));
+            if let Some(file) = entry.file.filter(|_| entry.status.has_data()) {
+                stored.placed.insert(file);
+                stored.highest = stored.highest.max(entry.height);
+            }
             let height = heights.get(number).copied().unwrap_or(u32::MAX);
             number += 1;
             let Some(header) = headers.get_mut(height as usize) else { return };

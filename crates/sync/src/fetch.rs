@@ -289,8 +289,9 @@ struct IndexLag {
     true_to: Option<Height>,
     /// The block index's entries for the files that have changed since blocks were last connected.
     changed_files: Vec<(FileNo, FileInfo)>,
-    /// The lowest fork of a reorganisation whose blocks were not looked for in the block index.
-    reorganised: Option<Height>,
+    /// The block above which those of the chain must be looked up in the block index: a reorganisation has
+    /// made them part of the chain.
+    not_looked_up: Option<Height>,
     /// When the first header was announced that is not connected.
     announced_at: Option<Instant>,
 }
@@ -400,7 +401,7 @@ impl Fetch<'_> {
             for event in events {
                 self.event(event, arrived);
             }
-            if !self.find_reorganised()? {
+            if !self.look_up_new_branch()? {
                 return Ok(());
             }
             for block in self.writing.outcomes.try_iter() {
@@ -408,7 +409,7 @@ impl Fetch<'_> {
             }
             self.leave_withheld_branch()?;
             self.prune()?;
-            if self.is_at_end()? || self.ends_below() {
+            if self.is_at_end()? || self.ends_below() || self.is_over()? {
                 return Ok(());
             }
             if self.index.unsaved >= SAVE_BYTES {
@@ -467,7 +468,6 @@ impl Fetch<'_> {
     fn leave_branch(&mut self, fork: Height) {
         self.stored.truncate(fork);
         self.index.true_to = self.index.true_to.map(|height| height.min(fork));
-        self.index.reorganised = self.index.reorganised.map_or(Some(fork), |other| Some(other.min(fork)));
         self.end_feed_if_left(fork);
         self.client.leave_branch(fork.0);
         let first = Height(fork.0 + 1);
@@ -549,7 +549,7 @@ impl Fetch<'_> {
                 return Err(self.nobody_has(missing));
             }
             self.phase = Phase::Blocks;
-            self.find_reorganised()?;
+            self.look_up_new_branch()?;
             self.find_unknown()?;
             if !self.stored.is_stored(Height(0)) && self.follower.rebuilds(&self.chain, self.target())? {
                 // A pruned node has deleted it.

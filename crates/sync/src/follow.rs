@@ -101,7 +101,8 @@ pub fn follow(
         fetch(files, &options, None, &mut tip, sink, interrupt)?;
     // The time at the tip is not one of downloading.
     report.download += DownloadReport { elapsed: Duration::ZERO, ..download };
-    report.shortfall = shortfall;
+    // What came while it followed is no failure.
+    report.shortfall = shortfall.filter(|_| report.shortfall.is_some());
     report.peers.extend(peers);
     (report.height, report.hash, report.header_height) = (height, hash, chain.tip_height());
     if let Some(plan) = &tip.plan {
@@ -220,10 +221,17 @@ impl TipFollower for AtTip<'_> {
             self.report.last.push_back(step);
             self.watch.sink.event(Event::Note(Note::ConnectedAtTip(step)));
         }
-        self.left = self.databases()?;
-        self.lock = None;
-        self.last_look = Instant::now();
+        self.release()?;
         Ok(None)
+    }
+
+    fn release(&mut self) -> Result<(), Error> {
+        if self.lock.is_some() {
+            self.left = self.databases()?;
+            self.lock = None;
+            self.last_look = Instant::now();
+        }
+        Ok(())
     }
 
     fn is_over(&mut self) -> Result<bool, Error> {

@@ -1,6 +1,6 @@
 //! A download that stays at the tip: new blocks are stored, put into the block index row by row, and handed
 //! to the [`TipFollower`](super::TipFollower). The datadir is locked from the moment that a block has come
-//! until it is connected; in between, other processes can take it.
+//! until it is connected, or no more blocks come; in between, other processes can take it.
 
 use super::{Fetch, Phase, locator};
 use api::{error::Error, event::Event, note::Note};
@@ -12,6 +12,9 @@ use wire::Height;
 /// connections are dead.
 const ASK_INTERVAL: Duration = Duration::from_secs(120);
 
+/// Time without progress after which the datadir is unlocked, although blocks are missing.
+const RELEASE_AFTER: Duration = Duration::from_secs(5);
+
 impl Fetch<'_> {
     /// Locks the datadir, if that is to be done for each change. Returns whether it can be changed.
     pub(super) fn take_lock(&mut self) -> Result<bool, Error> {
@@ -21,12 +24,12 @@ impl Fetch<'_> {
     /// After a reorganisation: finds the blocks of the new branch that were stored when it was the best one
     /// before. If they were downloaded again, the block index would forget their undo data. Returns false if
     /// the datadir cannot be changed any more.
-    pub(super) fn find_reorganised(&mut self) -> Result<bool, Error> {
+    pub(super) fn look_up_new_branch(&mut self) -> Result<bool, Error> {
         if self.phase == Phase::Headers && !self.aim.stays {
             // More headers may come first.
             return Ok(true);
         }
-        let Some(fork) = self.index.reorganised.take() else { return Ok(true) };
+        let Some(fork) = self.index.not_looked_up.take() else { return Ok(true) };
         if !self.take_lock()? {
             return Ok(false);
         }
@@ -66,7 +69,18 @@ impl Fetch<'_> {
                 self.phase = Phase::AtTip(now);
             }
         }
-        self.follower.at_tip().map_or(Ok(true), super::TipFollower::is_over)
+        Ok(false)
+    }
+
+    /// Unlocks the datadir if no block has come for a while. Returns whether another process uses it: the
+    /// download ends.
+    pub(super) fn is_over(&mut self) -> Result<bool, Error> {
+        let is_silent = self.seen.sources.is_silent(self.client.now(), RELEASE_AFTER);
+        if is_silent && self.writing.in_hand == 0 {
+            self.save_new()?;
+            self.follower.at_tip().map_or(Ok(()), super::TipFollower::release)?;
+        }
+        self.follower.at_tip().map_or(Ok(false), super::TipFollower::is_over)
     }
 
     /// Writes what is stored to the medium, and then to the block index. Without the lock, nothing is stored

@@ -45,6 +45,9 @@ pub trait TipFollower {
         announced: Instant,
     ) -> Result<Option<InvalidBlock>, Error>;
 
+    /// Unlocks the datadir, unless it is unlocked. What is stored is in the block index.
+    fn release(&mut self) -> Result<(), Error>;
+
     /// Whether another process uses the datadir, while it is not locked: the download ends.
     fn is_over(&mut self) -> Result<bool, Error>;
 }

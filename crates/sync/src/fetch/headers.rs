@@ -105,8 +105,13 @@ impl Fetch<'_> {
             self.seen.sources.note_progress(self.client.now());
             // A peer that has no more is no reason to leave one that sends new ones.
             self.seen.first_finished = None;
-            let first = Height(added.height.0 - added.new as u32);
-            self.index.true_to = self.index.true_to.map(|height| height.min(first));
+            let from = added.fork.unwrap_or(Height(added.height.0 - added.new as u32));
+            self.index.true_to = self.index.true_to.map(|height| height.min(from));
+            // The chain may come back to blocks of a branch that it had left.
+            if self.stored.may_have_above(from) {
+                let other = self.index.not_looked_up.get_or_insert(from);
+                *other = from.min(*other);
+            }
         }
         let target = self.target();
         self.end_feed_if_left(target);

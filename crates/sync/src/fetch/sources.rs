@@ -72,6 +72,11 @@ impl Sources {
         self.progress = Some(now);
     }
 
+    /// Whether there was no progress for this time.
+    pub(super) fn is_silent(&self, now: Instant, time: Duration) -> bool {
+        self.progress.is_some_and(|progress| now.saturating_duration_since(progress) >= time)
+    }
+
     /// Notes up to where the chain of a peer was accepted, and which of its blocks comes too early.
     pub(super) fn note_headers(&mut self, peer: PeerId, Height(height): Height, early: Option<BlockTime>) {
         if let Some(source) = self.all.values_mut().find(|source| source.peer == Some(peer)) {

@@ -48,6 +48,8 @@ pub enum Fault {
     NotFound,
     /// Answers no `getheaders`.
     NoHeaders,
+    /// Answers each `getheaders` after 0.3 seconds, as a peer that is far away.
+    LateHeaders,
     /// Changes a byte of each block behind the header.
     Mutates,
     /// Sends blocks without their witnesses.

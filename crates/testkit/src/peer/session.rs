@@ -263,6 +263,9 @@ impl Session {
             bytes[20] ^= 1;
             self.socket.write_all(&bytes)?;
         }
+        if self.fault == Fault::LateHeaders {
+            thread::sleep(Duration::from_millis(300));
+        }
         let headers = self.fault.headers(&chain, locator);
         headers.map_or(Ok(()), |headers| self.send(&Message::Headers(headers)))
     }

@@ -69,6 +69,31 @@ fn a_finished_datadir_moves_to_a_longer_branch() {
     assert_eq!(stored.len(), tip() + 1 + tip() - 1 - 100, "the blocks of the other branch stay");
 }
 
+/// The connected blocks leave the chain with the better branch, and come back when its first block is invalid.
+/// If they were downloaded again, they would lose their undo data, and bitcoind would not start.
+#[test]
+fn connected_blocks_that_come_back_are_not_downloaded_again() {
+    let (known, evil) = (main_to(tip() - 1), evil());
+    for follow in [false, true] {
+        let dir = scratch();
+        run(&from(dir.path(), &[&peer_with(&known)]));
+        let liar = peer_with(if follow { &known } else { &evil });
+        let late = ScriptedPeer::start(&serving(&known), Fault::LateHeaders);
+        let options = SyncOptions { follow, ..from(dir.path(), &[&liar, &late]) };
+        let (report, _) = run_while(&options, |seen| {
+            if follow {
+                seen.wait_for_tip();
+                liar.serve(&serving(&evil));
+            }
+            wait_until("the invalid block", || seen.has_invalid(&evil[tip() - 1]));
+            // At the tip, the run does not wait for the late headers.
+            thread::sleep(Duration::from_secs(u64::from(follow)));
+        });
+        assert_eq!((report.height, late.asked().len()), (Height(tip() as u32 - 1), 0), "follow: {follow}");
+        assert_synced_to(tip() as u32 - 1, dir.path(), chain(), "the blocks came back");
+    }
+}
+
 /// The branch of a miner that breaks a rule: one more block than the honest peer has.
 fn evil() -> Vec<GeneratedBlock> {
     branch_of(main_to(tip()), tip() - 2, |block| match block.height as usize == tip() - 1 {

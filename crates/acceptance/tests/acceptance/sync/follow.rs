@@ -181,9 +181,13 @@ fn an_interrupt_is_a_normal_end_in_each_state() {
         peer.hold_at(height + 2);
         peer.serve(&serving(&main_to(height + 5)));
         wait_until("a request", || peer.asked().len() > height + 2);
+        wait_until("the lock", || stats(dir.path(), Network::Regtest).is_err());
+        // A block that does not come must not keep bitcoind from the datadir.
+        wait_until("its release", || stats(dir.path(), Network::Regtest).is_ok());
+        assert_at(dir.path(), &main_to(height), "while blocks came");
     });
     assert_eq!((follow.connected, report.chainstate_height), (0, Some(Height(height as u32))));
-    assert_at(dir.path(), &main_to(height), "while blocks came");
+    assert_eq!(report.shortfall, None);
     peer.hold_at(usize::MAX);
     let (_, follow) = run(&options, Seen::wait_for_tip);
     assert_eq!(follow.end, FollowEnd::Interrupted);
