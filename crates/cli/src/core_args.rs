@@ -8,8 +8,8 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    AssumeValid, BuriedDeployment, ChainOptions, ChainParams, Datadir, Disk as _, Error, FileKind, Height,
-    Location, Network, RealDisk, dir_of,
+    AssumeValid, BuriedDeployment, ChainOptions, ChainParams, Datadir, Disk as _, Error, ErrorKind, FileKind,
+    Height, Location, Network, RealDisk, Remedy, dir_of,
     doctor::{Advice, NodeSettings, StartFault},
 };
 use hex_conservative::decode_to_vec;
@@ -189,8 +189,8 @@ impl CoreArgs {
         Self { chain: self.chain.or(Some(network)), ..self.clone() }.locate()
     }
 
-    /// Like [`CoreArgs::locate`], for a command that creates what is missing: which networks the datadir has
-    /// says nothing about the one that is meant.
+    /// Like [`CoreArgs::locate`], for a command that creates what is missing. If no option says which chain is
+    /// meant, a datadir with blocks of another one than main is refused.
     pub fn locate_new(&self) -> Result<Located, Error> {
         let located = self.locate_with(false)?;
         let dirs = [located.root.clone(), located.datadir().net_dir().to_owned()];
@@ -223,7 +223,11 @@ impl CoreArgs {
         let chain = self.chain.or(own);
         let read = self.read(base, chain);
         let known = chain.or(read.as_ref().ok().and_then(|read| read.chosen));
-        let only = (known.is_none() && may_guess).then(|| self.only_network(base)).flatten();
+        let only = known.is_none().then(|| self.only_network(base)).flatten();
+        if let Some(other) = only.filter(|only| !may_guess && *only != Network::Main) {
+            let detail = format!("it has blocks of {other} only, and no option says which chain is meant");
+            return Err(usage(detail).in_file(base, None).with_remedies([Remedy::ChooseNetwork(other)]));
+        }
         let read = match only {
             // Read as if the command line had named this network.
             Some(_) => self.read(base, only)?,
@@ -288,7 +292,13 @@ impl CoreArgs {
         let path = Datadir::at(&root, network).net_dir().join(&name);
         let is_off = name == "0" || name.is_empty();
         let read = if is_off { Ok(()) } else { conf.add_settings_file(&path) };
-        let broken = read.err().map(|error| StartFault { error, advice: Advice::MoveAway { path } });
+        let broken = read.err().map(|error| StartFault {
+            advice: match error.kind {
+                ErrorKind::Environment => Advice::ChangeOwner { directories: vec![path] },
+                _ => Advice::MoveAway { path },
+            },
+            error,
+        });
         let ignored = conf_path.as_ref().and_then(|used| ignored_conf(used, &root, &conf, network));
         let faults = broken.into_iter().chain(ignored).collect();
         let blocksdir = match (&self.blocksdir, conf.setting(network, "blocksdir")) {
@@ -641,7 +651,8 @@ mod tests {
             assert_eq!((found.network(), &*found.root), (Network::Testnet4, dir.path()));
             assert!(found.flags().join(" ").ends_with("--chain testnet4"));
         }
-        assert_eq!(at(dir.path()).locate_new().unwrap().network(), Network::Main);
+        let error = at(dir.path()).locate_new().unwrap_err();
+        assert!(error.remedies.contains(&Remedy::ChooseNetwork(Network::Testnet4)), "{error}");
         // A network that is named is not guessed; nor is one of two.
         let signet = CoreArgs { chain: Some(Network::Signet), ..at(&own) };
         assert_eq!(located(&signet).unwrap().root, own);

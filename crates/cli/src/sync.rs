@@ -79,9 +79,9 @@ pub struct SyncArgs {
 
 /// Parses the space for block files; units are binary, as for --memory.
 fn prune_size(text: &str) -> Result<u64, String> {
-    match size(text)? {
-        size if size >= MIN_PRUNE_BYTES => Ok(size),
-        _ => Err("give at least 550M, as bitcoind needs".to_owned()),
+    match size(text) {
+        Ok(size) if size >= MIN_PRUNE_BYTES => Ok(size),
+        _ => Err("give a size of at least 550M, as bitcoind needs".to_owned()),
     }
 }
 

@@ -247,7 +247,8 @@ impl Datadir {
             return Ok(self);
         }
         let flaw = "there are no block files (blkNNNNN.dat); if bitcoind runs with -blocksdir=DIR, give that \
-                    directory here too";
+                    directory here too; if the files are lost, move this directory away, and download all \
+                    blocks";
         Err(DiskError::NoDatadir { path: self.blocks_dir, flaw: flaw.to_owned() })
     }
 

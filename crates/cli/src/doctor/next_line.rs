@@ -3,7 +3,7 @@
 use crate::{core_args::Located, node_settings::MIN_PRUNE_TARGET, run_note::RunNote};
 use engine::{
     IndexKind, Network, RealDisk,
-    doctor::{Advice, ChainstatePosition, DatadirState, Diagnosis},
+    doctor::{Advice, ChainstatePosition, DatadirState, Diagnosis, FoundIndex},
     free_name,
 };
 use peregrine::shell::{as_user, command_line, user_name};
@@ -79,7 +79,11 @@ impl<'a> NextLine<'a> {
             !state.index.state.is_sound() || !is_stored
         });
         let scan: &[&str] = if is_unindexed { &["--scan"] } else { &[] };
-        self.for_owner(self.peregrine(&[&["reindex"], scan, &["--until-damage"]].concat()))
+        // bitcoind could not take back what these have above the damage.
+        let ends_above =
+            |index: &FoundIndex| matches!(index.kind, IndexKind::TxoSpender | IndexKind::CoinStats);
+        let indexes = self.anew(ends_above);
+        self.for_owner(self.peregrine(&[&["reindex"], scan, &["--until-damage"], &indexes[..]].concat()))
     }
 
     /// Returns the command that trusts what the block index says of scripts, if that makes a rebuild faster.
@@ -104,7 +108,7 @@ impl<'a> NextLine<'a> {
 
     /// Returns the command that takes blocks from other files, whose folder the user must name.
     pub(super) fn repair_from(&self) -> String {
-        let line = self.for_owner(self.peregrine(&["repair"]));
+        let line = self.for_owner(self.repair());
         format!("{line} --from DIR  # a folder with block files, or another datadir")
     }
 
@@ -137,7 +141,7 @@ impl<'a> NextLine<'a> {
             Advice::FinishReplacement => self.peregrine(&["recover"]),
             Advice::TakeFromFiles { directory } => {
                 let from = ["--from".to_owned(), directory.display().to_string()];
-                self.peregrine(&["repair"]).into_iter().chain(from).collect()
+                self.repair().into_iter().chain(from).collect()
             }
             Advice::MakeIndexes { names } => self.peregrine(&[&["index", "make"], &names[..]].concat()),
             Advice::Sync => self.peregrine(&["sync"]),
@@ -146,11 +150,7 @@ impl<'a> NextLine<'a> {
                 let target = self.prune_target().max(MIN_PRUNE_TARGET);
                 self.peregrine(&["sync", &format!("--prune={target}M")])
             }
-            // Blocks that are stored anew would make this index wrong, so repair would refuse.
-            Advice::Repair if self.has_index(IndexKind::TxoSpender) => {
-                self.peregrine(&["repair", "--index", IndexKind::TxoSpender.option()])
-            }
-            Advice::Repair => self.peregrine(&["repair"]),
+            Advice::Repair => self.repair(),
             Advice::Reindex => self.peregrine(&["reindex"]),
             Advice::ReindexByScan => self.peregrine(&["reindex", "--scan"]),
             Advice::Reconsider { block: Some(block), rebuilds } => {
@@ -164,6 +164,18 @@ impl<'a> NextLine<'a> {
             Advice::MakeUndo => self.peregrine(&["undo", "make"]),
             _ => self.peregrine(&["doctor"]),
         }
+    }
+
+    /// The command that stores blocks anew, and indexes that would be wrong then: otherwise it would refuse.
+    fn repair(&self) -> Vec<String> {
+        self.peregrine(&[&["repair"], &self.anew(|index| index.has_positions)[..]].concat())
+    }
+
+    /// The options that make these indexes anew.
+    fn anew(&self, is_wrong: impl Fn(&FoundIndex) -> bool) -> Vec<&'static str> {
+        let indexes = self.state.iter().flat_map(|state| &state.indexes);
+        let wrong = indexes.filter(|index| index.kind != IndexKind::Unknown && is_wrong(index));
+        wrong.flat_map(|index| ["--index", index.kind.option()]).collect()
     }
 
     /// A command of this program, for this datadir.
@@ -203,10 +215,6 @@ impl<'a> NextLine<'a> {
             true => state.index.is_pruned,
             false => self.located.prune.is_some() || last(state),
         })
-    }
-
-    fn has_index(&self, kind: IndexKind) -> bool {
-        self.state.is_some_and(|state| state.indexes.iter().any(|index| index.kind == kind))
     }
 
     /// To how many MiB bitcoind is to prune.

@@ -313,7 +313,13 @@ impl Examination<'_> {
             obstacle: find_obstacle(disk, datadir)?,
             blocksdir: self.other_blocksdir(&state.start.last),
         };
-        let advice = advise(state, &circumstances);
+        let advice = match advise(state, &circumstances) {
+            // This datadir was copied from there, with its log: both nodes would write to the same files.
+            Advice::NameBlocksdir { directory: Some(directory) } if self.is_other_node(&directory) => {
+                Advice::TakeFromFiles { directory }
+            }
+            advice => advice,
+        };
         let writes = [Advice::Repair, Advice::Reindex, Advice::ReindexByScan, Advice::MakeUndo];
         if writes.contains(&advice)
             && let Some(path) = in_place_of_new_files(disk, datadir)?
@@ -342,6 +348,14 @@ impl Examination<'_> {
         let is_unknown =
             self.options.has_other_blocksdir() || chain.blocksdir.is_none() && last_start.version.is_none();
         if found.is_some() || is_unknown { Some(found) } else { None }
+    }
+
+    /// Whether this directory is another datadir, which has a block index of its own.
+    fn is_other_node(&self, root: &Path) -> bool {
+        let chain = &self.options.chain;
+        let location = Location { root: root.to_owned(), blocksdir: None, ..chain.location() };
+        let index = Datadir::of(self.disk, &location).map(|other| other.index_dir());
+        *root != chain.datadir && index.is_ok_and(|index| self.disk.exists(&index).unwrap_or(false))
     }
 
     fn deep(&self, files: &Files<'_>, state: &DatadirState) -> Result<DeepState, Error> {
@@ -380,9 +394,18 @@ impl Examination<'_> {
             let mut found = paths.iter().filter_map(|path| owner_of(path));
             found.any(|found| is_closed(&found) || must_be_own && !is_own(&found))
         };
+        // What bitcoind opens for writing when it starts. Others may be allowed to write there.
+        let mut written = vec![datadir.net_dir().to_owned(), datadir.net_dir().join("indexes")];
+        written.extend([".lock", "settings.json", "debug.log"].map(|name| datadir.net_dir().join(name)));
+        written.push(blocks_dir.join(".lock"));
+        let last = datadir.blk_files(disk).ok().and_then(|files| files.last().copied());
+        written.extend(last.into_iter().flat_map(|last| [datadir.blk_path(last), datadir.rev_path(last)]));
+        let cannot_write = |path: &PathBuf| {
+            owner_of(path).is_some_and(|found| uid != 0 && !is_own(&found) && found.mode & 0o022 == 0)
+        };
         let dirs =
             [datadir.net_dir().to_owned(), blocks_dir.clone(), datadir.index_dir(), datadir.chainstate_dir()];
-        let foreign = dirs.into_iter().filter(is_foreign);
+        let foreign = dirs.into_iter().filter(is_foreign).chain(written.into_iter().filter(cannot_write));
         Owner { uid, user: disk.user(), foreign: foreign.collect() }
     }
 

@@ -77,10 +77,10 @@ pub fn use_of(
     if !with_undo && !is_trusted {
         let detail = format!(
             "scripts cannot be checked without undo data, so all blocks up to height {height}, where \
-             the hints end, must be assumed valid; {}",
-            plan.choice.assumed_valid_to.map_or("none is".to_owned(), |valid| format!(
-                "only those up to height {valid} are: two weeks of blocks above a block are needed"
-            ))
+             the hints are used, must be assumed valid; {}: two weeks of blocks above a block are needed",
+            plan.choice
+                .assumed_valid_to
+                .map_or("none is".to_owned(), |valid| format!("only those up to height {valid} are"))
         );
         return Err(Error::new(ErrorKind::Usage, detail)
             .with_remedies([Remedy::LaterAssumedBlock, Remedy::UseUndoData]));

@@ -88,11 +88,11 @@ pub enum Advice {
         /// The contents of the file.
         key with "KeyText": [u8; 8],
     } => "restore xor.dat, whose contents follow from the block files";
-    /// Take blocks from files in this folder that bitcoind cannot read: they have other keys, or other names.
+    /// Take blocks from files that bitcoind does not use: another node's, or with other keys or names.
     TakeFromFiles {
         /// The folder.
         directory with "PathText": PathBuf,
-    } => "take the blocks of files that bitcoind cannot read: they have other keys, or other names";
+    } => "take the blocks of files that bitcoind does not use: another node's, or with other keys or names";
     /// Finish or undo the replacement of databases that was interrupted ([`crate::recover()`]).
     FinishReplacement => "finish or undo the replacement of databases that was interrupted";
     /// Download all blocks.

@@ -435,7 +435,8 @@ impl DatadirState {
         let databases = [&self.index.state, &self.chainstate.state];
         let is_held = self.lock.is_held();
         // bitcoind has not connected a block yet.
-        let is_new = self.index.state.is_sound() && self.index.stored_height == Height(0);
+        let is_new =
+            self.index.state.is_sound() && self.index.stored_height == Height(0) && !self.index.is_pruned;
         let may_be = |state: &&DatabaseState| match state {
             DatabaseState::Sound => true,
             DatabaseState::Absent => is_new,

@@ -24,6 +24,8 @@ pub struct FoundIndex {
     pub kind: IndexKind,
     /// Its state, compared with the chainstate.
     pub standing: IndexStanding,
+    /// Whether it has places of blocks, which become wrong if blocks are stored anew.
+    pub has_positions: bool,
 }
 
 api::reported! {
@@ -118,11 +120,12 @@ pub fn find(
     is_held: bool,
 ) -> Result<Vec<FoundIndex>, Error> {
     let branch = tree.zip(best).map(|((tree, _), best)| tree.branch_to(&best)).unwrap_or_default();
-    let standing_of = |index: &NodeIndex| -> Result<IndexStanding, Error> {
+    let standing_of = |index: &NodeIndex, has_positions: &mut bool| -> Result<IndexStanding, Error> {
         if index.kind == IndexKind::Unknown {
             return Ok(IndexStanding::NotExamined);
         }
         let contents = index.read(files.disk)?;
+        *has_positions = contents.has_positions;
         let Some((tree, infos)) = tree.filter(|_| !branch.is_empty() && index.name != OLD_COIN_STATS) else {
             let is_old = index.name == OLD_COIN_STATS;
             return Ok(if is_old { IndexStanding::Superseded } else { IndexStanding::NotExamined });
@@ -139,13 +142,14 @@ pub fn find(
         Ok(below_pruned(end, first).unwrap_or(standing))
     };
     let found = NodeIndex::find(files.disk, files.datadir.net_dir())?.into_iter().map(|index| {
-        let standing = standing_of(&index).unwrap_or_else(|error| match error.kind {
+        let mut has_positions = false;
+        let standing = standing_of(&index, &mut has_positions).unwrap_or_else(|error| match error.kind {
             // Another process may be changing it.
             _ if is_held => IndexStanding::NotExamined,
             ErrorKind::Environment => IndexStanding::Unreadable(error),
             _ => IndexStanding::Damaged(error),
         });
-        FoundIndex { name: index.name, kind: index.kind, standing }
+        FoundIndex { name: index.name, kind: index.kind, standing, has_positions }
     });
     Ok(found.collect())
 }
