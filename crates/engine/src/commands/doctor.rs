@@ -405,8 +405,10 @@ impl Examination<'_> {
         };
         let dirs =
             [datadir.net_dir().to_owned(), blocks_dir.clone(), datadir.index_dir(), datadir.chainstate_dir()];
-        let foreign = dirs.into_iter().filter(is_foreign).chain(written.into_iter().filter(cannot_write));
-        Owner { uid, user: disk.user(), foreign: foreign.collect() }
+        let mut foreign: Vec<PathBuf> = dirs.into_iter().filter(is_foreign).collect();
+        written.retain(|path| cannot_write(path) && !foreign.iter().any(|dir| path.starts_with(dir)));
+        foreign.append(&mut written);
+        Owner { uid, user: disk.user(), foreign }
     }
 
     fn chainstate(&self, is_held: bool) -> ChainstateState {

@@ -12,7 +12,7 @@ use engine::{
     recover,
     recover::{Recovery, RecoveryReport},
 };
-use std::os::unix::fs::MetadataExt as _;
+use std::{os::unix::fs::MetadataExt as _, process::Command};
 use sync::sync;
 use testkit::situation;
 
@@ -170,6 +170,9 @@ fn a_pruned_datadir_has_nothing_to_rebuild_from() {
     situation::cause("pruned", case.root(), case.root());
     let state = diagnosed(case.root(), true).found.unwrap();
     assert!(state.index.is_pruned && state.rebuild.duration.is_none() && state.rebuild.need.chainstate == 0);
+    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    let found = diagnosed(case.root(), false);
+    assert!(!found.is_sound() && found.advice == Advice::SyncPruned, "{found:?}");
 }
 
 #[test]
@@ -194,6 +197,19 @@ fn lost_block_files_without_an_index_are_downloaded() {
 fn write_log(case: &Case, arguments: &str) {
     let log = format!("2026 Bitcoin Core version v30.0.0 (release build)\n{arguments}\n");
     fs::write(case.root().join("regtest/debug.log"), log).unwrap();
+}
+
+/// The log of the copy names the files of the other node, to which both would write.
+#[test]
+fn a_copied_datadir_does_not_get_the_block_files_of_the_other_node() {
+    let (case, other) = (Case::at_tip(), Case::at_tip());
+    fs::remove_file(case.blocks("blk00000.dat")).unwrap();
+    let keys = "2026 Using obfuscation key for blocksdir *.dat files";
+    write_log(&case, &format!("{keys} ({}): '0000000000000000'", other.blocks("").display()));
+    for number in 1..100 {
+        let _ = fs::remove_file(case.blocks(&format!("blk{number:05}.dat")));
+    }
+    advised(&case, &Advice::TakeFromFiles { directory: other.root().to_owned() });
 }
 
 /// `bitcoind -reindex` without that option would begin a chain without blocks.
@@ -360,6 +376,16 @@ fn what_belongs_to_other_users_is_named() {
     }
     let foreign = ["blocks", "blocks/index"].map(|name| case.root().join("regtest").join(name)).to_vec();
     assert_eq!(diagnosed(case.root(), false).advice, Advice::ChangeOwner { directories: foreign });
+    // What `sudo bitcoind` has left.
+    assert!(Command::new("chown").args(["-R", "4711"]).arg(case.root()).status().unwrap().success());
+    for name in ["debug.log", "blocks/blk00009.dat", "blocks/.lock"] {
+        let path = case.root().join("regtest").join(name);
+        let _ = fs::File::create_new(&path);
+        std::os::unix::fs::chown(&path, Some(0), None).unwrap();
+        let directories = vec![path.clone()];
+        assert_eq!(diagnosed(case.root(), false).advice, Advice::ChangeOwner { directories }, "{name}");
+        std::os::unix::fs::chown(&path, Some(4711), None).unwrap();
+    }
 }
 
 #[test]
