@@ -374,7 +374,8 @@ fn what_belongs_to_other_users_is_named() {
     for name in ["regtest", "regtest/chainstate/CURRENT"] {
         std::os::unix::fs::chown(case.root().join(name), Some(4711), None).unwrap();
     }
-    let foreign = ["blocks", "blocks/index"].map(|name| case.root().join("regtest").join(name)).to_vec();
+    let foreign =
+        ["blocks", "blocks/index", ".lock"].map(|name| case.root().join("regtest").join(name)).to_vec();
     assert_eq!(diagnosed(case.root(), false).advice, Advice::ChangeOwner { directories: foreign });
     // What `sudo bitcoind` has left.
     assert!(Command::new("chown").args(["-R", "4711"]).arg(case.root()).status().unwrap().success());

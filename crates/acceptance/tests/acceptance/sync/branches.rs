@@ -8,7 +8,7 @@ use acceptance::sync::{
     wait_until,
 };
 use bitcoin::hashes::Hash as _;
-use bitcoin::{Transaction, consensus, script::Builder};
+use bitcoin::{Block, Transaction, consensus, script::Builder};
 use testkit::{
     block::{BITS, coinbase, has_work, mine},
     peer::ServedChain,
@@ -38,11 +38,17 @@ fn a_longer_branch_that_appears_is_taken_and_shared_blocks_are_not_downloaded_tw
     assert!(report.download.duplicate_bytes < 100_000, "{:?}", report.download);
 }
 
+/// A chain in which a chainstate is brought to a branch that forks two blocks below, instead of rebuilt.
+fn long() -> (Chain, Vec<GeneratedBlock>) {
+    let long = Chain::generate(&ChainSpec { blocks: Some(320), stale: false, ..ChainSpec::new(23, 60_000) });
+    let main = long.main().cloned().collect();
+    (long, main)
+}
+
 /// A node that was stopped at a stale block: the chainstate was rebuilt, and with pruning all was downloaded.
 #[test]
 fn a_stale_block_is_disconnected_without_a_rebuild() {
-    let long = Chain::generate(&ChainSpec { blocks: Some(320), stale: false, ..ChainSpec::new(23, 60_000) });
-    let main: Vec<GeneratedBlock> = long.main().cloned().collect();
+    let (long, main) = long();
     let mut stale = main[..=301].to_vec();
     stale[301] = sibling(&stale[301], 1, |_| {});
     let (dir, peer) = (scratch(), peer_with(&stale));
@@ -73,34 +79,38 @@ fn a_finished_datadir_moves_to_a_longer_branch() {
 /// If they were downloaded again, they would lose their undo data, and bitcoind would not start.
 #[test]
 fn connected_blocks_that_come_back_are_not_downloaded_again() {
-    let (known, evil) = (main_to(tip() - 1), evil());
+    let (long, mut main) = long();
+    main.truncate(303);
+    let evil = branch_of(main.clone(), 300, |block| sibling(block, 1, wrong_height));
+    main.truncate(302);
     for follow in [false, true] {
         let dir = scratch();
-        run(&from(dir.path(), &[&peer_with(&known)]));
-        let liar = peer_with(if follow { &known } else { &evil });
-        let late = ScriptedPeer::start(&serving(&known), Fault::LateHeaders);
+        run(&from(dir.path(), &[&peer_with(&main)]));
+        let liar = peer_with(if follow { &main } else { &evil });
+        let late = ScriptedPeer::start(&serving(&main), Fault::LateHeaders);
         let options = SyncOptions { follow, ..from(dir.path(), &[&liar, &late]) };
         let (report, _) = run_while(&options, |seen| {
             if follow {
                 seen.wait_for_tip();
                 liar.serve(&serving(&evil));
             }
-            wait_until("the invalid block", || seen.has_invalid(&evil[tip() - 1]));
+            wait_until("the invalid block", || seen.has_invalid(&evil[301]));
             // At the tip, the run does not wait for the late headers.
             thread::sleep(Duration::from_secs(u64::from(follow)));
         });
-        assert_eq!((report.height, late.asked().len()), (Height(tip() as u32 - 1), 0), "follow: {follow}");
-        assert_synced_to(tip() as u32 - 1, dir.path(), chain(), "the blocks came back");
+        assert_eq!((report.height, late.asked().len()), (Height(301), 0), "follow: {follow}");
+        assert_synced_to(301, dir.path(), &long, "the blocks came back");
     }
+}
+
+fn wrong_height(block: &mut Block) {
+    block.txdata[0].input[0].script_sig = Builder::new().push_int(77).push_slice([1; 4]).into_script();
 }
 
 /// The branch of a miner that breaks a rule: one more block than the honest peer has.
 fn evil() -> Vec<GeneratedBlock> {
     branch_of(main_to(tip()), tip() - 2, |block| match block.height as usize == tip() - 1 {
-        true => sibling(block, 1, |block| {
-            let wrong = Builder::new().push_int(77).push_slice([1; 4]);
-            block.txdata[0].input[0].script_sig = wrong.into_script();
-        }),
+        true => sibling(block, 1, wrong_height),
         false => block.clone(),
     })
 }
