@@ -1,20 +1,24 @@
 //! The coins after the last block, in the order of the chainstate's keys.
 //!
 //! [`Job::for_each_coin`](crate::job::Job::for_each_coin) gives them to a consumer, and again from the start
-//! if parallel matching proves too little. The consumer walks them in one sequence, or by ranges on several
-//! threads, each of which a [`RangeSink`] consumes.
+//! if parallel matching proves too little. The consumer walks them in one sequence, or writes them as a new
+//! chainstate on several threads.
 
 use crate::stages::unspent::{ForEachError, Range, Unspent};
 use api::{
-    error::Error,
+    error::{Error, ErrorKind},
     event::{CoinMeter, Watch},
 };
-use chain::threads::{join_all, spawn};
+use chain::threads::{join_all, lock, spawn};
 use crossbeam::channel::{Receiver, Sender, bounded};
-use disk::sorted_run::SortedRunReader;
+use disk::{
+    chainstate::{ChainstateUpdate, ChangedRange, CoinRange, UnsyncedRange},
+    sorted_run::SortedRunReader,
+    utxo_stats::{CoinCounter, UtxoCounts},
+};
 use std::{
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -23,23 +27,6 @@ use wire::{Coin, OutPoint};
 
 /// Number of coins of a range between two checks for an interrupt.
 pub const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 12;
-
-/// Consumes the coins of one range, on one thread.
-pub trait RangeSink {
-    /// A complete range that is not yet on the medium.
-    type Unsynced: Send;
-    /// What the sink makes of a range.
-    type Done: Send;
-
-    /// Consumes the next coin.
-    fn coin(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), Error>;
-
-    /// Completes the range.
-    fn complete(self) -> Result<Self::Unsynced, Error>;
-
-    /// Waits for the medium, on another thread, so that the next range can be consumed in the meantime.
-    fn sync(unsynced: Self::Unsynced) -> Result<Self::Done, Error>;
-}
 
 /// The coins after the last block, to be walked once.
 pub struct Coins<'a> {
@@ -86,98 +73,84 @@ impl<'a> Coins<'a> {
         Ok(())
     }
 
-    /// Divides the coins into ranges of at most `bytes` of rows, or one shard. The ranges depend only on the
-    /// coins.
-    pub fn into_ranges(self, bytes: u64) -> CoinRanges<'a> {
-        let count = self.count();
-        let (ranges, runs) = self.unspent.into_ranges(bytes);
-        CoinRanges { ranges, runs, count, watch: self.watch }
-    }
-}
-
-/// Coins by ranges, for several threads.
-pub struct CoinRanges<'a> {
-    ranges: Vec<Range>,
-    runs: Vec<SortedRunReader>,
-    /// Number of coins.
-    count: u64,
-    watch: Watch<'a>,
-}
-
-impl CoinRanges<'_> {
-    /// Number of ranges.
-    pub fn count(&self) -> u32 {
-        self.ranges.len() as u32
-    }
-
-    /// Gives each range to the sink that `begin` makes for its index, on `threads` threads; as many others
-    /// sync the ranges. Returns what the sinks have made, in any order.
+    /// Writes the coins as tables of `update`, which is the first change of a new chainstate, on `threads`
+    /// threads; as many others sync the tables. A table has a range of at most `range_bytes` of rows, or one
+    /// shard. The ranges depend only on the coins. Returns the tables in any order, and what they contain.
     ///
     /// # Errors
     /// [`ForEachError`], after all threads have ended.
-    pub fn consume<R: RangeSink>(
+    pub fn write(
         self,
+        update: &ChainstateUpdate<'_, '_>,
+        range_bytes: u64,
         threads: usize,
-        begin: impl Fn(u32) -> R + Sync,
-    ) -> Result<Vec<R::Done>, ForEachError> {
-        let Self { ranges, runs, count, watch } = self;
-        let meter = &CoinMeter::new(watch.sink, count);
+    ) -> Result<(Vec<ChangedRange>, UtxoCounts), ForEachError> {
+        let (meter, interrupt) = (&CoinMeter::new(self.watch.sink, self.count()), self.watch.interrupt);
+        let (ranges, runs) = self.unspent.into_ranges(range_bytes);
+        let count = ranges.len() as u32;
         let ranges = Mutex::new(ranges.into_iter());
-        let next = || ranges.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let next = || lock(&ranges).next();
         let failed = AtomicBool::new(false);
         let fail = || failed.store(true, Ordering::Relaxed);
-        let consume = |to_sync: Sender<R::Unsynced>| -> Result<(), ForEachError> {
+        let write = |to_sync: Sender<(UnsyncedRange, UtxoCounts)>| -> Result<(), ForEachError> {
             while !failed.load(Ordering::Relaxed)
                 && let Some(range) = next()
             {
-                let sink = begin(range.index);
-                let unsynced =
-                    consume_range(range, &runs, sink, meter, watch.interrupt).inspect_err(|_| fail())?;
+                let table = update.numbered_range(range.index, count);
+                let unsynced = write_range(range, &runs, table, meter, interrupt).inspect_err(|_| fail())?;
                 if to_sync.send(unsynced).is_err() {
                     break; // All sync threads have failed; their errors are returned.
                 }
             }
             Ok(())
         };
-        let sync = |unsynced: Receiver<R::Unsynced>| -> Result<Vec<R::Done>, Error> {
-            unsynced.iter().map(|range| R::sync(range).inspect_err(|_| fail())).collect()
+        let sync = |unsynced: Receiver<(UnsyncedRange, UtxoCounts)>| -> Result<Vec<_>, Error> {
+            let sync = |(range, counts): (UnsyncedRange, _)| Ok((range.sync()?, counts));
+            unsynced.iter().map(|range| sync(range).inspect_err(|_| fail())).collect()
         };
         let (to_sync, unsynced) = bounded(threads);
-        let (consumed, synced) = thread::scope(|scope| {
-            let (consume, sync) = (&consume, &sync);
+        let (written, synced) = thread::scope(|scope| {
+            let (write, sync) = (&write, &sync);
             let pair = |_| {
                 let (to_sync, unsynced) = (to_sync.clone(), unsynced.clone());
-                let consumer = spawn(scope, "write", move || consume(to_sync)).inspect_err(|_| fail());
-                (consumer, spawn(scope, "sync", move || sync(unsynced)).inspect_err(|_| fail()))
+                let writer = spawn(scope, "write", move || write(to_sync)).inspect_err(|_| fail());
+                (writer, spawn(scope, "sync", move || sync(unsynced)).inspect_err(|_| fail()))
             };
-            let (consuming, syncing): (Vec<_>, Vec<_>) = (0..threads).map(pair).unzip();
+            let (writing, syncing): (Vec<_>, Vec<_>) = (0..threads).map(pair).unzip();
             drop((to_sync, unsynced));
-            (join_all(consuming), join_all(syncing))
+            (join_all(writing), join_all(syncing))
         });
-        let (mut done, mut mismatch) = (Vec::new(), false);
-        for part in consumed {
+        let (mut tables, mut counts, mut mismatch) = (Vec::new(), UtxoCounts::ZERO, false);
+        for part in written {
             match part? {
                 Err(ForEachError::Mismatch) => mismatch = true,
                 other => other?,
             }
         }
         for part in synced {
-            done.extend(part??);
+            for (table, of_table) in part?? {
+                tables.push(table);
+                counts.merge(of_table);
+            }
         }
-        if mismatch { Err(ForEachError::Mismatch) } else { Ok(done) }
+        if mismatch { Err(ForEachError::Mismatch) } else { Ok((tables, counts)) }
     }
 }
 
-fn consume_range<R: RangeSink>(
+/// Writes and counts the coins of a range.
+fn write_range(
     range: Range,
     runs: &[SortedRunReader],
-    mut sink: R,
+    mut table: CoinRange<'_>,
     meter: &CoinMeter<'_>,
     interrupt: &AtomicBool,
-) -> Result<R::Unsynced, ForEachError> {
-    let mut count: u64 = 0;
+) -> Result<(UnsyncedRange, UtxoCounts), ForEachError> {
+    let (mut counter, mut count) = (CoinCounter::default(), 0u64);
     range.each(runs, |outpoint, coin| {
-        sink.coin(outpoint, coin)?;
+        table.set(outpoint, Some(coin))?;
+        counter.add(outpoint, coin).map_err(|flaw| {
+            Error::new(ErrorKind::Internal, format!("coin {outpoint}: {flaw}; please report this bug"))
+        })?;
         count += 1;
         if count.is_multiple_of(INTERRUPT_CHECK_INTERVAL) {
             meter.add(INTERRUPT_CHECK_INTERVAL);
@@ -186,7 +159,7 @@ fn consume_range<R: RangeSink>(
         Ok(())
     })?;
     meter.add(count % INTERRUPT_CHECK_INTERVAL);
-    Ok(sink.complete()?)
+    Ok((table.complete()?, counter.counts()))
 }
 
 #[cfg(test)]
@@ -199,8 +172,11 @@ mod tests {
         options::{ChainOptions, Matching, UndoPolicy},
     };
     use coins::{Join, SipKey};
+    use digest::obfuscation::Obfuscation;
+    use disk::chainstate::ChainstateReader;
     use testkit::{Chain, ChainSpec, datadir::Layout, fault::FaultDisk};
-    use wire::{Height, Network, Txid};
+    use vfs::RealDisk;
+    use wire::{BlockHash, Height, Network, Txid};
 
     /// Coins as (outpoint, code, output).
     type Rows = Vec<(OutPoint, u32, Vec<u8>)>;
@@ -229,27 +205,6 @@ mod tests {
         Unspent::new(join.finish_spilled().unwrap(), Vec::new())
     }
 
-    /// Collects the coins of a range.
-    struct RangeRows(u32, Rows);
-
-    impl RangeSink for RangeRows {
-        type Unsynced = Self;
-        type Done = Self;
-
-        fn coin(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), Error> {
-            self.1.push(row(outpoint, coin));
-            Ok(())
-        }
-
-        fn complete(self) -> Result<Self, Error> {
-            Ok(self)
-        }
-
-        fn sync(unsynced: Self) -> Result<Self, Error> {
-            Ok(unsynced)
-        }
-    }
-
     fn in_sequence(unspent: Unspent) -> Result<Rows, ForEachError> {
         let mut rows = Vec::new();
         Coins::new(unspent, Watch { sink: &|_| {}, interrupt: &AtomicBool::new(false) }).in_sequence(
@@ -262,11 +217,19 @@ mod tests {
     }
 
     fn by_ranges(unspent: Unspent, bytes: u64, threads: usize) -> Result<Rows, ForEachError> {
-        let interrupt = AtomicBool::new(false);
-        let ranges = Coins::new(unspent, Watch { sink: &|_| {}, interrupt: &interrupt }).into_ranges(bytes);
-        let mut done = ranges.consume(threads, |index| RangeRows(index, Vec::new()))?;
-        done.sort_by_key(|range| range.0);
-        Ok(done.into_iter().flat_map(|range| range.1).collect())
+        let (dir, interrupt) = (tempfile::tempdir().unwrap(), AtomicBool::new(false));
+        let coins = Coins::new(unspent, Watch { sink: &|_| {}, interrupt: &interrupt });
+        let mut chainstate = ChainstateReader::create(&RealDisk, dir.path(), Obfuscation::from_key([7; 8]))?;
+        let update = chainstate.update(BlockHash([1; 32]))?;
+        let (tables, counts) = coins.write(&update, bytes, threads)?;
+        update.commit(tables)?;
+        let written = ChainstateReader::open(&RealDisk, dir.path())?;
+        let (mut coins, mut rows) = (written.coins()?, Rows::new());
+        while let Some((outpoint, coin)) = coins.advance()? {
+            rows.push(row(&outpoint, &coin));
+        }
+        assert_eq!(counts.txouts, rows.len() as u64);
+        Ok(rows)
     }
 
     #[test]

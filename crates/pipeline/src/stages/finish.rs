@@ -4,24 +4,21 @@
 //! threads. Each thread takes the next range, merges, sorts and writes it; other threads sync the files. The
 //! tables depend only on the coins and the obfuscation key.
 
-use crate::stages::{
-    coin_sink::{Coins, RangeSink},
-    unspent::ForEachError,
-};
+use crate::stages::{coin_sink::Coins, unspent::ForEachError};
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::{CoinProgress, Event, PROGRESS_INTERVAL, Watch},
 };
 use chain::{blocks::chain::Chain, commit::Destination};
 use digest::obfuscation::Obfuscation;
 use disk::{
-    chainstate::{ChainstateReader, ChangedRange, CoinRange, UnsyncedRange},
-    utxo_stats::{CoinCounter, ReadBackProgress, UtxoCounts, UtxoStats, stats_unless_stopped},
+    chainstate::ChainstateReader,
+    utxo_stats::{ReadBackProgress, UtxoCounts, UtxoStats, stats_unless_stopped},
 };
 use rules::{ChainParams, subsidy};
 use std::{path::Path, sync::atomic::Ordering, time::Instant};
 use vfs::Disk;
-use wire::{BlockHash, Coin, Height, OutPoint, Sats};
+use wire::{BlockHash, Height, Sats};
 
 /// Minimum number of ranges: a small chainstate gets smaller ranges, so that all threads have equal shares.
 const MIN_RANGES: u64 = 64;
@@ -60,48 +57,12 @@ pub fn write_chainstate(
 ) -> Result<UtxoCounts, ForEachError> {
     let range_bytes = range_bytes.min((coins.row_bytes() / MIN_RANGES).max(MIN_RANGE_BYTES));
     let count = coins.count();
-    let ranges = coins.into_ranges(range_bytes);
-    let range_count = ranges.count();
     let mut chainstate = ChainstateReader::create(disk, dir, Obfuscation::from_key(key))?;
     let update = chainstate.update(best_block)?;
-    let begin = |index| {
-        let coins = update.numbered_range(index, range_count);
-        TableSink { coins, counter: CoinCounter::default() }
-    };
-    let (mut counts, mut tables) = (UtxoCounts::ZERO, Vec::new());
-    for (range, part) in ranges.consume(threads, begin)? {
-        counts.merge(part);
-        tables.push(range);
-    }
+    let (tables, counts) = coins.write(&update, range_bytes, threads)?;
     debug_assert_eq!(counts.txouts, count, "the net sizes of join and runs count the coins");
     update.commit(tables)?;
     Ok(counts)
-}
-
-/// Writes and counts the coins of one range.
-struct TableSink<'u> {
-    coins: CoinRange<'u>,
-    counter: CoinCounter,
-}
-
-impl RangeSink for TableSink<'_> {
-    type Unsynced = (UnsyncedRange, UtxoCounts);
-    type Done = (ChangedRange, UtxoCounts);
-
-    fn coin(&mut self, outpoint: &OutPoint, coin: &Coin<'_>) -> Result<(), Error> {
-        self.coins.set(outpoint, Some(coin))?;
-        self.counter.add(outpoint, coin).map_err(|flaw| {
-            Error::new(ErrorKind::Internal, format!("coin {outpoint}: {flaw}; please report this bug"))
-        })
-    }
-
-    fn complete(self) -> Result<Self::Unsynced, Error> {
-        Ok((self.coins.complete()?, self.counter.counts()))
-    }
-
-    fn sync((tables, counts): Self::Unsynced) -> Result<Self::Done, Error> {
-        Ok((tables.sync()?, counts))
-    }
 }
 
 impl Finish<'_, '_> {
@@ -119,7 +80,8 @@ impl Finish<'_, '_> {
     /// `muhash`. If coins were written, but no transactions counted, the number of these is not compared.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`] if it differs from what was written; [`ErrorKind::Interrupted`].
+    /// [`api::error::ErrorKind::Environment`] if it differs from what was written;
+    /// [`api::error::ErrorKind::Interrupted`].
     pub fn prove(&self, written: &UtxoCounts, muhash: bool) -> Result<UtxoStats, Error> {
         const WHAT: &str = "the new chainstate";
         let dir = self.target.building();
@@ -142,7 +104,7 @@ impl Finish<'_, '_> {
 /// coins, it is estimated.
 ///
 /// # Errors
-/// What is damaged or cannot be read; [`ErrorKind::Interrupted`].
+/// What is damaged or cannot be read; [`api::error::ErrorKind::Interrupted`].
 pub fn read_back(
     reader: &ChainstateReader<'_>,
     coins_total: Option<u64>,
