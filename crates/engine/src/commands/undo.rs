@@ -31,7 +31,6 @@ use pipeline::{
         self, Job,
         clock::Clock,
         memory::affordable_threads,
-        missing_undo::FewBlocks,
         read_only_job::plan_for_reading,
         two_chainstates::check_start,
         undo_files::{NewUndo, UndoFiles},
@@ -195,7 +194,7 @@ fn make_missing(job: &Job<'_>, undo_files: &UndoFiles<'_>, clock: &mut Clock) ->
     let walk = &job.walk();
     job.watch.sink.event(Event::Started(Stage::Check));
     let survey = &UndoSurvey::of_records(walk)?;
-    if job.make_missing_undo(walk, survey, clock)? == FewBlocks::Made {
+    if job.make_missing_undo(walk, survey, clock)? {
         return Ok(());
     }
     undo_files.start_over()?;

@@ -29,15 +29,6 @@ use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, scrip
 /// Bytes of memory that a wanted coin takes, at most.
 const WANTED_BYTES: usize = 96;
 
-/// What became of the attempt.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FewBlocks {
-    /// The undo data was made.
-    Made,
-    /// Too much is wanted for the memory, or something did not match: all spends must be matched.
-    NotMade,
-}
-
 /// The coins that some blocks spend and have not created themselves.
 #[derive(Default)]
 struct WantedCoins {
@@ -89,7 +80,8 @@ struct SpendingBlocks {
 
 impl Job<'_> {
     /// Makes the undo data of all blocks whose undo data is not sound, if what they spend fits into the
-    /// memory. Compares the sound undo data with the shape of its blocks on the way.
+    /// memory. Compares the sound undo data with the shape of its blocks on the way. Returns false if too much
+    /// is wanted for the memory, or something did not match: all spends must be matched.
     ///
     /// # Errors
     /// Damage to a block; any I/O error; [`api::error::ErrorKind::Interrupted`].
@@ -98,19 +90,19 @@ impl Job<'_> {
         walk: &BlockWalk<'_>,
         survey: &UndoSurvey,
         clock: &mut Clock,
-    ) -> Result<FewBlocks, Error> {
+    ) -> Result<bool, Error> {
         let chain = &self.plan.chain;
         let mut known = self.flawed(survey);
         loop {
             let (part, memory) = (self.budget.part_block_bytes, self.budget.deliveries());
             let deliveries = Deliveries::new(self.work, chain, part, memory);
             let Some(mut spending) = self.spending_blocks(&walk.reader, &known)? else {
-                return Ok(FewBlocks::NotMade);
+                return Ok(false);
             };
             deliveries.add(&mut spending.deliveries)?;
             let wanted = WantedCoins::new(spending.wanted);
             if wanted.has_double_spend() {
-                return Ok(FewBlocks::NotMade);
+                return Ok(false);
             }
             let is_consistent = self.find_coins(walk, survey, &known, &wanted, &deliveries)?;
             let flawed = self.flawed(survey);
@@ -120,18 +112,18 @@ impl Job<'_> {
                 continue;
             }
             if !is_consistent || !wanted.are_all_found() {
-                return Ok(FewBlocks::NotMade);
+                return Ok(false);
             }
             clock.lap(Stage::Match);
             if spending.blocks.is_empty() {
-                return Ok(FewBlocks::Made);
+                return Ok(true);
             }
             let queue = self.scripts().map(ScriptQueue::new);
             let (_, fault) = self.make_undo(&spending.blocks, &deliveries, queue.as_ref())?;
             return match fault {
-                None => Ok(FewBlocks::Made),
+                None => Ok(true),
                 Some((_, LocatedFault::Error(error))) => Err(error),
-                Some(_) => Ok(FewBlocks::NotMade),
+                Some(_) => Ok(false),
             };
         }
     }
