@@ -105,7 +105,8 @@ impl DiskNeed {
         Self { chainstate: 2 * self.chainstate, temporary: 0, ..self }
     }
 
-    /// Checks that enough disk space is free.
+    /// Checks that enough disk space is free in these directories; in that of the blocks, `to_come` bytes are
+    /// downloaded meanwhile.
     ///
     /// # Errors
     /// [`ErrorKind::Environment`] if it is not; any I/O error.
@@ -114,22 +115,7 @@ impl DiskNeed {
         disk: &dyn Disk,
         chainstate_dir: &Path,
         work_dir: &Path,
-        blocks_dir: &Path,
-    ) -> Result<(), Error> {
-        self.check_beside(disk, chainstate_dir, work_dir, blocks_dir, 0)
-    }
-
-    /// The same, if so many bytes of blocks are downloaded meanwhile.
-    ///
-    /// # Errors
-    /// The same errors as [`DiskNeed::check`].
-    pub fn check_beside(
-        &self,
-        disk: &dyn Disk,
-        chainstate_dir: &Path,
-        work_dir: &Path,
-        blocks_dir: &Path,
-        to_come: u64,
+        (blocks_dir, to_come): (&Path, u64),
     ) -> Result<(), Error> {
         let in_blocks = (blocks_dir, self.undo + to_come);
         let needs = [(chainstate_dir, self.chainstate), (work_dir, self.temporary), in_blocks];
@@ -243,8 +229,8 @@ mod tests {
     fn insufficient_disk_space_is_an_error_before_the_work_starts() {
         let dir = std::env::temp_dir();
         let need = |chainstate| DiskNeed { chainstate, temporary: 0, undo: 0 };
-        need(1).check(&vfs::RealDisk, &dir.join("no/such"), &dir, &dir).unwrap();
-        let error = need(u64::MAX / 2).check(&vfs::RealDisk, &dir, &dir, &dir).unwrap_err();
+        need(1).check(&vfs::RealDisk, &dir.join("no/such"), &dir, (&dir, 0)).unwrap();
+        let error = need(u64::MAX / 2).check(&vfs::RealDisk, &dir, &dir, (&dir, 0)).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Environment);
         assert!(error.remedies.contains(&Remedy::OtherWorkDir), "{error}");
         // Was once reported as "needs about 0 MB".
