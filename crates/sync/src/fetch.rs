@@ -56,7 +56,7 @@ mod seeds;
 mod sources;
 mod withheld;
 
-pub use follower::{Feed, Follower, TipFollower};
+pub use follower::{Feed, Follower};
 
 /// Longest time for which the loop waits for peers.
 const POLL_TIME: Duration = Duration::from_millis(200);
@@ -122,7 +122,7 @@ pub fn fetch(
     sink: &dyn SyncSink,
     interrupt: &AtomicBool,
 ) -> Result<Fetched, Error> {
-    let stays = follower.at_tip().is_some();
+    let stays = follower.stays();
     sink.event(Event::Started(if stays { Stage::Follow } else { Stage::Headers }));
     let (mut contents, aside) = read_contents(files, options, damage, follower, sink)?;
     let appender = files.appender(mem::take(&mut contents.infos), options.chain.hooks.block_file_len);
@@ -130,9 +130,9 @@ pub fn fetch(
     let (arrived_in, arrived) = unbounded();
     let (outcomes_in, outcomes) = unbounded();
     // Without a last height, the chain goes on above what the block index knows.
-    let aim = Aim { stays, keeps_chain: damage.is_some() && options.chain.stop_at_height.is_some() };
+    let keeps_chain = damage.is_some() && options.chain.stop_at_height.is_some();
     let writing = Writing { writer, outcomes: &outcomes, in_hand: 0, coins_from: HashMap::new(), aside };
-    let mut fetch = Fetch::new(files, options, contents, aim, follower, sink, writing)?;
+    let mut fetch = Fetch::new(files, options, contents, keeps_chain, follower, sink, writing)?;
     if !fetch.stored.has(Height(0)) {
         fetch.append_genesis()?;
         (fetch.index.is_behind, fetch.index.true_to) = (true, None);
@@ -226,7 +226,8 @@ fn locator(chain: &HeaderChain) -> Vec<BlockHash> {
 struct Fetch<'a> {
     files: &'a Files<'a>,
     options: &'a SyncOptions,
-    aim: Aim,
+    /// Whether only blocks of the chain in the block index are wanted.
+    keeps_chain: bool,
     follower: &'a mut dyn Follower,
     sink: &'a dyn SyncSink,
     writing: Writing<'a>,
@@ -239,14 +240,6 @@ struct Fetch<'a> {
     index: IndexLag,
     seen: SeenPeers,
     notices: Notices,
-}
-
-/// What decides when the download ends, besides its options.
-struct Aim {
-    /// Whether it stays at the tip.
-    stays: bool,
-    /// Whether only blocks of the chain in the block index are wanted.
-    keeps_chain: bool,
 }
 
 /// What checks and stores blocks.
@@ -321,18 +314,18 @@ impl<'a> Fetch<'a> {
         files: &'a Files<'a>,
         options: &'a SyncOptions,
         contents: DatadirContents,
-        aim: Aim,
+        keeps_chain: bool,
         follower: &'a mut dyn Follower,
         sink: &'a dyn SyncSink,
         writing: Writing<'a>,
     ) -> Result<Self, Error> {
         let DatadirContents { chain, stored, found, has_lost, unknown, .. } = contents;
-        let client = client(options, &chain, aim.stays)?;
+        let client = client(options, &chain, follower.stays())?;
         let true_to = (!has_lost).then_some(chain.tip_height());
         Ok(Self {
             files,
             options,
-            aim,
+            keeps_chain,
             follower,
             sink,
             writing,
@@ -378,7 +371,7 @@ impl Fetch<'_> {
         let mut names = Names::new();
         loop {
             if interrupt.load(Ordering::Relaxed) {
-                if self.aim.stays {
+                if self.follower.stays() {
                     return Ok(());
                 }
                 let detail = "interrupted; the blocks that were downloaded are kept";
@@ -393,7 +386,7 @@ impl Fetch<'_> {
             self.client.ask_spent_coins(self.claims().is_some_and(PeerClaims::are_wanted));
             let events = self.client.poll(POLL_TIME).map_err(poll_failed)?;
             if events.iter().any(|event| matches!(event, ClientEvent::Block { .. })) {
-                if !self.take_lock()? {
+                if !self.follower.take_lock()? {
                     return Ok(());
                 }
                 mem::take(&mut self.writing.aside).apply(self.files, self.sink)?;
@@ -537,7 +530,7 @@ impl Fetch<'_> {
     fn is_at_end(&mut self) -> Result<bool, Error> {
         if self.phase == Phase::Headers {
             // The blocks of the datadir's own chain are known by their hashes.
-            let is_sound = self.aim.keeps_chain || self.chain.has_minimum_work();
+            let is_sound = self.keeps_chain || self.chain.has_minimum_work();
             if !(self.peers_have_no_more() && is_sound) {
                 return Ok(false);
             }
@@ -545,7 +538,7 @@ impl Fetch<'_> {
             let has = |height| self.client.download().peers().any(|(_, peer)| peer.may_have(height));
             let lacks = |height: &u32| !self.stored.has(Height(*height));
             let may_come = (missing.0..=self.target().0).filter(lacks).any(has);
-            if self.aim.keeps_chain && missing <= self.target() && !may_come {
+            if self.keeps_chain && missing <= self.target() && !may_come {
                 return Err(self.nobody_has(missing));
             }
             self.phase = Phase::Blocks;
@@ -568,15 +561,18 @@ impl Fetch<'_> {
                 }
                 None => self.check_space()?,
             }
-            if !self.aim.stays {
+            if !self.follower.stays() {
                 self.sink.event(Event::Started(Stage::Download));
             }
         }
         self.give_hashes();
         let is_complete =
             self.given.next > self.target() && self.client.download().is_done() && self.writing.in_hand == 0;
-        if self.aim.stays {
-            return if is_complete { self.at_tip() } else { Ok(false) };
+        if self.follower.stays() {
+            if is_complete {
+                self.at_tip()?;
+            }
+            return Ok(false);
         }
         if !is_complete {
             self.phase = Phase::Blocks;
@@ -650,7 +646,7 @@ impl Fetch<'_> {
 
     /// Writes what is stored to the medium, and then to the block index.
     fn save(&mut self) -> Result<(), Error> {
-        if self.aim.stays {
+        if self.follower.stays() {
             return self.save_new();
         }
         // Core stores no headers of a chain with less work: anybody can make them.

@@ -10,7 +10,7 @@
 //! the plan, which was made once, is changed at its end. After an error, a new one is made.
 
 use crate::{
-    fetch::{Fetched, Follower, TipFollower, fetch},
+    fetch::{Fetched, Follower, fetch},
     options::{DownloadReport, KnownPeer, PeerOptions, SyncOptions, SyncReport, SyncWarnings},
 };
 use api::{
@@ -138,12 +138,10 @@ impl Follower for AtTip<'_> {
         &self.invalid
     }
 
-    fn at_tip(&mut self) -> Option<&mut dyn TipFollower> {
-        Some(self)
+    fn stays(&self) -> bool {
+        true
     }
-}
 
-impl TipFollower for AtTip<'_> {
     fn has_lock(&self) -> bool {
         self.lock.is_some()
     }

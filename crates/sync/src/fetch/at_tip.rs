@@ -1,5 +1,5 @@
 //! A download that stays at the tip: new blocks are stored, put into the block index row by row, and handed
-//! to the [`TipFollower`](super::TipFollower). The datadir is locked from the moment that a block has come
+//! to the [`Follower`](super::Follower). The datadir is locked from the moment that a block has come
 //! until it is connected, or no more blocks come; in between, other processes can take it.
 
 use super::{Fetch, Phase, locator};
@@ -16,44 +16,37 @@ const ASK_INTERVAL: Duration = Duration::from_secs(120);
 const RELEASE_AFTER: Duration = Duration::from_secs(5);
 
 impl Fetch<'_> {
-    /// Locks the datadir, if that is to be done for each change. Returns whether it can be changed.
-    pub(super) fn take_lock(&mut self) -> Result<bool, Error> {
-        self.follower.at_tip().map_or(Ok(true), super::TipFollower::take_lock)
-    }
-
     /// After a reorganisation: finds the blocks of the new branch that were stored when it was the best one
     /// before. If they were downloaded again, the block index would forget their undo data. Returns false if
     /// the datadir cannot be changed any more.
     pub(super) fn look_up_new_branch(&mut self) -> Result<bool, Error> {
-        if self.phase == Phase::Headers && !self.aim.stays {
+        if self.phase == Phase::Headers && !self.follower.stays() {
             // More headers may come first.
             return Ok(true);
         }
         let Some(fork) = self.index.not_looked_up.take() else { return Ok(true) };
-        if !self.take_lock()? {
+        if !self.follower.take_lock()? {
             return Ok(false);
         }
         find_in_index(self.files, &self.chain, &mut self.stored, Height(fork.0 + 1))?;
         Ok(true)
     }
 
-    /// All blocks are stored: they are connected, and the datadir is released. Returns whether the download
-    /// ends.
-    pub(super) fn at_tip(&mut self) -> Result<bool, Error> {
+    /// All blocks are stored: they are connected, and the datadir is released.
+    pub(super) fn at_tip(&mut self) -> Result<(), Error> {
         self.save_new()?;
         let now = Instant::now();
-        let Some(follower) = self.follower.at_tip() else { return Ok(true) };
-        if follower.has_lock() {
+        if self.follower.has_lock() {
             let announced = self.index.announced_at.unwrap_or(now);
             let changed = std::mem::take(&mut self.index.changed_files);
-            let invalid = follower.connect(&self.chain, &self.stored, &changed, announced)?;
+            let invalid = self.follower.connect(&self.chain, &self.stored, &changed, announced)?;
             if let Some(invalid) = invalid {
                 if self.chain.hash(invalid.height) == Some(invalid.hash) {
                     self.chain.invalidate(invalid.height);
                     self.leave_branch(self.chain.tip_height());
                     self.client.ask_headers(locator(&self.chain));
                 }
-                return Ok(false);
+                return Ok(());
             }
             self.index.announced_at = None;
         }
@@ -69,25 +62,24 @@ impl Fetch<'_> {
                 self.phase = Phase::AtTip(now);
             }
         }
-        Ok(false)
+        Ok(())
     }
 
     /// Unlocks the datadir if no block has come for a while. Returns whether another process uses it: the
     /// download ends.
     pub(super) fn is_over(&mut self) -> Result<bool, Error> {
         let is_silent = self.seen.sources.is_silent(self.client.now(), RELEASE_AFTER);
-        if is_silent && self.writing.in_hand == 0 {
+        if self.follower.stays() && is_silent && self.writing.in_hand == 0 {
             self.save_new()?;
-            self.follower.at_tip().map_or(Ok(()), super::TipFollower::release)?;
+            self.follower.release()?;
         }
-        self.follower.at_tip().map_or(Ok(false), super::TipFollower::is_over)
+        self.follower.is_over()
     }
 
     /// Writes what is stored to the medium, and then to the block index. Without the lock, nothing is stored
     /// that the index does not have; new headers wait.
     pub(super) fn save_new(&mut self) -> Result<(), Error> {
-        let has_lock = self.follower.at_tip().is_some_and(|follower| follower.has_lock());
-        if !has_lock || self.index.unsaved == 0 && !self.index.is_behind {
+        if !self.follower.has_lock() || self.index.unsaved == 0 && !self.index.is_behind {
             return Ok(());
         }
         let infos = self.flush()?;

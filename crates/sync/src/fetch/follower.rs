@@ -1,4 +1,4 @@
-//! The traits of what follows a download while it runs, and of what keeps it at the tip.
+//! What follows a download while it runs, or has it stay at the tip.
 
 use api::error::Error;
 use chain::{
@@ -18,38 +18,6 @@ pub struct Feed {
     pub end: Height,
     /// With pruning, the last block that may be deleted, if an index needs those above.
     pub indexed: Option<Height>,
-}
-
-/// The functions of a follower that keeps the download at the tip. The datadir is locked only while it is
-/// changed.
-pub trait TipFollower {
-    /// Whether the datadir is locked, so that it can be changed.
-    fn has_lock(&self) -> bool;
-
-    /// Locks the datadir, unless it is locked. Returns false if it cannot be changed any more: the download
-    /// ends.
-    fn take_lock(&mut self) -> Result<bool, Error>;
-
-    /// All blocks of the chain are stored and in the block index: connects them, if they have more work than
-    /// the chainstate, and releases the lock. `changed` are the entries for files that have changed, and
-    /// `announced` is when the first of the blocks was announced. If it finds an invalid block, the
-    /// chainstate stays as it is, and the datadir locked.
-    ///
-    /// # Errors
-    /// Damage; any I/O error; an interrupt.
-    fn connect(
-        &mut self,
-        chain: &HeaderChain,
-        stored: &StoredBlocks,
-        changed: &[(FileNo, FileInfo)],
-        announced: Instant,
-    ) -> Result<Option<InvalidBlock>, Error>;
-
-    /// Unlocks the datadir, unless it is unlocked. What is stored is in the block index.
-    fn release(&mut self) -> Result<(), Error>;
-
-    /// Whether another process uses the datadir, while it is not locked: the download ends.
-    fn is_over(&mut self) -> Result<bool, Error>;
 }
 
 /// What follows a download while it runs. All functions are called by the thread that downloads; they do
@@ -93,8 +61,48 @@ pub trait Follower {
         None
     }
 
-    /// Returns what keeps the download at the tip; `None` if it ends when all blocks are stored.
-    fn at_tip(&mut self) -> Option<&mut dyn TipFollower> {
-        None
+    /// Whether the download stays at the tip. Otherwise it ends when all blocks are stored, and nothing below
+    /// is called but [`Follower::take_lock`].
+    fn stays(&self) -> bool {
+        false
+    }
+
+    /// Whether the datadir is locked, so that it can be changed. At the tip, it is locked only while it is
+    /// changed.
+    fn has_lock(&self) -> bool {
+        true
+    }
+
+    /// Locks the datadir, unless it is locked. Returns false if it cannot be changed any more: the download
+    /// ends.
+    fn take_lock(&mut self) -> Result<bool, Error> {
+        Ok(true)
+    }
+
+    /// All blocks of the chain are stored and in the block index: connects them, if they have more work than
+    /// the chainstate, and releases the lock. `changed` are the entries for files that have changed, and
+    /// `announced` is when the first of the blocks was announced. If it finds an invalid block, the
+    /// chainstate stays as it is, and the datadir locked.
+    ///
+    /// # Errors
+    /// Damage; any I/O error; an interrupt.
+    fn connect(
+        &mut self,
+        _chain: &HeaderChain,
+        _stored: &StoredBlocks,
+        _changed: &[(FileNo, FileInfo)],
+        _announced: Instant,
+    ) -> Result<Option<InvalidBlock>, Error> {
+        Ok(None)
+    }
+
+    /// Unlocks the datadir, unless it is unlocked. What is stored is in the block index.
+    fn release(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Whether another process uses the datadir, while it is not locked: the download ends.
+    fn is_over(&mut self) -> Result<bool, Error> {
+        Ok(false)
     }
 }

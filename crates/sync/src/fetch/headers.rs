@@ -16,7 +16,7 @@ use wire::{BlockHash, Height};
 impl Fetch<'_> {
     /// Adds headers, up to the first block that is known to be invalid.
     pub(super) fn headers(&mut self, batch: &HeaderBatch) {
-        if self.aim.keeps_chain {
+        if self.keeps_chain {
             return self.compare_headers(batch);
         }
         let refused = self.chain.first_refused(batch.parent, &batch.hashes);

@@ -172,7 +172,7 @@ impl Fetch<'_> {
     pub(super) fn shortfall(&self) -> Option<Shortfall> {
         let (tip, sources) = (self.target(), &self.seen.sources);
         let stop = self.options.chain.stop_at_height.map_or(u32::MAX, |stop| stop.0);
-        if self.aim.keeps_chain || tip.0 >= stop {
+        if self.keeps_chain || tip.0 >= stop {
             return None;
         }
         let has_finished = |peer| self.client.headers().has_finished(peer);
@@ -184,7 +184,8 @@ impl Fetch<'_> {
         let is_open = |it: &Source| is_believed(it) && it.offers().min(stop) > tip.0.max(it.headers);
         let open: Vec<_> = sources.reasons(tip, false).filter(|(source, _)| is_open(source)).collect();
         // At the tip, blocks that were announced may still come.
-        let is_late = self.aim.stays && self.index.announced_at.is_some_and(|at| at.elapsed() >= PATIENCE);
+        let is_late =
+            self.follower.stays() && self.index.announced_at.is_some_and(|at| at.elapsed() >= PATIENCE);
         let missing = Some((tip, self.first_missing())).filter(|(tip, first)| is_late && first <= tip);
         let counts = !is_confirmed || !self.options.peers.connect.is_empty();
         let withheld = sources.withheld.filter(|(end, _)| *end > tip && counts).or(missing);
@@ -231,7 +232,7 @@ impl Fetch<'_> {
             false if self.is_final() => FINAL_PATIENCE,
             false => PATIENCE,
         };
-        let goes_on = *wait || self.aim.stays || is_ending || elapsed < patience;
+        let goes_on = *wait || self.follower.stays() || is_ending || elapsed < patience;
         if goes_on { Ok(()) } else { Err(self.nobody_helps()) }
     }
 

@@ -18,7 +18,7 @@ impl Fetch<'_> {
     pub(super) fn leave_withheld_branch(&mut self) -> Result<(), Error> {
         let withheld = self.client.download().withheld(self.client.now());
         let Some(height) = withheld.map(Height) else { return Ok(()) };
-        if self.aim.keeps_chain {
+        if self.keeps_chain {
             return Err(self.nobody_has(height));
         }
         if self.chain.tip_height().0 - height.0 < MAX_WITHHELD
