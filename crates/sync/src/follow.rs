@@ -36,13 +36,12 @@ use chain::{
 };
 use disk::{
     DiskError,
-    chainstate::ChainstateReader,
     index::FileInfo,
     lock::{DatadirLock, LockMode},
     replace::fingerprint,
 };
-use engine::update::{Update, check, empty_report, open_chainstate};
-use pipeline::job::{self, ChainRequest};
+use engine::update::{self, Update, empty_report, open_chainstate};
+use pipeline::job::clock::Clock;
 use std::{
     collections::VecDeque,
     ops::Range,
@@ -264,24 +263,10 @@ impl AtTip<'_> {
 
     /// Connects what the block index has above the chainstate, the blocks at the heights of `exactly` one by
     /// one.
-    fn connect_stored(&self, mut exactly: Range<u32>, done: &mut UpdateReport) -> Result<Plan, Error> {
-        loop {
-            let coins = open_chainstate(self.files)?;
-            let request = ChainRequest {
-                preferred: Some(coins.best_block()),
-                connected: Some(coins.best_block()),
-                invalid: &self.invalid,
-                makes_undo: true,
-                ..ChainRequest::default()
-            };
-            let watch = self.watch.without_events();
-            let mut plan = job::plan(self.files, &self.options.chain, &request, watch)?;
-            let before = check(&plan, self.files)?;
-            match self.run(&mut plan, before, coins, exactly, done)? {
-                Some(suspect) => exactly = suspect,
-                None => return Ok(plan),
-            }
-        }
+    fn connect_stored(&self, exactly: Range<u32>, done: &mut UpdateReport) -> Result<Plan, Error> {
+        let (options, watch) = (&self.options.chain, self.watch.without_events());
+        let done = (done, &mut Clock::start());
+        update::connect_stored(self.files, options, &self.invalid, exactly, done, watch)
     }
 
     /// Connects the blocks of the header chain, if it has more work than that of the plan.
@@ -324,23 +309,11 @@ impl AtTip<'_> {
         if coins.best_block() != hash {
             return Err(Error::inconsistent_data());
         }
-        match self.run(&mut plan, before, coins, 0..0, done)? {
+        let (options, watch) = (&self.options.chain, self.watch.without_events());
+        let update = Update { files: self.files, before, options, exactly: 0..0, watch };
+        match update.run(&mut plan, coins, done)? {
             Some(suspect) => self.connect_stored(suspect, done),
             None => Ok(plan),
         }
-    }
-
-    /// Brings the chainstate to the plan's chain. See [`Update::run`].
-    fn run(
-        &self,
-        plan: &mut Plan,
-        before: BestBlock,
-        coins: ChainstateReader<'_>,
-        exactly: Range<u32>,
-        done: &mut UpdateReport,
-    ) -> Result<Option<Range<u32>>, Error> {
-        let (options, watch) = (&self.options.chain, self.watch.without_events());
-        let job = Update { files: self.files, before, options, exactly, watch };
-        job.run(plan, coins, done)
     }
 }

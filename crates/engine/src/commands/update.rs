@@ -82,7 +82,7 @@ fn update_in_place(
     disk: &dyn Disk,
     options: &ChainOptions,
     invalid: &[BlockHash],
-    mut exactly: Range<u32>,
+    exactly: Range<u32>,
     report: &mut Option<UpdateReport>,
     watch: Watch<'_>,
 ) -> Result<(), Error> {
@@ -93,42 +93,57 @@ fn update_in_place(
     let (session, datadir) = Session::open_for_change(disk, &in_place, watch.sink)?;
     let files = &session.files_at_tip()?;
     let report = report.get_or_insert_with(|| empty_report(options, &datadir));
+    let plan = connect_stored(files, options, invalid, exactly, (&mut *report, &mut clock), watch)?;
+    unmark(files, &plan.choice.unmarked)?;
+    plan.note_unmarked(watch.sink);
+    (report.height, report.hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
+    report.scripts = job::scripts_report(options, &plan, &report.counts);
+    report.is_pruned = plan.is_pruned;
+    report.elapsed += clock.started.elapsed();
+    report.stages.extend(clock.stages);
+    Ok(())
+}
+
+/// Connects what the block index has above the chainstate, without the blocks in `invalid`, and the blocks at
+/// the heights of `exactly` one by one. Returns the plan of the chain that is connected then.
+///
+/// # Errors
+/// Those of [`update`].
+pub fn connect_stored(
+    files: &Files<'_>,
+    options: &ChainOptions,
+    invalid: &[BlockHash],
+    mut exactly: Range<u32>,
+    (report, clock): (&mut UpdateReport, &mut Clock),
+    watch: Watch<'_>,
+) -> Result<Plan, Error> {
     // To find out what is wrong with a block, the blocks of its window are connected one by one, from the
     // last commit on.
     loop {
         let coins = open_chainstate(files)?;
         let request = ChainRequest {
+            scan: false,
             preferred: Some(coins.best_block()),
             connected: Some(coins.best_block()),
             invalid,
             makes_undo: true,
             ..ChainRequest::of(options)
         };
-        let plan = &mut job::plan(files, options, &request, watch)?;
-        let before = check(plan, files)?;
+        let mut plan = job::plan(files, options, &request, watch)?;
+        let before = check(&plan, files)?;
         clock.lap(Stage::Plan);
         if report.hash_before == BlockHash::default() {
             (report.height_before, report.hash_before) = (before.known.height, before.known.hash);
         }
         watch.sink.event(Event::Started(Stage::Connect));
-        let job = Update { files, before, options, exactly: exactly.clone(), watch };
-        let done = job.run(plan, coins, report)?;
+        let job = Update { files, before, options, exactly, watch };
+        let suspect = job.run(&mut plan, coins, report)?;
         clock.lap(Stage::Connect);
-        match done {
+        match suspect {
             Some(suspect) => exactly = suspect,
-            None => {
-                unmark(files, &plan.choice.unmarked)?;
-                plan.note_unmarked(watch.sink);
-                (report.height, report.hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
-                report.scripts = job::scripts_report(options, plan, &report.counts);
-                report.is_pruned = plan.is_pruned;
-                break;
-            }
+            None => return Ok(plan),
         }
     }
-    report.elapsed += clock.started.elapsed();
-    report.stages.extend(clock.stages);
-    Ok(())
 }
 
 /// The report of an update that has not begun.
@@ -184,7 +199,7 @@ pub fn open_chainstate<'d>(files: &Files<'d>) -> Result<ChainstateReader<'d>, Er
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if it has less.
-pub fn check(plan: &Plan, files: &Files<'_>) -> Result<BestBlock, Error> {
+fn check(plan: &Plan, files: &Files<'_>) -> Result<BestBlock, Error> {
     let loss = ExistingState::read(files, false)?.check_loss(plan, files)?;
     if let (Some(best), true) = (plan.best_block, plan.stops_as_asked)
         && best.known.work > plan.choice.work
