@@ -63,6 +63,20 @@ pub struct AddressEntry {
     not_before: Option<Instant>,
 }
 
+/// What is known of the address of a peer, so that a later run can use it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct KnownPeer {
+    pub address: PeerAddress,
+    /// The services that it is said to offer, or offered (Core `ServiceFlags`).
+    pub services: u64,
+    /// Bytes per second when it last delivered blocks.
+    pub bytes_per_second: Option<f64>,
+    /// Whether version 2 of the transport failed.
+    pub needs_v1: bool,
+    /// Failures since it last was of use.
+    pub failures: u32,
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct AddressTable {
@@ -93,9 +107,12 @@ impl AddressTable {
         self.entries.get(*self.index.get(address)?)
     }
 
-    /// Returns all entries, for saving them.
-    pub fn entries(&self) -> impl Iterator<Item = &AddressEntry> {
-        self.entries.iter()
+    /// Returns what is known of all addresses, for saving it.
+    pub fn known(&self) -> impl Iterator<Item = KnownPeer> {
+        self.entries.iter().map(|entry| {
+            let AddressEntry { address, speed: bytes_per_second, needs_v1, failures, .. } = *entry;
+            KnownPeer { address, services: entry.services.0, bytes_per_second, needs_v1, failures }
+        })
     }
 
     /// Adds an address, unless it is known, cannot be one on the public network, or a limit is reached.
@@ -128,11 +145,10 @@ impl AddressTable {
     }
 
     /// Adds what an earlier run knew of an address, unless the table is full or the address is known.
-    pub fn restore(&mut self, record: &AddressRecord, speed: Option<f64>, needs_v1: bool, failures: u32) {
-        let fits = self.len() < MAX_ENTRIES && self.get(&record.address).is_none();
-        if fits && is_usable(&record.address) {
-            let AddressRecord { address, services, .. } = *record;
-            let (source, not_before) = (Source::Saved, None);
+    pub fn restore(&mut self, known: &KnownPeer) {
+        let KnownPeer { address, services, bytes_per_second: speed, needs_v1, failures } = *known;
+        if self.len() < MAX_ENTRIES && self.get(&address).is_none() && is_usable(&address) {
+            let (services, source, not_before) = (Services(services), Source::Saved, None);
             self.insert(AddressEntry { address, services, source, failures, speed, needs_v1, not_before });
         }
     }
@@ -278,9 +294,12 @@ mod tests {
     #[test]
     fn what_an_earlier_run_knew_is_restored_and_counts_for_its_group() {
         let mut table = AddressTable::new();
-        let records = (0..MAX_PER_GROUP + 4).map(|at| full(1, 2, at));
-        records.for_each(|record| table.restore(&record, Some(1e6), true, 2));
-        table.restore(&full(1, 2, 0), None, false, 0);
+        let known = |at, bytes_per_second, needs_v1, failures| {
+            let AddressRecord { address, services: Services(services), .. } = full(1, 2, at);
+            KnownPeer { address, services, bytes_per_second, needs_v1, failures }
+        };
+        (0..MAX_PER_GROUP + 4).for_each(|at| table.restore(&known(at, Some(1e6), true, 2)));
+        table.restore(&known(0, None, false, 0));
         assert_eq!(table.len(), MAX_PER_GROUP + 4, "they passed the limits when they were added");
         let entry = table.get(&full(1, 2, 3).address).unwrap();
         assert_eq!((entry.speed, entry.needs_v1, entry.failures), (Some(1e6), true, 2));
@@ -331,10 +350,7 @@ mod tests {
         assert_eq!(choose(&table, &[], now), Some(second.address), "those that delivered come first");
         table.misbehaved(&second.address, now);
         let mut later = AddressTable::new();
-        for AddressEntry { address, services, speed, failures, .. } in table.entries() {
-            let record = AddressRecord { time: 0, services: *services, address: *address };
-            later.restore(&record, *speed, false, *failures);
-        }
+        table.known().for_each(|known| later.restore(&KnownPeer { needs_v1: false, ..known }));
         assert_eq!(choose(&later, &[], now), Some(full(9, 9, 1).address), "it broke the protocol in no run");
     }
 

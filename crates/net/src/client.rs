@@ -12,7 +12,7 @@ pub use spent::SentCoins;
 
 use crate::{
     address::NetworkKind,
-    addresses::{AddressTable, Source},
+    addresses::{AddressTable, KnownPeer, Source},
     download::{Action, Arrival, Download, DownloadOptions, SizeEstimate},
     handshake::PeerInfo,
     headers::{HeaderBatch, HeaderFault, HeaderSync},
@@ -183,14 +183,8 @@ impl Client {
     }
 
     /// Adds what an earlier run knew of an address. See [`AddressTable::restore`].
-    pub fn restore_address(
-        &mut self,
-        record: &AddressRecord,
-        speed: Option<f64>,
-        needs_v1: bool,
-        failures: u32,
-    ) {
-        self.dialer.table.restore(record, speed, needs_v1, failures);
+    pub fn restore_address(&mut self, known: &KnownPeer) {
+        self.dialer.table.restore(known);
     }
 
     /// Returns the addresses that are known.

@@ -1,8 +1,7 @@
 //! The loop of a download: hands what peers send to the header chain and the block writer, and asks for more.
 
 use crate::options::{
-    DownloadReport, KnownPeer, MarkedBranch, PeerEvent, PeerOptions, PeerStatus, Shortfall, SyncOptions,
-    SyncSink,
+    DownloadReport, MarkedBranch, PeerEvent, PeerOptions, PeerStatus, Shortfall, SyncOptions, SyncSink,
 };
 use crate::{pruning::Pruning, status::Peers};
 use api::{
@@ -24,10 +23,11 @@ use crossbeam::channel::{Receiver, Sender, unbounded};
 use disk::index::FileInfo;
 use names::Names;
 use net::{
+    addresses::KnownPeer,
     client::{Client, ClientEvent, ClientOptions},
     download::{DownloadOptions, SizeEstimate},
     headers::locator_heights,
-    message::{AddressRecord, Services},
+    message::Services,
     peer::PeerId,
     pool::{PoolOptions, Target},
 };
@@ -150,7 +150,7 @@ pub fn fetch(
         let seeds = Seeds::ask(options, &mut fetch.client);
         let mut done = fetch.run(&arrived_in, seeds, interrupt);
         drop(arrived_in);
-        let known = fetch.known_peers();
+        let known: Vec<KnownPeer> = fetch.client.addresses().known().collect();
         sink.peer(PeerEvent::Known(known.clone()));
         // Of the blocks in hand, some may be stored: the index must have those.
         for block in &outcomes {
@@ -204,11 +204,7 @@ fn client(options: &SyncOptions, chain: &HeaderChain, hears_announcements: bool)
     for target in connect.iter().chain(add) {
         client.add_target(target.clone());
     }
-    for peer in known {
-        let KnownPeer { address, services, bytes_per_second, needs_v1, failures } = *peer;
-        let record = AddressRecord { time: 0, services: Services(services), address };
-        client.restore_address(&record, bytes_per_second, needs_v1, failures);
-    }
+    known.iter().for_each(|known| client.restore_address(known));
     Ok(client)
 }
 
@@ -664,18 +660,5 @@ impl Fetch<'_> {
         let sizes = SizeEstimate::new(self.options.chain.params.network);
         let missing = (0..=self.target().0).filter(|&height| !self.stored.has(Height(height)));
         missing.fold((0, 0), |(count, bytes), height| (count + 1, bytes + sizes.bytes(height)))
-    }
-
-    /// What is known of the peers' addresses.
-    fn known_peers(&self) -> Vec<KnownPeer> {
-        let entries = self.client.addresses().entries();
-        let known = entries.map(|entry| KnownPeer {
-            address: entry.address,
-            services: entry.services.0,
-            bytes_per_second: entry.speed,
-            needs_v1: entry.needs_v1,
-            failures: entry.failures,
-        });
-        known.collect()
     }
 }

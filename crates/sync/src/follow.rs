@@ -11,7 +11,7 @@
 
 use crate::{
     fetch::{Fetched, Follower, fetch},
-    options::{DownloadReport, KnownPeer, PeerOptions, SyncOptions, SyncReport, SyncWarnings},
+    options::{DownloadReport, PeerOptions, SyncOptions, SyncReport, SyncWarnings},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -41,6 +41,7 @@ use disk::{
     replace::fingerprint,
 };
 use engine::update::{self, Update, empty_report, open_chainstate};
+use net::addresses::KnownPeer;
 use pipeline::job::clock::Clock;
 use std::{
     collections::VecDeque,

@@ -21,13 +21,14 @@ mod status;
 pub use api::follow::{ConnectedAtTip, FollowEnd, FollowReport};
 pub use net::{
     address::{Host, NetworkKind, PeerAddress},
+    addresses::KnownPeer,
     pool::Target,
     seeds::default_port,
     transport::TransportVersion,
 };
 pub use options::{
-    DownloadLimit, DownloadReport, KnownPeer, MIN_PRUNE_BYTES, MarkedBranch, PeerEvent, PeerOptions,
-    PeerStatus, Shortfall, SyncOptions, SyncReport, SyncSink,
+    DownloadLimit, DownloadReport, MIN_PRUNE_BYTES, MarkedBranch, PeerEvent, PeerOptions, PeerStatus,
+    Shortfall, SyncOptions, SyncReport, SyncSink,
 };
 pub use repair::{RepairOptions, RepairReport, repair};
 pub use rounds::sync;

@@ -12,30 +12,12 @@ use api::{
     json::{Milliseconds, Seconds, written},
     note::Notes,
 };
-use net::{
-    address::{NetworkKind, PeerAddress},
-    pool::Target,
-    transport::TransportVersion,
-};
+use net::{address::NetworkKind, addresses::KnownPeer, pool::Target, transport::TransportVersion};
 use std::{net::SocketAddr, ops::AddAssign, path::Path, time::Duration};
 use wire::{BlockHash, Height, Network};
 
 /// Minimum of [`SyncOptions::prune_bytes`] (Core `MIN_DISK_SPACE_FOR_BLOCK_FILES`).
 pub const MIN_PRUNE_BYTES: u64 = 550 << 20;
-
-/// What is known of the address of a peer, so that a later run can use it.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct KnownPeer {
-    pub address: PeerAddress,
-    /// The services that it is said to offer, or offered (Core `ServiceFlags`).
-    pub services: u64,
-    /// Bytes per second when it last delivered blocks.
-    pub bytes_per_second: Option<f64>,
-    /// Whether version 2 of the transport failed.
-    pub needs_v1: bool,
-    /// Failures since it last was of use.
-    pub failures: u32,
-}
 
 /// Which peers are used, and how.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use crate::{
     fetch::Fetched,
     follow::follow,
     new_datadir,
-    options::{KnownPeer, SyncOptions, SyncReport, SyncSink, SyncWarnings},
+    options::{SyncOptions, SyncReport, SyncSink, SyncWarnings},
     prune_stored::prune_stored,
 };
 use api::{
@@ -32,6 +32,7 @@ use engine::{
     reindex::{plan, reindex_planned},
     update::{check_one_chainstate, update_without},
 };
+use net::addresses::KnownPeer;
 use pipeline::{
     job::{
         hint_copy::{self, with_plain_hints},

@@ -77,9 +77,8 @@ impl Seeds {
             return;
         }
         self.fixed = None;
-        let knows = |kind: NetworkKind| {
-            client.addresses().entries().any(|entry| entry.address.host.network() == kind)
-        };
+        let knows =
+            |kind: NetworkKind| client.addresses().known().any(|known| known.address.host.network() == kind);
         let unknown: Vec<_> = options.peers.networks.iter().copied().filter(|kind| !knows(*kind)).collect();
         let before = client.addresses().len();
         for kind in unknown {
