@@ -13,7 +13,7 @@ use chain::{
         chain::{BlockPosition, Chain},
         files::Files,
     },
-    plan::tree::Tree,
+    plan::{second_chainstate::CHECKED_AT_START, tree::Tree},
 };
 use disk::{
     datadir::{Datadir, FileKind},
@@ -23,6 +23,7 @@ use pipeline::{
     job::{damage_survey::BlockSurvey, now},
     stages::{read::BlockReader, undo_survey::UndoState, walk::BlockWalk},
 };
+use rules::header::MAX_FUTURE_BLOCK_TIME;
 use std::{
     num::NonZeroU32,
     path::{Path, PathBuf},
@@ -31,11 +32,6 @@ use std::{
 use vfs::Disk;
 use wire::{BlockTime, Height};
 
-/// Number of last blocks that bitcoind reads when it starts (Core `DEFAULT_CHECKBLOCKS`).
-const CHECKED_BLOCKS: usize = 6;
-
-/// How far a block may be ahead of the clock when bitcoind starts, in seconds (Core `MAX_FUTURE_BLOCK_TIME`).
-const MAX_AHEAD: u32 = 2 * 60 * 60;
 /// The largest number of components of the path of a table in the directory of a network:
 /// `indexes/blockfilter/basic/db/000005.ldb`.
 const TABLE_DEPTH: usize = 5;
@@ -60,7 +56,7 @@ pub fn faults(
         StartFault { error, advice: Advice::CheckDisk }
     });
     let (time, clock) = (state.chainstate.time.unwrap_or_default().0, now().0);
-    let is_ahead = time > clock.saturating_add(MAX_AHEAD);
+    let is_ahead = u64::from(time) > u64::from(clock) + MAX_FUTURE_BLOCK_TIME;
     let clock = is_ahead.then(|| {
         let hours = (time - clock).div_ceil(60 * 60);
         let detail = format!("the chainstate's best block is {hours} hours ahead of this machine's clock");
@@ -90,7 +86,7 @@ pub fn check_last_blocks(
     if branch.is_empty() {
         return Ok(None);
     }
-    let first = branch.len().saturating_sub(CHECKED_BLOCKS);
+    let first = branch.len().saturating_sub(CHECKED_AT_START);
     let position = |(height, &number): (usize, &u32)| {
         let (file, data_pos) = tree.data_pos(number).filter(|_| height >= first).unwrap_or_default();
         let undo_pos = tree.undo_pos(number).filter(|_| data_pos.0 > 0);
