@@ -147,21 +147,17 @@ fn give_with_spends(
     // A quarter is for freed memory, which the allocator does not return to the system at once.
     let free = (memory / 2).saturating_sub(machine::resident_bytes().unwrap_or(memory / 8)) / 4 * 3;
     let request = SpendsRequest {
-        plan: parts.plan,
-        files: parts.files,
+        blocks: parts,
         work,
-        heights: parts.heights.clone(),
         last,
         with_txids: spends.with_txids,
-        part_blocks: parts.part_blocks,
         part_block_bytes: PART_BLOCK_BYTES.min(memory / PART_SHARE),
         memory_bytes: hooks.join_bytes.unwrap_or(free.max(MIN_INPUT_BYTES) as usize),
-        threads: parts.threads,
     };
     watch.sink.event(Event::Started(Stage::Read));
     let spends = request.collect(watch)?;
     watch.sink.event(Event::Started(Stage::Export));
-    spends.give_blocks(parts, consumer, watch)
+    spends.give_blocks(consumer, watch)
 }
 
 fn range_of(options: &ReadBlocksOptions, plan: &Plan) -> Result<BlockRange, Error> {

@@ -27,9 +27,8 @@ use api::{
 use chain::{
     blocks::{
         damage::{Damage, UndoDefect},
-        files::{Files, LocatedBlock},
+        files::LocatedBlock,
     },
-    plan::planner::Plan,
     threads::lock,
 };
 use digest::muhash::MuHash3072;
@@ -67,26 +66,19 @@ const BLOCK_BYTES_PER_INPUT: u64 = 41;
 
 /// Outputs, and the inputs that are to be found for them.
 pub struct SpendsRequest<'a> {
-    /// The chain.
-    pub plan: &'a Plan,
-    /// Where its blocks are.
-    pub files: &'a Files<'a>,
+    /// The blocks with the outputs, in the consumer's parts.
+    pub blocks: &'a BlockParts<'a>,
     /// Where records go that do not fit into memory.
     pub work: &'a WorkDir<'a>,
-    /// The blocks with the outputs.
-    pub heights: RangeInclusive<u32>,
     /// The last block with inputs, not below these blocks.
     pub last: Height,
     /// Whether the ids of the spending transactions are wanted.
     pub with_txids: bool,
-    /// Number of blocks of the consumer's parts, which begin at its multiples.
-    pub part_blocks: u32,
     /// Bytes of blocks whose records a thread has in memory at one time. With their
     /// table, they take about three eighths of it, and half with txids.
     pub part_block_bytes: u64,
     /// Memory in bytes for records that are not in the file.
     pub memory_bytes: usize,
-    pub threads: usize,
 }
 
 /// The inputs that spend outputs of some blocks.
@@ -116,9 +108,10 @@ impl<'a> SpendsRequest<'a> {
     /// [`ErrorKind::Environment`] if too little disk space is free; [`ErrorKind::Damaged`] if undo data has a
     /// coin of a higher block; the errors of [`BlockParts::read`]; any I/O error.
     pub fn collect(self, watch: Watch<'_>) -> Result<SpendingInputs<'a>, Error> {
-        let Self { plan, files, work, last, threads, .. } = self;
+        let Self { blocks, work, last, .. } = self;
+        let &BlockParts { plan, files, ref heights, part_blocks, threads, .. } = blocks;
         let sizes = block_sizes(&plan.chain);
-        let (first, end) = (*self.heights.start(), *self.heights.end() + 1);
+        let (first, end) = (*heights.start(), *heights.end() + 1);
         let block_bytes: u64 = (first..end).map(|height| u64::from(sizes[height as usize])).sum();
         let is_main = files.params.network == Network::Main;
         let per_input = if is_main { BLOCK_BYTES_PER_INPUT_ON_MAINNET } else { BLOCK_BYTES_PER_INPUT };
@@ -128,7 +121,7 @@ impl<'a> SpendsRequest<'a> {
             need.check(work.disk(), work.path(), work.path(), (work.path(), 0))?;
             watch.sink.event(Event::Note(Note::DiskNeed(need)));
         }
-        let bounds = part_bounds(&sizes, first..end, self.part_block_bytes, self.part_blocks);
+        let bounds = part_bounds(&sizes, first..end, self.part_block_bytes, part_blocks);
         let parts = Parts::with_bounds(work, bounds, self.memory_bytes);
         let hasher = CoinHasher::new(machine::random_key()?);
         let spends = SpendingInputs { request: self, parts, hasher };
@@ -177,7 +170,7 @@ impl PartConsumer for Batch<'_> {
                 let input = SpendingInput { height, tx_index, input_index, txid };
                 return Err(self.spends.false_coin(&input));
             }
-            if !request.heights.contains(&created.0) {
+            if !request.blocks.heights.contains(&created.0) {
                 continue;
             }
             self.order.push((parts.part_of(created), self.order.len()));
@@ -229,12 +222,11 @@ impl SpendingInputs<'_> {
     /// or what another input spends too; the errors of [`BlockParts::read`]; any I/O error.
     pub fn give_blocks(
         &self,
-        blocks: &BlockParts<'_>,
         consumer: &impl BlockConsumer,
         watch: Watch<'_>,
     ) -> Result<Option<UnspentOutputs>, Error> {
-        let SpendsRequest { heights, last, .. } = &self.request;
-        let is_whole = *heights.start() == 0 && *heights.end() == last.0;
+        let SpendsRequest { blocks, last, .. } = self.request;
+        let is_whole = *blocks.heights.start() == 0 && *blocks.heights.end() == last.0;
         let sum = is_whole.then(|| Mutex::new(Unspent::default()));
         let giver = Giver { spends: self, consumer, sum, has_all: AtomicBool::new(true) };
         blocks.read(&giver, watch)?;
@@ -248,7 +240,7 @@ impl SpendingInputs<'_> {
 
     /// The error for an input whose undo data has a false coin.
     fn false_coin(&self, input: &SpendingInput) -> Error {
-        let SpendsRequest { plan, files, .. } = self.request;
+        let BlockParts { plan, files, .. } = *self.request.blocks;
         let located = LocatedBlock { chain: &plan.chain, files, height: input.height };
         let defect = UndoDefect::Claims(input.tx_index as usize);
         located.damaged(&Damage::Undo(defect)).about(Subject::UndoData).in_tx(input.txid)
@@ -262,7 +254,7 @@ impl SpendingInputs<'_> {
              transaction {} of the block at height {} spends too",
             first.input_index, first.tx_index, first.height
         );
-        let hash = self.request.plan.chain.block(height).hash;
+        let hash = self.request.blocks.plan.chain.block(height).hash;
         Error::damaged(detail).at_block(height, hash).in_tx(txid)
     }
 }
