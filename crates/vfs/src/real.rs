@@ -120,14 +120,10 @@ impl Disk for RealDisk {
     }
 
     fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>> {
-        match fs::metadata(path) {
-            Ok(found) => {
-                let modified = found.mtime().saturating_mul(NANOSECONDS).saturating_add(found.mtime_nsec());
-                Ok(Some(Metadata { is_dir: found.is_dir(), len: found.len(), modified }))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        Ok(if_there(fs::metadata(path))?.map(|found| {
+            let modified = found.mtime().saturating_mul(NANOSECONDS).saturating_add(found.mtime_nsec());
+            Metadata { is_dir: found.is_dir(), len: found.len(), modified }
+        }))
     }
 
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
@@ -167,11 +163,7 @@ impl Disk for RealDisk {
     }
 
     fn is_link(&self, path: &Path) -> io::Result<bool> {
-        match fs::symlink_metadata(path) {
-            Ok(found) => Ok(found.is_symlink()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(if_there(fs::symlink_metadata(path))?.is_some_and(|found| found.is_symlink()))
     }
 
     fn is_mount_point(&self, dir: &Path) -> io::Result<bool> {
@@ -535,11 +527,8 @@ fn own_locks() -> MutexGuard<'static, Vec<OwnLock>> {
 
 /// The lock of this process on the file at `path`.
 fn own_lock<'o>(own: &'o mut [OwnLock], path: &Path) -> io::Result<Option<&'o mut OwnLock>> {
-    match fs::metadata(path) {
-        Ok(found) => Ok(own.iter_mut().find(|lock| lock.id == (found.dev(), found.ino()))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+    let Some(found) = if_there(fs::metadata(path))? else { return Ok(None) };
+    Ok(own.iter_mut().find(|lock| lock.id == (found.dev(), found.ino())))
 }
 
 /// Lists a file that was locked.
@@ -580,9 +569,15 @@ pub(crate) fn lock_at(file: &File, path: &Path) -> io::Result<bool> {
         return Ok(false);
     }
     let locked = file.metadata()?;
-    match fs::metadata(path) {
-        Ok(found) => Ok((found.dev(), found.ino()) == (locked.dev(), locked.ino())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+    let found = if_there(fs::metadata(path))?;
+    Ok(found.is_some_and(|found| (found.dev(), found.ino()) == (locked.dev(), locked.ino())))
+}
+
+/// Returns what was found; `None` if nothing is at the path.
+fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
