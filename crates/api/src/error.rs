@@ -21,7 +21,7 @@ use std::{
     },
 };
 use vfs::{FileError, Limit, NotRegular, UnfinishedError, lacks_locks};
-use wire::{BlockHash, Height, OutPoint, Txid};
+use wire::{BlockHash, CoinError, Height, OutPoint, Txid};
 
 /// The kinds of errors that a user must distinguish; the CLI gives each its own exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -128,6 +128,12 @@ impl Error {
     /// An error about damaged or missing files.
     pub fn damaged(detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::Damaged, detail)
+    }
+
+    /// The error for a malformed coin in the undo data of a block.
+    pub fn malformed_coin(error: CoinError, height: Height, hash: BlockHash) -> Self {
+        let error = Self::damaged(format!("the undo data has a malformed coin: {error}"));
+        error.at_block(height, hash).about(Subject::UndoData)
     }
 
     /// The error for a rule that a block breaks.

@@ -4,7 +4,6 @@ use crate::{block_filter::FilterBuilder, coin_stats::Totals, row_files::work_fil
 use api::{
     block_observer::{ObservedBlock, ObservedChain},
     error::Error,
-    subject::Subject,
 };
 use chain::threads::lock;
 use digest::muhash::MuHash3072;
@@ -72,11 +71,7 @@ impl BlockOutput {
 }
 
 fn encode_filter(block: &ObservedBlock<'_>) -> Result<Vec<u8>, Error> {
-    let malformed = |error| {
-        Error::damaged(format!("the undo data has a malformed coin: {error}"))
-            .at_block(block.height, block.hash)
-            .about(Subject::UndoData)
-    };
+    let malformed = |error| Error::malformed_coin(error, block.height, block.hash);
     let (mut spent, mut ends) = (Vec::new(), Vec::with_capacity(block.claims.len()));
     for claim in block.claims {
         let (_, script) = claim.output().map_err(malformed)?;

@@ -6,7 +6,7 @@ use crate::{
 };
 use bitcoin::Script;
 use engine::{
-    Error, Network, SpentCoin, Subject, Txid, UtxoElement,
+    Error, Network, SpentCoin, Txid, UtxoElement,
     blocks::{BlockData, BlockStats},
     history::{HistoryEntry, ScriptHistory},
     utxo::CreationTimes,
@@ -160,11 +160,8 @@ impl BlockRows for InputTable {
             let has_witness = tx.has_witness();
             let &SpentCoin { amount, script: compressed, height, is_coinbase } = coin;
             script.clear();
-            compressed.decompress(&mut script).map_err(|error| {
-                Error::damaged(format!("the undo data has a malformed coin: {error}"))
-                    .at_block(data.height, data.hash)
-                    .about(Subject::UndoData)
-            })?;
+            let malformed = |error| Error::malformed_coin(error, data.height, data.hash);
+            compressed.decompress(&mut script).map_err(malformed)?;
             let prevout = input.prevout();
             let script_sig = Script::from_bytes(input.script_sig());
             let sighash = || sighash(Script::from_bytes(&script), script_sig, input.witness());

@@ -26,7 +26,6 @@ use api::{
     error::{Error, ErrorKind},
     hex_reversed,
     remedy::Remedy,
-    subject::Subject,
 };
 use digest::{
     muhash::MuHash3072,
@@ -429,11 +428,8 @@ impl PartConsumer for HistoryAdder<'_> {
             for ((input, coin), number) in tx.inputs().zip(spent).zip(0..) {
                 let mut script = std::mem::take(&mut self.script);
                 script.clear();
-                coin.script.decompress(&mut script).map_err(|error| {
-                    Error::damaged(format!("the undo data has a malformed coin: {error}"))
-                        .at_block(data.height, data.hash)
-                        .about(Subject::UndoData)
-                })?;
+                let malformed = |error| Error::malformed_coin(error, data.height, data.hash);
+                coin.script.decompress(&mut script).map_err(malformed)?;
                 let (script_hash, amount) = (sha256(&script), coin.amount);
                 self.script = script;
                 let coin_id = self.coin_id(&input.prevout(), Coin::code_of(coin.height, coin.is_coinbase));
