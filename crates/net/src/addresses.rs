@@ -66,6 +66,7 @@ pub struct AddressEntry {
 /// What is known of the address of a peer, so that a later run can use it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct KnownPeer {
+    /// Where it listens.
     pub address: PeerAddress,
     /// The services that it is said to offer, or offered (Core `ServiceFlags`).
     pub services: u64,
