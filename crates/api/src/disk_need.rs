@@ -115,7 +115,8 @@ impl DiskNeed {
         disk: &dyn Disk,
         chainstate_dir: &Path,
         work_dir: &Path,
-        (blocks_dir, to_come): (&Path, u64),
+        blocks_dir: &Path,
+        to_come: u64,
     ) -> Result<(), Error> {
         let in_blocks = (blocks_dir, self.undo + to_come);
         let needs = [(chainstate_dir, self.chainstate), (work_dir, self.temporary), in_blocks];
@@ -229,8 +230,8 @@ mod tests {
     fn insufficient_disk_space_is_an_error_before_the_work_starts() {
         let dir = std::env::temp_dir();
         let need = |chainstate| DiskNeed { chainstate, temporary: 0, undo: 0 };
-        need(1).check(&vfs::RealDisk, &dir.join("no/such"), &dir, (&dir, 0)).unwrap();
-        let error = need(u64::MAX / 2).check(&vfs::RealDisk, &dir, &dir, (&dir, 0)).unwrap_err();
+        need(1).check(&vfs::RealDisk, &dir.join("no/such"), &dir, &dir, 0).unwrap();
+        let error = need(u64::MAX / 2).check(&vfs::RealDisk, &dir, &dir, &dir, 0).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Environment);
         assert!(error.remedies.contains(&Remedy::OtherWorkDir), "{error}");
         // Was once reported as "needs about 0 MB".

@@ -266,8 +266,8 @@ impl AtTip<'_> {
     /// one.
     fn connect_stored(&self, exactly: Range<u32>, done: &mut UpdateReport) -> Result<Plan, Error> {
         let (options, watch) = (&self.options.chain, self.watch.without_events());
-        let done = (done, &mut Clock::start());
-        update::connect_stored(self.files, options, &self.invalid, exactly, done, watch)
+        let clock = &mut Clock::start();
+        update::connect_stored(self.files, options, &self.invalid, exactly, done, clock, watch)
     }
 
     /// Connects the blocks of the header chain, if it has more work than that of the plan.

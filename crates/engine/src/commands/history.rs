@@ -265,7 +265,7 @@ impl History<'_> {
         let temporary = times * of_bucket * wanted;
         if temporary > self.memory.buckets as u64 {
             let (need, dir) = (DiskNeed { chainstate: 0, temporary, undo: 0 }, self.work.path());
-            need.check(self.work.disk(), dir, dir, (dir, 0))?;
+            need.check(self.work.disk(), dir, dir, dir, 0)?;
             self.watch.sink.event(Event::Note(Note::DiskNeed(need)));
         }
         Ok(())

@@ -472,7 +472,7 @@ impl<'a> Rebuild<'a> {
         // Without pruning, the blocks that come stay.
         let to_come = planned.awaited_bytes().filter(|_| !planned.prunes()).unwrap_or(0);
         let blocks_dir = &target.datadir().blocks_dir();
-        rest.check(disk, target.building(), work.path(), (blocks_dir, to_come))?;
+        rest.check(disk, target.building(), work.path(), blocks_dir, to_come)?;
         // Behind a download, the size of blocks to come is only known on mainnet.
         if job.plan.block_bytes > 0 {
             self.sink.event(Event::Note(Note::DiskNeed(need)));

@@ -200,7 +200,7 @@ fn make_missing(job: &Job<'_>, undo_files: &UndoFiles<'_>, clock: &mut Clock) ->
     undo_files.start_over()?;
     job.work.remove()?;
     let (work, blocks_dir) = (job.work.path(), job.files.datadir.blocks_dir());
-    DiskNeed { chainstate: 0, ..job.disk_need() }.check(job.work.disk(), work, work, (&blocks_dir, 0))?;
+    DiskNeed { chainstate: 0, ..job.disk_need() }.check(job.work.disk(), work, work, &blocks_dir, 0)?;
     let matched = job.match_spends(clock)?;
     // Only the last merge shows whether each spend has a coin.
     job.for_each_coin(matched, clock, |coins| coins.in_sequence(|_, _| Ok(()))).map(drop)

@@ -93,7 +93,7 @@ fn update_in_place(
     let (session, datadir) = Session::open_for_change(disk, &in_place, watch.sink)?;
     let files = &session.files_at_tip()?;
     let report = report.get_or_insert_with(|| empty_report(options, &datadir));
-    let plan = connect_stored(files, options, invalid, exactly, (&mut *report, &mut clock), watch)?;
+    let plan = connect_stored(files, options, invalid, exactly, report, &mut clock, watch)?;
     unmark(files, &plan.choice.unmarked)?;
     plan.note_unmarked(watch.sink);
     (report.height, report.hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
@@ -114,7 +114,8 @@ pub fn connect_stored(
     options: &ChainOptions,
     invalid: &[BlockHash],
     mut exactly: Range<u32>,
-    (report, clock): (&mut UpdateReport, &mut Clock),
+    report: &mut UpdateReport,
+    clock: &mut Clock,
     watch: Watch<'_>,
 ) -> Result<Plan, Error> {
     // To find out what is wrong with a block, the blocks of its window are connected one by one, from the

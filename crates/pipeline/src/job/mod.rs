@@ -342,7 +342,7 @@ impl Job<'_> {
     pub fn check_work_need(&self, need: DiskNeed) -> Result<(), Error> {
         let dir = self.work.path();
         let written = directory_bytes(self.work.disk(), dir).unwrap_or(0);
-        need.without_written(written, 0).check(self.work.disk(), dir, dir, (dir, 0))?;
+        need.without_written(written, 0).check(self.work.disk(), dir, dir, dir, 0)?;
         if need.total() > 0 {
             self.watch.sink.event(Event::Note(Note::DiskNeed(need)));
         }

@@ -118,7 +118,7 @@ impl<'a> SpendsRequest<'a> {
         let temporary = block_bytes / per_input * self.record_len() as u64;
         if temporary > self.memory_bytes as u64 {
             let need = DiskNeed { chainstate: 0, temporary, undo: 0 };
-            need.check(work.disk(), work.path(), work.path(), (work.path(), 0))?;
+            need.check(work.disk(), work.path(), work.path(), work.path(), 0)?;
             watch.sink.event(Event::Note(Note::DiskNeed(need)));
         }
         let bounds = part_bounds(&sizes, first..end, self.part_block_bytes, part_blocks);

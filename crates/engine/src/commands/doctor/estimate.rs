@@ -88,7 +88,7 @@ impl Estimate<'_> {
     fn lacks_space(&self, need: DiskNeed) -> bool {
         let (disk, chainstate) = (self.disk, self.datadir.chainstate_dir());
         let work = WorkDir::for_chainstate(disk, self.options, &chainstate);
-        let checked = need.check(disk, &chainstate, work.path(), (&self.datadir.blocks_dir(), 0));
+        let checked = need.check(disk, &chainstate, work.path(), &self.datadir.blocks_dir(), 0);
         checked.is_err_and(|error| error.is_about(Subject::DiskSpace))
     }
 
