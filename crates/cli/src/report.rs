@@ -198,7 +198,7 @@ pub fn verify_rows(report: &VerifyReport) -> Rows {
 /// pruned.
 pub fn next_text(chainstate: &Path, unconnected: u32, prune: Option<u64>) -> String {
     let home = chainstate.parent().unwrap_or(chainstate);
-    if !home.join("blocks/index").is_dir() {
+    if home.is_dir() && !home.join("blocks/index").is_dir() {
         return "bitcoind does not start here without blocks: put the chainstate in the place of a node's"
             .to_owned();
     }
