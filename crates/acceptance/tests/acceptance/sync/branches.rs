@@ -171,12 +171,15 @@ fn competing_header_chains_of_several_batches_end_with_the_longer_one() {
         let (dir, peers) = (scratch(), order.map(|chain| ScriptedPeer::start(chain, Fault::None)));
         let options = from(dir.path(), &peers.each_ref());
         let options = changed(SyncOptions { blocks_only: true, ..options }, |it| {
-            it.chain.stop_at_height = Some(Height(0))
+            it.chain.stop_at_height = Some(Height(3))
         });
         let (report, seen) = run(&options);
         assert_eq!(report.header_height, Height(longer.tip().height));
         assert!(peers.iter().all(|peer| seen.reasons(peer).is_empty()));
         assert!(index(dir.path()).entries.iter().any(|entry| entry.hash == longer.tip().hash));
+        let examined = DoctorOptions::new(dir.path(), Network::Regtest);
+        let found = diagnose(&FaultDisk::healthy(), &examined, unwatched()).unwrap();
+        assert_eq!(found.advice, Advice::Sync, "a download that was not completed");
     }
 }
 

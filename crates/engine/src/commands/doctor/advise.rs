@@ -247,7 +247,10 @@ fn of_chainstate(found: &DatadirState, is_usable: bool) -> Advice {
         // bitcoind checks the undo data of the last blocks below the snapshot too.
         if lacks_undo { Advice::MakeUndo } else { Advice::StartBitcoind }
     } else if !is_usable && !is_new || needs_rebuild {
-        Advice::Reindex
+        // An interrupted download: the rest of it comes with the rebuild.
+        let is_partial = index.header_height.0.saturating_sub(index.stored_height.0) > DOWNLOAD_WINDOW;
+        let is_absent = matches!(chainstate.state, DatabaseState::Absent);
+        if is_partial && is_absent { Advice::Sync } else { Advice::Reindex }
     } else if lacks_undo && found.rebuild.refusal.is_some() {
         // `undo make` would be refused, too: a block of the chainstate is marked as invalid.
         Advice::ReindexByScan
