@@ -166,9 +166,10 @@ fn write(made: &MadeUndo<'_>, positions: &[ByteOffset], mut range: Range<usize>)
 }
 
 /// Reserves all records, and writes them by four threads, the last ones first.
-fn make_all(made: &MadeUndo<'_>) -> Vec<ByteOffset> {
-    let positions = &reserve(made).unwrap();
+fn make_all(made: MadeUndo<'_>) -> MadeUndo<'_> {
+    let positions = &reserve(&made).unwrap();
     std::thread::scope(|scope| {
+        let made = &made;
         for thread in 0..4 {
             scope.spawn(move || {
                 for at in (0..positions.len()).rev().filter(|at| at % 4 == thread) {
@@ -177,7 +178,7 @@ fn make_all(made: &MadeUndo<'_>) -> Vec<ByteOffset> {
             });
         }
     });
-    positions.clone()
+    made
 }
 
 #[test]
@@ -202,8 +203,7 @@ fn the_bytes_of_the_mark_and_of_the_file_of_ends_are_those_of_their_version() {
 #[test]
 fn records_are_appended_to_what_is_in_use() {
     let case = Case::new();
-    let made = case.begin().unwrap();
-    make_all(&made);
+    let made = make_all(case.begin().unwrap());
     made.sync().unwrap();
     case.assert_unchanged("nothing is in place yet");
     made.put_in_place().unwrap();
@@ -230,8 +230,7 @@ fn a_longer_file_keeps_what_follows_the_records() {
     let case = Case::new();
     let tail = vec![9; MADE[0].len() + 5];
     fs::write(case.datadir.rev_path(FileNo(0)), [&old_bytes()[..1_000], &tail].concat()).unwrap();
-    let made = case.begin().unwrap();
-    make_all(&made);
+    let made = make_all(case.begin().unwrap());
     made.put_in_place().unwrap();
     assert_eq!(case.rev(0), [&old_bytes()[..1_000], &MADE[0], &[9; 5]].concat());
 }
@@ -242,8 +241,7 @@ fn a_file_without_the_bytes_in_use_is_refused() {
     for cut in [true, false] {
         let path = case.datadir.rev_path(FileNo(0));
         fs::write(&path, old_bytes()).unwrap();
-        let made = case.begin().unwrap();
-        make_all(&made);
+        let made = make_all(case.begin().unwrap());
         if cut {
             fs::write(&path, &old_bytes()[..999]).unwrap();
         } else {
@@ -296,7 +294,7 @@ fn a_resumed_run_completes_what_was_written() {
 fn no_run_continues_after_another_program_has_used_the_block_index() {
     let case = Case::new();
     fs::write(case.datadir.index_dir().join("CURRENT"), "MANIFEST-000002\n").unwrap();
-    make_all(&case.begin().unwrap());
+    drop(make_all(case.begin().unwrap()));
     assert!(case.resume().is_ok());
     fs::write(case.datadir.index_dir().join("CURRENT"), "MANIFEST-000004\n").unwrap();
     assert!(case.resume().err().unwrap().to_string().contains("the block index was used since"));
@@ -319,7 +317,7 @@ fn records_stay_usable_wherever_a_replacement_of_the_block_index_is_cut() {
         fs::write(index.join("CURRENT"), "MANIFEST-000002\n").unwrap();
         fs::create_dir(&next).unwrap();
         fs::write(next.join("CURRENT"), "MANIFEST-000004\n").unwrap();
-        make_all(&case.begin().unwrap());
+        drop(make_all(case.begin().unwrap()));
         let cut = keep_made_undo(&RealDisk, &case.datadir, &next, &[], || {
             if is_in_place {
                 fs::copy(next.join("CURRENT"), index.join("CURRENT")).unwrap();
@@ -356,7 +354,7 @@ fn records_stay_usable_wherever_a_replacement_of_the_block_index_is_cut() {
 #[test]
 fn begin_removes_what_an_earlier_run_has_left_and_keeps_foreign_files() {
     let case = Case::new();
-    make_all(&case.begin().unwrap());
+    drop(make_all(case.begin().unwrap()));
     drop(case.begin().unwrap());
     assert_eq!(RealDisk.list(&case.waiting()).unwrap(), ["peregrine.mark"]);
     for torn in [&b""[..], b"PGRN-U"] {
@@ -366,7 +364,7 @@ fn begin_removes_what_an_earlier_run_has_left_and_keeps_foreign_files() {
         assert!(!case.waiting().exists());
         drop(case.begin());
     }
-    make_all(&case.begin().unwrap());
+    drop(make_all(case.begin().unwrap()));
     fs::create_dir(case.waiting().join("rev00007.dat")).unwrap();
     for name in ["notes.txt", "rev7.dat", "blk00000.dat"] {
         fs::write(case.waiting().join(name), "mine").unwrap();
@@ -416,8 +414,7 @@ fn links_are_followed_and_stay() {
     fs::rename(other.join("rev00000.dat"), further.join("old.dat")).unwrap();
     std::os::unix::fs::symlink(further.join("old.dat"), other.join("rev00000.dat")).unwrap();
     std::os::unix::fs::symlink(further.join("new.dat"), other.join("rev00002.dat")).unwrap();
-    let made = case.begin().unwrap();
-    make_all(&made);
+    let made = make_all(case.begin().unwrap());
     assert!(other.join("peregrine-undo/rev00000.dat").is_file());
     for _ in 0..2 {
         made.put_in_place().unwrap();
@@ -436,8 +433,7 @@ fn links_are_followed_and_stay() {
 fn an_output_elsewhere_gets_whole_files_and_the_datadir_none() {
     let case = Case::new();
     let result = case.elsewhere();
-    let made = case.begin_at(&RealDisk, &result).unwrap();
-    make_all(&made);
+    let made = make_all(case.begin_at(&RealDisk, &result).unwrap());
     fs::write(result.rev_path(FileNo(2)), "mine").unwrap();
     let error = made.put_in_place().unwrap_err();
     assert!(matches!(error, DiskError::Refused { .. }), "{error}");
@@ -463,8 +459,7 @@ fn new_files_have_the_owner_and_mode_of_their_block_file() {
     RealDisk.set_ownership(&case.datadir.blocks_dir(), of_dir).unwrap();
     RealDisk.set_ownership(&case.datadir.blk_path(FileNo(2)), of_file).unwrap();
     let before = RealDisk.ownership(&case.datadir.rev_path(FileNo(0))).unwrap();
-    let made = case.begin().unwrap();
-    make_all(&made);
+    let made = make_all(case.begin().unwrap());
     assert_eq!(RealDisk.ownership(&case.waiting()).unwrap(), of_dir);
     made.put_in_place().unwrap();
     assert_eq!(RealDisk.ownership(&case.datadir.rev_path(FileNo(2))).unwrap(), of_file);
@@ -481,8 +476,7 @@ fn an_empty_file_keeps_its_mode() {
     RealDisk.create(&rev).unwrap();
     let ownership = Ownership { mode: 0o604, ..RealDisk.ownership(&rev).unwrap() };
     RealDisk.set_ownership(&rev, ownership).unwrap();
-    let made = case.begin().unwrap();
-    make_all(&made);
+    let made = make_all(case.begin().unwrap());
     made.put_in_place().unwrap();
     assert!(RealDisk.ownership(&rev).unwrap() == ownership && fs::metadata(&rev).unwrap().len() > 0);
 }

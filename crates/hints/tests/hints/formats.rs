@@ -491,12 +491,10 @@ fn numberings_convert_into_each_other() {
     assert_eq!(convert(&[1], All, Spendable), Err(NumberingError::Unspendable { index: 1 }));
     assert_eq!(convert(&[6], All, Spendable), Err(NumberingError::Beyond { index: 6, outputs: 6 }));
     assert_eq!(convert(&[4], Spendable, All), Err(NumberingError::Beyond { index: 4, outputs: 4 }));
-    for chain in [simulated(200, 12)] {
-        for block in &chain.blocks {
-            let mut hints = block.hints(Spendable).1;
-            renumber(&mut hints, Spendable, All, block.spendable.iter().copied()).unwrap();
-            assert_eq!(hints, block.unspent);
-        }
+    for block in &simulated(200, 12).blocks {
+        let mut hints = block.hints(Spendable).1;
+        renumber(&mut hints, Spendable, All, block.spendable.iter().copied()).unwrap();
+        assert_eq!(hints, block.unspent);
     }
 }
 

@@ -62,9 +62,10 @@ fn next(state: &mut u64, end: u64) -> u64 {
     mix(*state) % end
 }
 
-/// A database in one table of level 6, as this crate writes it.
-fn new_database(dir: &Path, model: &mut Model) {
-    let mut database = Database::new(&RealDisk, dir);
+/// A database in one table of level 6, as this crate writes it, and its rows.
+fn new_database() -> (TempDir, Model) {
+    let (dir, mut model) = (scratch(), Model::new());
+    let mut database = Database::new(&RealDisk, dir.path());
     let update = database.update().unwrap();
     let mut table = update.numbered_range(7, 1);
     for number in (0..KEYS).step_by(2) {
@@ -73,6 +74,7 @@ fn new_database(dir: &Path, model: &mut Model) {
     model.iter().for_each(|(key, value)| table.set(key, Some(value)).unwrap());
     let table = table.finish().unwrap();
     update.commit([table]).unwrap();
+    (dir, model)
 }
 
 /// Returns the ranges of an update, of which all but the first begin at `splits`.
@@ -153,8 +155,7 @@ enum Merging {
 /// Makes changes by this crate and, about every `others`th time, by another LevelDB. Each time, the rows
 /// are those of the model.
 fn walk(seed: u64, steps: u64, others: u64, merging: Merging) {
-    let (dir, mut model, mut state) = (scratch(), Model::new(), seed << 32);
-    new_database(dir.path(), &mut model);
+    let ((dir, mut model), mut state) = (new_database(), seed << 32);
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
     for step in 0..steps {
         let what = format!("{merging:?}, seed {seed}, step {step}");
@@ -210,8 +211,7 @@ fn merging_after_many_changes_leaves_few_tables() {
 /// With a large level below, level 0 once got a table with each change.
 #[test]
 fn many_small_changes_above_a_large_level_leave_few_tables() {
-    let (dir, mut model, mut state) = (scratch(), Model::new(), 9);
-    new_database(dir.path(), &mut model);
+    let ((dir, mut model), mut state) = (new_database(), 9);
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
     let row = |at: u64| ([&[7; 9][..], &at.to_be_bytes()].concat(), Some(vec![1; 999]));
     let large: Changes = (0..2_000).map(row).collect();
@@ -232,8 +232,7 @@ fn many_small_changes_above_a_large_level_leave_few_tables() {
 /// Deletions hide the rows of levels that are not merged with them.
 #[test]
 fn rows_that_are_all_deleted_are_gone_after_a_merge() {
-    let (dir, mut model, mut state) = (scratch(), Model::new(), 5);
-    new_database(dir.path(), &mut model);
+    let ((dir, mut model), mut state) = (new_database(), 5);
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
     (0..9).for_each(|_| change(&mut database, &mut model, &mut state, &in_tables()));
     set(&mut database, &(0..KEYS).map(|number| (key(number), None)).collect(), &[]);
@@ -244,8 +243,7 @@ fn rows_that_are_all_deleted_are_gone_after_a_merge() {
 
 #[test]
 fn new_tables_go_to_the_deepest_level_above_all_that_they_overlap() {
-    let (dir, mut model) = (scratch(), Model::new());
-    new_database(dir.path(), &mut model);
+    let (dir, mut model) = new_database();
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
     let mut used = Vec::new();
     for _ in 0..7 {
@@ -264,8 +262,7 @@ fn new_tables_go_to_the_deepest_level_above_all_that_they_overlap() {
 
 #[test]
 fn a_large_change_has_several_tables_of_one_level() {
-    let (dir, mut model) = (scratch(), Model::new());
-    new_database(dir.path(), &mut model);
+    let (dir, mut model) = new_database();
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
     let mut rows = Changes::new();
     for number in 0..70u32 {
@@ -281,8 +278,7 @@ fn a_large_change_has_several_tables_of_one_level() {
 
 #[test]
 fn a_change_that_is_dropped_leaves_no_files_and_keys_must_ascend() {
-    let (dir, mut model) = (scratch(), Model::new());
-    new_database(dir.path(), &mut model);
+    let (dir, model) = new_database();
     let before = RealDisk.list(dir.path()).unwrap();
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
     let update = database.update().unwrap();
@@ -301,8 +297,7 @@ fn a_change_that_is_dropped_leaves_no_files_and_keys_must_ascend() {
 /// Files that a crash has left do not hinder a change, even if they have the numbers that come next.
 #[test]
 fn leftovers_of_a_crash_are_passed_over_and_removed() {
-    let (dir, mut model) = (scratch(), Model::new());
-    new_database(dir.path(), &mut model);
+    let (dir, mut model) = new_database();
     let leftovers = [table_path(dir.path(), 9), dir.path().join(manifest::manifest_name(10))];
     let temporary = dir.path().join("000012.dbtmp");
     leftovers.iter().chain([&temporary]).for_each(|path| std::fs::write(path, "half").unwrap());
@@ -320,8 +315,7 @@ fn leftovers_of_a_crash_are_passed_over_and_removed() {
 
 #[test]
 fn a_merge_that_is_stopped_changes_nothing() {
-    let dir = scratch();
-    new_database(dir.path(), &mut Model::new());
+    let (dir, _) = new_database();
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
     // More rows than are merged between two checks, half of them twice.
     for values in 0..2u32 {
@@ -345,8 +339,7 @@ fn a_merge_that_is_stopped_changes_nothing() {
 
 #[test]
 fn small_changes_become_logs_until_there_are_many_and_large_ones_do_not() {
-    let (dir, mut model) = (scratch(), Model::new());
-    new_database(dir.path(), &mut model);
+    let (dir, mut model) = new_database();
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
     let logs = || {
         let names = RealDisk.list(dir.path()).unwrap();
@@ -379,8 +372,7 @@ fn small_changes_become_logs_until_there_are_many_and_large_ones_do_not() {
 
 #[test]
 fn a_torn_log_has_no_name_yet_and_another_leveldb_reads_whole_ones() {
-    let (dir, mut model) = (scratch(), Model::new());
-    new_database(dir.path(), &mut model);
+    let (dir, mut model) = new_database();
     std::fs::write(dir.path().join("000009.dbtmp"), "torn").unwrap();
     assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "before");
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();

@@ -3,8 +3,8 @@
 use super::*;
 use crate::address::Host;
 
-fn peer(round_trip_ms: u64) -> Peer {
-    Peer::new(Host::V4([1, 2, 3, 4].into()).group(), 1_000, Duration::from_millis(round_trip_ms))
+fn peer() -> (Peer, Instant) {
+    (Peer::new(Host::V4([1, 2, 3, 4].into()).group(), 1_000, ms(100)), Instant::now())
 }
 
 fn request(height: u32, bytes: u64, now: Instant) -> Request {
@@ -24,8 +24,7 @@ fn ms(ms: u64) -> Duration {
 
 #[test]
 fn a_pong_without_the_block_is_a_definite_no() {
-    let now = Instant::now();
-    let mut peer = peer(100);
+    let (mut peer, now) = peer();
     peer.request(request(1, 10, now));
     peer.request(request(2, 20, now));
     peer.mark(7, now);
@@ -52,8 +51,7 @@ fn a_pong_without_the_block_is_a_definite_no() {
 /// A peer that says of block after block that it does not have it is not slow, though no block comes.
 #[test]
 fn a_denial_is_an_answer() {
-    let now = Instant::now();
-    let mut peer = peer(100);
+    let (mut peer, now) = peer();
     for at in 0..100 {
         peer.request(request(at, 10, now + ms(u64::from(at) * 500)));
         peer.mark(at.into(), now);
@@ -69,8 +67,7 @@ fn a_denial_is_an_answer() {
 
 #[test]
 fn blocks_that_were_not_asked_for_are_counted() {
-    let now = Instant::now();
-    let mut peer = peer(100);
+    let (mut peer, now) = peer();
     peer.request(request(1, 10, now));
     assert!(peer.received_block(BlockHash([9; 32]), 10, now).is_none());
     assert!(peer.received_block(BlockHash([1; 32]), 10, now).is_some());
@@ -80,8 +77,7 @@ fn blocks_that_were_not_asked_for_are_counted() {
 
 #[test]
 fn silence_counts_only_while_requests_are_open() {
-    let now = Instant::now();
-    let mut peer = peer(100);
+    let (mut peer, now) = peer();
     assert_eq!(peer.silent_for(now + ms(5_000)), ms(0));
     peer.request(request(1, 10, now + ms(5_000)));
     assert_eq!(peer.silent_for(now + ms(6_000)), ms(1_000));
@@ -94,8 +90,7 @@ fn silence_counts_only_while_requests_are_open() {
 
 #[test]
 fn speed_is_measured_at_the_socket_and_without_the_first_round_trip() {
-    let now = Instant::now();
-    let mut peer = peer(100);
+    let (mut peer, now) = peer();
     assert!(!peer.speed.is_measured());
     peer.request(request(1, 1_000_000, now));
     for at in 1..=100 {
@@ -119,8 +114,7 @@ fn speed_is_measured_at_the_socket_and_without_the_first_round_trip() {
 
 #[test]
 fn a_small_answer_at_once_is_a_sample_too() {
-    let now = Instant::now();
-    let mut peer = peer(100);
+    let (mut peer, now) = peer();
     peer.request(request(1, 500, now));
     peer.received_bytes(500, now + ms(110));
     peer.received_block(BlockHash([1; 32]), 500, now + ms(110));

@@ -251,12 +251,8 @@ fn whole_blocks_beyond_the_bytes_in_use_are_not_overwritten() {
         let old = bytes(&case);
         // The index knows only the first block.
         let first = FileInfo { size: 8 + blocks[0].bytes.len() as u32, blocks: 1, ..FileInfo::default() };
-        let other = Case { obfuscation: Obfuscation::from_key([1; 8]), ..case };
-        let case = if has_own_key {
-            Case { obfuscation: Obfuscation::from_key([9, 8, 7, 6, 5, 4, 3, 2]), ..other }
-        } else {
-            other
-        };
+        let key = if has_own_key { [9, 8, 7, 6, 5, 4, 3, 2] } else { [1; 8] };
+        let case = Case { obfuscation: Obfuscation::from_key(key), ..case };
         let mut appender = case.appender(&RealDisk, vec![first]);
         let (file, _) = appender.append_block(Height(1), blocks[23].header.time, &blocks[23].bytes).unwrap();
         appender.flush().unwrap();

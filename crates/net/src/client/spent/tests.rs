@@ -25,7 +25,7 @@ fn coins(number: u8) -> Vec<u8> {
 }
 
 /// Peers 0 and 1 offer coins. Of peer 0, those of blocks 1 to 3 are asked, with the pings 10 and 11.
-fn asked() -> SpentCoins {
+fn asked() -> (SpentCoins, Instant) {
     let mut spent = SpentCoins::new(250);
     for peer in [0, 1] {
         spent.add_peer(PeerId(peer), &target(peer), FORM);
@@ -36,7 +36,7 @@ fn asked() -> SpentCoins {
     let new = spent.ask(PeerId(0), &[2, 3].map(hash), 11);
     assert_eq!(new, Some((FORM, vec![hash(3)])), "once each");
     assert!(spent.ask(PeerId(7), &[hash(9)], 12).is_none(), "it does not offer them");
-    spent
+    (spent, Instant::now())
 }
 
 /// The numbers of blocks, and whether coins came with them.
@@ -49,8 +49,7 @@ fn handed(blocks: impl IntoIterator<Item = Handed>) -> Vec<(u32, bool)> {
 
 #[test]
 fn a_block_waits_for_its_coins_but_they_do_not_wait_for_it() {
-    let now = Instant::now();
-    let mut spent = asked();
+    let (mut spent, now) = asked();
     assert!(spent.block(block(0, 1), now).is_none());
     let Answer::Complete(held, sent) = spent.coins(PeerId(0), FORM, coins(1)) else { panic!("complete") };
     assert_eq!((held.height, sent.bytes, sent.target), (1, coins(1), target(0)));
@@ -64,8 +63,7 @@ fn a_block_waits_for_its_coins_but_they_do_not_wait_for_it() {
 
 #[test]
 fn only_what_was_asked_is_taken() {
-    let now = Instant::now();
-    let mut spent = asked();
+    let (mut spent, now) = asked();
     assert!(matches!(spent.coins(PeerId(7), FORM, coins(1)), Answer::Unused(33)), "it has no offer");
     for (peer, form, bytes) in [
         (1, FORM, coins(1)),
@@ -84,8 +82,7 @@ fn only_what_was_asked_is_taken() {
 
 #[test]
 fn a_pong_without_coins_is_a_no() {
-    let now = Instant::now();
-    let mut spent = asked();
+    let (mut spent, now) = asked();
     assert!(spent.block(block(0, 1), now).is_none() && spent.block(block(5, 3), now).is_none());
     let (blocks, is_faulty) = spent.pong(PeerId(1), 99);
     assert!(blocks.is_empty() && !is_faulty, "another peer's");
@@ -99,8 +96,7 @@ fn a_pong_without_coins_is_a_no() {
 
 #[test]
 fn blocks_that_the_chain_has_lost_are_held_no_longer() {
-    let now = Instant::now();
-    let mut spent = asked();
+    let (mut spent, now) = asked();
     assert!(spent.block(block(0, 1), now).is_none() && spent.block(block(0, 2), now).is_none());
     assert_eq!(handed(spent.truncate(2)), [(2, false)]);
     assert_eq!(handed(spent.block(block(5, 2), now)), [], "the chain has come back");
@@ -109,8 +105,7 @@ fn blocks_that_the_chain_has_lost_are_held_no_longer() {
 
 #[test]
 fn a_silent_peer_is_late_and_asked_no_more() {
-    let now = Instant::now();
-    let mut spent = asked();
+    let (mut spent, now) = asked();
     assert!(spent.block(block(0, 1), now).is_none());
     assert_eq!((spent.late(now + PATIENCE / 2), spent.late(now + PATIENCE)), (None, Some(PeerId(0))));
     assert_eq!(spent.refuse(PeerId(0)), Some(target(0)));
@@ -127,8 +122,7 @@ fn a_silent_peer_is_late_and_asked_no_more() {
 
 #[test]
 fn blocks_that_wait_are_bounded() {
-    let now = Instant::now();
-    let mut spent = asked();
+    let (mut spent, now) = asked();
     assert!(spent.block(block(0, 1), now).is_none() && spent.block(block(0, 2), now).is_none());
     assert_eq!(handed(spent.block(block(0, 3), now)), [(3, false)], "there is no space");
     assert!(matches!(spent.coins(PeerId(0), FORM, coins(3)), Answer::Unused(33)));
@@ -141,7 +135,7 @@ fn blocks_that_wait_are_bounded() {
 
 #[test]
 fn another_peer_is_asked_for_the_coins_of_a_few_blocks() {
-    let mut spent = asked();
+    let (mut spent, _) = asked();
     assert_eq!(spent.other_peer(&hash(1)), None, "they were asked for");
     for number in 20..20 + MAX_ASKED_OF_OTHERS as u8 {
         assert!(spent.other_peer(&hash(number)).is_some());
