@@ -131,22 +131,10 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
 }
 
 #[test]
-fn snapshots_of_main_equal_cores() {
+fn snapshots_equal_cores() {
     as_core("main", Network::Main, MAIN);
-}
-
-#[test]
-fn snapshots_of_testnet3_equal_cores() {
     as_core("testnet3", Network::Test, TESTNET3);
-}
-
-#[test]
-fn snapshots_of_signet_equal_cores() {
     as_core("signet", Network::Signet, SIGNET);
-}
-
-#[test]
-fn snapshots_of_regtest_equal_cores() {
     as_core("regtest", Network::Regtest, REGTEST);
 }
 

@@ -97,12 +97,8 @@ fn changes(tx_form: TxForm, seed: u64, count: u32) {
 }
 
 #[test]
-fn changed_rows_by_txid_are_found() {
+fn changed_rows_are_found() {
     changes(TxForm::ByTxid, 1, 120);
-}
-
-#[test]
-fn changed_rows_by_block_are_found() {
     changes(TxForm::ByBlock, 2, 120);
 }
 
