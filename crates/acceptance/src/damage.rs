@@ -1,7 +1,7 @@
 //! What a datadir of the tests can be like: the situations of `testkit`, and damage at a place that only the
 //! tests' own chain has.
 
-use super::{BUSY, Case, blk, chain, changed, entry, faults::tiny, options, rev, run, scratch, tree};
+use super::{BUSY, Case, blk, chain, entry, faults::tiny, lowered, options, rev, run, scratch, tree};
 use disk::index::{BlockIndex, BlockStatus, IndexEntry};
 use engine::{Height, reindex::ReindexOptions};
 use std::{
@@ -240,11 +240,7 @@ static STORE: LazyLock<Files> = LazyLock::new(|| {
     let (store, case, foreign) = (scratch(), Case::new(), scratch());
     tiny().write_datadir(foreign.path(), &super::layout()).unwrap();
     run(&options(foreign.path())).unwrap();
-    let stop_at_height = Some(Height(OLDER));
-    run(&changed(ReindexOptions { accept_lower_tip: true, ..case.options() }, |it| {
-        it.chain.stop_at_height = stop_at_height
-    }))
-    .unwrap();
+    run(&lowered(case.options(), OLDER)).unwrap();
     for (root, name) in [(case.root(), "older"), (foreign.path(), "foreign")] {
         copy_dir(&root.join("regtest/chainstate"), &store.path().join(name)).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Shared by tests of hints: the true hints of a chain by a naive count, hint files made from them, rebuilds
 //! with hints, and interrupted rebuilds.
 
-use super::{Case, Template, quiet};
+use super::{Case, Template, quiet, sync::hints_of};
 use disk::index::{BlockIndex, IndexEntry};
 use engine::{
     AssumeValid, BlockHash, Error, Height, Network,
@@ -115,14 +115,7 @@ impl Truth {
 
 /// The same options with a hint file.
 pub fn with_hints(options: &ReindexOptions, file: &Path, aggregate: AggregateKind) -> ReindexOptions {
-    let hints = HintOptions {
-        file: file.to_owned(),
-        remote: None,
-        format: None,
-        aggregate,
-        without_undo: false,
-        on_failure_join: false,
-    };
+    let hints = HintOptions { without_undo: false, ..hints_of(file.to_owned(), aggregate) };
     ReindexOptions { hints: Some(hints), ..options.clone() }
 }
 

@@ -84,6 +84,11 @@ pub fn trusting(options: &ReindexOptions) -> ReindexOptions {
     changed(options.clone(), |it| it.chain.undo = UndoPolicy::Trust)
 }
 
+/// The same options up to a height, which may be below that of the chainstate.
+pub fn lowered(options: ReindexOptions, height: u32) -> ReindexOptions {
+    changed(options, |it| (it.chain.stop_at_height, it.accept_lower_tip) = (Some(Height(height)), true))
+}
+
 /// Rebuilds on a disk whose syncs cost nothing.
 pub fn run(options: &ReindexOptions) -> Result<ReindexReport, Error> {
     run_on(&FaultDisk::healthy(), options)

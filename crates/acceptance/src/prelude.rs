@@ -4,8 +4,9 @@ pub use crate::{
     Case, THREADS, Template, assert_mentions, assert_offers, assert_same_tree, blk, bounded, chain, changed,
     diagnosed, entry, examined,
     faults::{Scenario, Trouble},
-    layout, leftovers, notes, options, pinned_set, pinning, quiet, refused, rev, run, run_on, run_seen,
-    run_until, scratch, snapshot_at, stages, stats, stats_by_height, tree, trusting, unwatched, with_threads,
+    layout, leftovers, lowered, notes, options, pinned_set, pinning, quiet, refused, rev, run, run_on,
+    run_seen, run_until, scratch, snapshot_at, stages, stats, stats_by_height, tree, trusting, unwatched,
+    with_threads,
 };
 pub use ::sync::{RepairOptions, RepairReport, SyncOptions, SyncReport};
 pub use disk::{

@@ -62,6 +62,14 @@ pub fn behind<'b>(blocks: impl Iterator<Item = &'b GeneratedBlock>, height: u32,
     dir
 }
 
+/// Writes blocks in this order.
+pub fn write_in_order(root: &Path, blocks: &[GeneratedBlock]) {
+    let layout = Layout { shuffle: 0, file_size: 4 << 20, ..super::layout() };
+    let mut writer = DatadirWriter::create(root, layout).unwrap();
+    blocks.iter().for_each(|block| writer.push(block.clone()).unwrap());
+    writer.finish().unwrap();
+}
+
 /// Puts another block in the place of one; those above it follow.
 pub fn replace(blocks: &mut [GeneratedBlock], at: usize, block: GeneratedBlock) {
     blocks[at] = block;

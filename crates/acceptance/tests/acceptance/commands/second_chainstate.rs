@@ -77,11 +77,7 @@ fn commands_that_read_coins_read_the_chainstate_that_bitcoind_reads() {
 
 /// Rebuilds the chainstate up to a height.
 fn chainstate_at(case: &Case, height: u32) {
-    let stop_at_height = Some(Height(height));
-    run(&changed(ReindexOptions { accept_lower_tip: true, ..case.options() }, |it| {
-        it.chain.stop_at_height = stop_at_height
-    }))
-    .unwrap();
+    run(&lowered(case.options(), height)).unwrap();
 }
 
 /// Leaves only the headers of blocks between two heights, with the marks of a loaded snapshot.

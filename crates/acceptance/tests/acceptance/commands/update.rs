@@ -108,10 +108,8 @@ fn datadirs_of_bitcoin_core_are_updated_to_cores_coins_and_undo_data() {
                 info.undo_size = used;
             }
         });
-        let mut rebuild = engine::reindex::ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut);
-        rebuild.chain.stop_at_height = Some(Height(from));
-        rebuild.accept_lower_tip = true;
-        run(&rebuild).unwrap();
+        let rebuild = ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut);
+        run(&lowered(rebuild, from)).unwrap();
         let what = format!("{name} from {from}");
         let update_options = ChainOptions {
             stop_at_height: Some(Height(tip_height)),

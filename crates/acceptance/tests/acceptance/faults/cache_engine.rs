@@ -4,9 +4,10 @@
 use acceptance::prelude::*;
 use acceptance::{
     faults::{tiny, tiny_case},
+    hinted::{AGGREGATES, with_hints},
     undo::UndoDamage,
 };
-use engine::{BuriedDeployment, hints::HintOptions, reindex::Matching};
+use engine::{BuriedDeployment, reindex::Matching};
 use testkit::{
     block::{HeaderPlan, assemble},
     make::MadeTx,
@@ -86,17 +87,9 @@ fn the_checkpoint_of_another_engine_is_kept_unless_the_caller_gives_it_up() {
 
 #[test]
 fn hints_are_refused_before_anything_is_opened() {
-    let hints = HintOptions {
-        file: "no such file".into(),
-        remote: None,
-        format: None,
-        aggregate: engine::hints::AggregateKind::Sha256,
-        without_undo: false,
-        on_failure_join: false,
-    };
-    let options = with_cache(&options("no such datadir".as_ref()), WAYS[0]);
-    let error =
-        run(&ReindexOptions { hints: Some(hints), ..options }).map(|report| report.height).unwrap_err();
+    let cache = with_cache(&options(Path::new("no such datadir")), WAYS[0]);
+    let hinted = with_hints(&cache, Path::new("no such file"), AGGREGATES[0]);
+    let error = run(&hinted).map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage, "{error}");
     assert!(error.remedies.contains(&Remedy::WithoutHints), "{error}");
 }

@@ -1,11 +1,12 @@
 //! An interrupted job resumes if its checkpoint is intact and belongs to the same job; otherwise the error
 //! names the file, and `--restart` discards the checkpoint.
 
+use acceptance::hinted::with_hints;
 use acceptance::prelude::*;
 use disk::checkpoint::{Checkpoint, sorted_run_path};
 use engine::{
     BuriedDeployment,
-    hints::{AggregateKind, HintFormat, HintOptions},
+    hints::{AggregateKind, HintFormat},
 };
 use testkit::corrupt::pad;
 
@@ -104,16 +105,7 @@ fn restart_discards_a_checkpoint_with_hints_too() {
     let disk = FaultDisk::healthy();
     let file = dir.path().join("hints");
     engine::hints::make(&disk, &case.options().chain, &file, HintFormat::Peregrine, unwatched()).unwrap();
-    let aggregate = AggregateKind::Sha256;
-    let hints = HintOptions {
-        file,
-        remote: None,
-        format: None,
-        aggregate,
-        without_undo: false,
-        on_failure_join: false,
-    };
-    let options = ReindexOptions { hints: Some(hints), ..bounded(&case.options()) };
+    let options = with_hints(&bounded(&case.options()), &file, AggregateKind::Sha256);
     interrupt(&options);
     assert!(resumes(&options) > 50);
     let case = Case::new();
@@ -155,10 +147,7 @@ fn a_checkpoint_of_other_options_is_refused() {
     let (_case, options) = interrupted();
     let assume_valid = AssumeValid::Block(chain().main().nth(100).unwrap().hash);
     let params = ChainParams::custom_regtest(&[(BuriedDeployment::Csv, Height(2))]);
-    let (stop_at_height, accept_lower_tip) = (Some(Height(20)), true);
-    let low = changed(ReindexOptions { accept_lower_tip, ..options.clone() }, |it| {
-        it.chain.stop_at_height = stop_at_height
-    });
+    let low = lowered(options.clone(), 20);
     for (other, words) in [
         (changed(options.clone(), |it| it.chain.assume_valid = assume_valid), "script checks"),
         (changed(options.clone(), |it| it.chain.params = params), "other options"),
@@ -279,14 +268,10 @@ fn a_job_resumes_with_more_blocks() {
         fs::remove_dir_all(dir.path().join("regtest/blocks")).unwrap();
         chain().write_datadir(dir.path(), &layout).unwrap();
         // First up to the same height as before, then with all blocks.
-        let stop_at_height = Some(Height(below));
-        let report = run(&changed(ReindexOptions { output: None, ..options.clone() }, |it| {
-            it.chain.stop_at_height = stop_at_height
-        }))
-        .unwrap();
+        let stopped = changed(options.clone(), |it| it.chain.stop_at_height = Some(Height(below)));
+        let report = run(&stopped).unwrap();
         assert_eq!(u64::from(report.resumed), done);
         assert_eq!(report.hash_serialized_3, by_height[below as usize].hash_serialized_3);
-        let stopped = changed(options.clone(), |it| it.chain.stop_at_height = stop_at_height);
         interrupt(&stopped);
         assert!(resumes(&options) > 50);
     }

@@ -3,24 +3,16 @@
 //! the rebuilt chain is the one that can be proven, and the index that a scan writes leads to it again.
 
 use acceptance::prelude::*;
-use acceptance::update::replace;
+use acceptance::update::{replace, write_in_order as write};
 use digest::obfuscation::Obfuscation;
 use disk::index::{BlockIndex, read_block_index};
 use std::os::unix::fs::FileExt as _;
-use testkit::{datadir::DatadirWriter, sibling::swapped_sibling};
+use testkit::sibling::swapped_sibling;
 
 /// Rebuilds in place. Returns the notes too.
 fn run_in_place(root: &Path, scan: bool) -> (Result<ReindexReport, Error>, String) {
     let (done, events) = run_seen(&changed(options(root), |it| it.chain.scan = scan));
     (done, notes(&events).join("\n"))
-}
-
-/// Writes blocks in this order.
-fn write(root: &Path, blocks: &[GeneratedBlock]) {
-    let layout = Layout { shuffle: 0, file_size: 4 << 20, ..layout() };
-    let mut writer = DatadirWriter::create(root, layout).unwrap();
-    blocks.iter().for_each(|block| writer.push(block.clone()).unwrap());
-    writer.finish().unwrap();
 }
 
 /// The model's coins after the chain that ends with `tip`, which is among the blocks.
@@ -272,13 +264,8 @@ fn with_siblings_in(name: &str) {
 }
 
 #[test]
-fn regtest_with_siblings_is_rebuilt_to_cores_hash() {
-    with_siblings_in("regtest");
-}
-
-#[test]
-fn regtest_siblings_with_more_siblings_is_rebuilt_to_cores_hash() {
-    with_siblings_in("regtest-siblings");
+fn regtest_with_more_siblings_is_rebuilt_to_cores_hash() {
+    ["regtest", "regtest-siblings"].into_iter().for_each(with_siblings_in);
 }
 
 /// On public networks no sibling has proof of work, but blocks can be stored twice, as after a crash.
@@ -312,16 +299,8 @@ fn with_copies_in(name: &str, network: Network) {
 }
 
 #[test]
-fn main_with_copies_is_rebuilt_to_cores_hash() {
+fn public_networks_with_copies_are_rebuilt_to_cores_hash() {
     with_copies_in("main", Network::Main);
-}
-
-#[test]
-fn testnet3_with_copies_is_rebuilt_to_cores_hash() {
     with_copies_in("testnet3", Network::Test);
-}
-
-#[test]
-fn signet_with_copies_is_rebuilt_to_cores_hash() {
     with_copies_in("signet", Network::Signet);
 }

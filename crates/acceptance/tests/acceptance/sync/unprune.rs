@@ -266,10 +266,7 @@ fn blocks_that_an_index_needs_are_not_deleted() {
 
     // Filters up to a lower block keep the blocks from ten below it on.
     let (case, at) = (Case::new(), 135);
-    let lower = changed(case.options(), |it| {
-        (it.chain.stop_at_height, it.accept_lower_tip) = (Some(Height(at)), true);
-    });
-    acceptance::run(&lower).unwrap();
+    acceptance::run(&lowered(case.options(), at)).unwrap();
     acceptance::indexes::make(&disk, &of_case(&case, TxForm::ByTxid, &[IndexKind::BlockFilter])).unwrap();
     acceptance::run(&case.options()).unwrap();
     assert!(run(&pruning(case.root(), &peer)).unwrap().download.pruned > 20);

@@ -10,10 +10,7 @@ use acceptance::undo::{Expected, UndoDamage, assert_mends};
 fn rows_of_other_blocks_lose_positions_in_lost_files() {
     let (case, stop) = (Case::new(), chain().tip().height - 10);
     UndoDamage::AllGone.apply(case.root(), Network::Regtest);
-    let options = changed(case.options(), |it| {
-        (it.chain.stop_at_height, it.accept_lower_tip) = (Some(Height(stop)), true);
-    });
-    assert_eq!(run(&options).unwrap().undo.unwrap().blocks, stop);
+    assert_eq!(run(&lowered(case.options(), stop)).unwrap().undo.unwrap().blocks, stop);
     let made: Vec<_> = chain().main().skip(1).take(stop as usize).map(|block| block.hash).collect();
     for entry in case.index().entries {
         assert_eq!(entry.status.has_undo(), made.contains(&entry.hash), "{}", entry.height);

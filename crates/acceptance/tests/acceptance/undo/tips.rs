@@ -3,11 +3,7 @@
 
 use acceptance::prelude::*;
 use acceptance::undo::{Expected, UndoDamage, assert_complete, with_undo};
-use testkit::{
-    datadir::DatadirWriter,
-    model::Model,
-    sibling::{greedy_sibling, rebase, sibling},
-};
+use acceptance::update::write_in_order as write;
 
 /// Height of the last block of the valid chain.
 const TOP: u32 = 125;
@@ -15,13 +11,6 @@ const TOP: u32 = 125;
 /// The chain up to a height.
 fn blocks_to(height: u32) -> Vec<GeneratedBlock> {
     chain().main().filter(|block| block.height <= height).cloned().collect()
-}
-
-fn write(root: &Path, blocks: &[GeneratedBlock]) {
-    let layout = Layout { shuffle: 0, file_size: 4 << 20, ..layout() };
-    let mut writer = DatadirWriter::create(root, layout).unwrap();
-    blocks.iter().for_each(|block| writer.push(block.clone()).unwrap());
-    writer.finish().unwrap();
 }
 
 /// What the blocks of a chain have, and its coins.
