@@ -189,8 +189,8 @@ impl CoreArgs {
         Self { chain: self.chain.or(Some(network)), ..self.clone() }.locate()
     }
 
-    /// Like [`CoreArgs::locate`], for a command that creates what is missing. If no option says which chain is
-    /// meant, a datadir with blocks of another one than main is refused.
+    /// Like [`CoreArgs::locate`], for a command that creates what is missing. If no option says which chain
+    /// is meant, a datadir with blocks of another one than main is refused.
     pub fn locate_new(&self) -> Result<Located, Error> {
         let located = self.locate_with(false)?;
         let dirs = [located.root.clone(), located.datadir().net_dir().to_owned()];

@@ -80,8 +80,8 @@ struct SpendingBlocks {
 
 impl Job<'_> {
     /// Makes the undo data of all blocks whose undo data is not sound, if what they spend fits into the
-    /// memory. Compares the sound undo data with the shape of its blocks on the way. Returns false if too much
-    /// is wanted for the memory, or something did not match: all spends must be matched.
+    /// memory. Compares the sound undo data with the shape of its blocks on the way. Returns false if too
+    /// much is wanted for the memory, or something did not match: all spends must be matched.
     ///
     /// # Errors
     /// Damage to a block; any I/O error; [`api::error::ErrorKind::Interrupted`].

@@ -143,7 +143,7 @@ fn without_undo_data_needs_an_assumed_valid_block_above_the_hints() {
         let options =
             changed(without_undo(&with, truth.hash(120)), |it| it.chain.assume_valid = assume_valid);
         let error = acceptance::refused(&options, ErrorKind::Usage);
-        assert_mentions(&error, &["up to height 120, where the hints end"]);
+        assert_mentions(&error, &["up to height 120, where the hints are used"]);
         acceptance::assert_offers(&error, &[Remedy::LaterAssumedBlock]);
     }
     run(&without_undo(&with, truth.hash(120))).unwrap();

@@ -75,7 +75,7 @@ fn a_finished_datadir_moves_to_a_longer_branch() {
     assert_eq!(stored.len(), tip() + 1 + tip() - 1 - 100, "the blocks of the other branch stay");
 }
 
-/// The connected blocks leave the chain with the better branch, and come back when its first block is invalid.
+/// The connected blocks leave the chain with the better branch, and come back as its first block is invalid.
 /// If they were downloaded again, they would lose their undo data, and bitcoind would not start.
 #[test]
 fn connected_blocks_that_come_back_are_not_downloaded_again() {
