@@ -7,7 +7,7 @@
 //! to them, and perhaps the undo data of later blocks, like after a crash of Core between its own flushes.
 
 use crate::stages::{
-    connect::{ConnectContext, DisconnectError, disconnect_block},
+    connect::{ConnectContext, DisconnectError, DisconnectResult, disconnect_block},
     read::{BlockBuffers, BlockReader, split_checksum},
     stored_coins::{StoredCoins, TipCoins, flush},
     window::{ConnectedBlock, cache_error},
@@ -125,8 +125,8 @@ impl<'a> Tip<'a> {
             bip34_ancestor: None,
         };
         match disconnect_block(&mut self.coins, &context, &undo) {
-            Ok(true) => Ok(()),
-            Ok(false) => {
+            Ok(DisconnectResult::Ok) => Ok(()),
+            Ok(DisconnectResult::Unclean) => {
                 let detail = "the block cannot be disconnected: the chainstate does not have the coins that \
                               it must have after this block";
                 Err(Error::damaged(detail)

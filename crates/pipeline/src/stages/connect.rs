@@ -7,7 +7,7 @@ mod disconnect;
 #[cfg(test)]
 mod tests;
 
-pub use disconnect::{DisconnectError, disconnect_block};
+pub use disconnect::{DisconnectError, DisconnectResult, disconnect_block};
 
 use crate::stages::scripts::Scripts;
 use coins::{CacheError, CoinSource, CoinsCache, OwnedCoin};

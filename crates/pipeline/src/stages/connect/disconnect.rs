@@ -5,6 +5,17 @@ use coins::{CacheError, CoinSource, CoinsCache};
 use disk::undo::UndoView;
 use wire::{Coin, OutPoint, coin::CompressedScript, script};
 
+/// Whether the coins were those that connecting the block had left.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DisconnectResult {
+    /// The coins are now what they were before the block was connected, except for those that it overwrote.
+    Ok,
+    /// A coin that the block created was missing or another one, or one that it spent was still there. The
+    /// block's effects are removed nevertheless: this is normal if the coins on disk belong partly to this
+    /// block and partly to earlier or later ones.
+    Unclean,
+}
+
 /// Why a block was not disconnected; `E` is the error of the coins' source.
 #[derive(Debug)]
 pub enum DisconnectError<E> {
@@ -15,11 +26,7 @@ pub enum DisconnectError<E> {
 }
 
 /// Disconnects a block, which must not be the genesis block: removes the coins that it created, and restores
-/// those that it spent from its undo data. Returns whether the coins were those that connecting the block
-/// had left; they are now what they were before it was connected, except for those that it overwrote. If not,
-/// a coin that it created was missing or another one, or one that it spent was still there (Core
-/// `DISCONNECT_UNCLEAN`). Its effects are removed nevertheless: this is normal if the coins on disk belong
-/// partly to this block and partly to earlier or later ones.
+/// those that it spent from its undo data.
 ///
 /// There is one difference to Core. Before 0.15, Core left out heights in undo data, and later versions look
 /// for them in other coins of the same transaction. [`UndoView::parse`] refuses such data.
@@ -30,7 +37,7 @@ pub fn disconnect_block<S: CoinSource>(
     coins: &mut CoinsCache<S>,
     context: &ConnectContext<'_>,
     undo: &UndoView<'_>,
-) -> Result<bool, DisconnectError<S::Error>> {
+) -> Result<DisconnectResult, DisconnectError<S::Error>> {
     let &ConnectContext { params, height, hash, block, txids, .. } = context;
     let txs: Vec<_> = block.txs().zip(txids).collect();
     if undo.tx_count() + 1 != txs.len() {
@@ -64,7 +71,7 @@ pub fn disconnect_block<S: CoinSource>(
         }
     }
     coins.set_best_block(block.header().prev);
-    Ok(is_clean)
+    Ok(if is_clean { DisconnectResult::Ok } else { DisconnectResult::Unclean })
 }
 
 /// Adds a spent coin again. Returns whether it had been spent.

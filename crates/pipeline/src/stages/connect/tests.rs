@@ -4,7 +4,10 @@ mod chains;
 mod errors;
 mod fullblocks;
 
-use super::{BlockUndo, ConnectContext, ConnectError, DisconnectError, connect_block, disconnect_block};
+use super::{
+    BlockUndo, ConnectContext, ConnectError, DisconnectError, DisconnectResult, connect_block,
+    disconnect_block,
+};
 use crate::stages::scripts::Scripts;
 use coins::{CoinSource, CoinsCache, MemoryCoins, NoCoins, OwnedCoin, SipKey};
 use digest::sha256::{sha256d, sha256d_many};
@@ -115,7 +118,7 @@ fn disconnect<S: CoinSource>(
     params: &ChainParams,
     block: &Block,
     undo: &[u8],
-) -> Result<bool, DisconnectError<S::Error>> {
+) -> Result<DisconnectResult, DisconnectError<S::Error>> {
     let mut arena = UndoArena::default();
     let undo = UndoView::parse(undo, &mut arena).unwrap();
     block.with_context(params, &[], |context| disconnect_block(coins, context, &undo))
@@ -131,7 +134,7 @@ fn assert_reversible(mut coins: MemoryCoins, params: &ChainParams, blocks: &[(u3
         connected.push((before, block, undo));
     }
     for (before, block, undo) in connected.into_iter().rev() {
-        assert!(disconnect(&mut coins, params, &block, &undo).unwrap());
+        assert_eq!(disconnect(&mut coins, params, &block, &undo).unwrap(), DisconnectResult::Ok);
         assert_eq!(all(&coins), before, "at height {}", block.height);
     }
 }
@@ -252,13 +255,13 @@ fn a_block_whose_coins_were_overwritten_disconnects_without_them() {
     let mut params = params();
     params.bip30_exceptions = &[(Height(2), BlockHash([2; 32]))];
     params.overwritten_coinbases = &[(Height(1), BlockHash([1; 32]))];
-    for (hash, expected) in [([1; 32], true), ([9; 32], false)] {
+    for (hash, expected) in [([1; 32], DisconnectResult::Ok), ([9; 32], DisconnectResult::Unclean)] {
         let mut coins = no_coins();
         let first = Block { hash: BlockHash(hash), ..Block::next(&coins, 1, &[coinbase(7)]) };
         let no_undo = connect(&mut coins, &params, &first).unwrap();
         let repeated = Block { hash: BlockHash([2; 32]), ..Block::next(&coins, 2, &[coinbase(7)]) };
         connect(&mut coins, &params, &repeated).unwrap();
-        assert!(disconnect(&mut coins, &params, &repeated, &no_undo).unwrap());
+        assert_eq!(disconnect(&mut coins, &params, &repeated, &no_undo).unwrap(), DisconnectResult::Ok);
         assert_eq!(coins.iter().count(), 0);
         assert_eq!(disconnect(&mut coins, &params, &first, &no_undo).unwrap(), expected);
         assert_eq!(all(&coins), all(&no_coins()));
@@ -279,9 +282,9 @@ fn another_coin_missing_in_an_overwritten_block_is_unclean() {
     let undo = connect(&mut coins, &params, &block).unwrap();
     coins.spend_coin(&output(&coinbase(8), 0)).unwrap();
     let mut other = coins.clone();
-    assert!(disconnect(&mut coins, &params, &block, &undo).unwrap());
+    assert_eq!(disconnect(&mut coins, &params, &block, &undo).unwrap(), DisconnectResult::Ok);
     other.spend_coin(&output(&spend, 0)).unwrap();
-    assert!(!disconnect(&mut other, &params, &block, &undo).unwrap());
+    assert_eq!(disconnect(&mut other, &params, &block, &undo).unwrap(), DisconnectResult::Unclean);
     assert_eq!(all(&coins), all(&other));
 }
 

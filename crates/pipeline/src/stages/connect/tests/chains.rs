@@ -41,7 +41,7 @@ fn connect_and_disconnect(blocks: &[(Block, Option<Vec<u8>>)]) -> MemoryCoins {
     let tip = coins.clone();
     for ((block, undo), before) in blocks.iter().zip(states).skip(1).rev() {
         let result = disconnect(&mut coins, params, block, undo.as_ref().unwrap()).unwrap();
-        assert!(result, "height {}", block.height);
+        assert_eq!(result, DisconnectResult::Ok, "height {}", block.height);
         assert!(all(&coins) == before, "coins before height {}", block.height);
     }
     assert_eq!(all(&coins), (params.genesis_hash, BTreeMap::new()));
@@ -88,7 +88,7 @@ impl Branch {
     fn disconnect(&mut self) {
         let (block, undo, before) = self.connected.pop().unwrap();
         let result = disconnect(&mut self.coins, &self.params, &block, &undo).unwrap();
-        assert!(result);
+        assert_eq!(result, DisconnectResult::Ok);
         self.model = before;
         self.assert_equal_to_model();
     }

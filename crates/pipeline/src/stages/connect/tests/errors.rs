@@ -128,7 +128,7 @@ fn every_failure_of_the_database_is_reported() {
         assert!(is_expected, "{look_ups}: {error:?}");
     }
     let whole = disconnect(&mut above(&connected, 5), &params(), &block, &undo).unwrap();
-    assert!(whole);
+    assert_eq!(whole, DisconnectResult::Ok);
 }
 
 /// The coins before and after a block that spends two coins, the block, its undo data and the coins spent.
@@ -181,7 +181,7 @@ fn created_coins_that_are_missing_or_others_are_unclean() {
             coins.add_coin(created, other.as_coin(), false).unwrap();
         }
         let result = disconnect(&mut coins, &params(), &block, &undo).unwrap();
-        assert!(!result, "{other:?}");
+        assert_eq!(result, DisconnectResult::Unclean, "{other:?}");
         assert_eq!(all(&coins), all(&before), "the effects of the block are removed all the same");
     }
 }
@@ -190,7 +190,7 @@ fn created_coins_that_are_missing_or_others_are_unclean() {
 fn a_spent_coin_that_exists_is_unclean_and_replaced() {
     let (before, mut coins, block, undo, [a, _]) = spending_block();
     coins.add_coin(a, Coin { code: 8, out: &[50, 7, 0x51] }, false).unwrap();
-    assert!(!disconnect(&mut coins, &params(), &block, &undo).unwrap());
+    assert_eq!(disconnect(&mut coins, &params(), &block, &undo).unwrap(), DisconnectResult::Unclean);
     assert_eq!(all(&coins), all(&before));
 }
 
@@ -198,8 +198,8 @@ fn a_spent_coin_that_exists_is_unclean_and_replaced() {
 #[test]
 fn disconnecting_again_is_unclean_and_changes_nothing() {
     let (before, mut coins, block, undo, _) = spending_block();
-    assert!(disconnect(&mut coins, &params(), &block, &undo).unwrap());
-    assert!(!disconnect(&mut coins, &params(), &block, &undo).unwrap());
+    assert_eq!(disconnect(&mut coins, &params(), &block, &undo).unwrap(), DisconnectResult::Ok);
+    assert_eq!(disconnect(&mut coins, &params(), &block, &undo).unwrap(), DisconnectResult::Unclean);
     assert_eq!(all(&coins), all(&before));
 }
 
@@ -209,7 +209,7 @@ fn undo_data_cannot_restore_an_unspendable_output() {
     let unspendable = Coin { code: 3, out: &[50, 7, 0x6a] };
     let Ok(Some(spent)) = before.coin(&b) else { panic!("the block spends it") };
     let undo = write_undo([[unspendable, spent.as_coin()].into_iter()].into_iter());
-    assert!(disconnect(&mut coins, &params(), &block, &undo).unwrap());
+    assert_eq!(disconnect(&mut coins, &params(), &block, &undo).unwrap(), DisconnectResult::Ok);
     before.spend_coin(&a).unwrap();
     assert_eq!(all(&coins), all(&before));
 }
