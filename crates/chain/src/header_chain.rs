@@ -82,14 +82,22 @@ struct Below<'a> {
     new: &'a [Header],
 }
 
-impl Ancestors for Below<'_> {
-    fn at(&self, height: Height) -> (BlockTime, u32) {
+impl Below<'_> {
+    fn at(&self, height: Height) -> &Header {
         let at = height.0 as usize;
         let above = || at - self.chain.len();
         let kept = || self.kept.get(above());
-        let new = || &self.new[above() - self.kept.len()];
-        let header = self.chain.get(at).or_else(kept).unwrap_or_else(new);
-        (header.time, header.bits)
+        self.chain.get(at).or_else(kept).unwrap_or_else(|| &self.new[above() - self.kept.len()])
+    }
+}
+
+impl Ancestors for Below<'_> {
+    fn time(&self, height: Height) -> BlockTime {
+        self.at(height).time
+    }
+
+    fn bits(&self, height: Height) -> u32 {
+        self.at(height).bits
     }
 }
 

@@ -16,10 +16,12 @@ pub const MAX_TIMEWARP: u64 = 600;
 /// Number of blocks whose median time limits the time of the next (Core `nMedianTimeSpan`).
 pub const MEDIAN_TIME_SPAN: usize = 11;
 
-/// The ancestors of a header, by height. The method is called only with heights below the header's.
+/// The ancestors of a header, by height. The methods are called only with heights below the header's.
 pub trait Ancestors {
-    /// Returns the time and the compact target of the ancestor at `height`.
-    fn at(&self, height: Height) -> (BlockTime, u32);
+    /// Returns the time of the ancestor at `height`.
+    fn time(&self, height: Height) -> BlockTime;
+    /// Returns the compact target of the ancestor at `height`.
+    fn bits(&self, height: Height) -> u32;
 }
 
 /// A branch that starts with the genesis header: the index is the height.
@@ -27,9 +29,12 @@ pub trait Ancestors {
 /// # Panics
 /// If it has no header at the height.
 impl Ancestors for &[Header] {
-    fn at(&self, height: Height) -> (BlockTime, u32) {
-        let header = &self[height.0 as usize];
-        (header.time, header.bits)
+    fn time(&self, height: Height) -> BlockTime {
+        self[height.0 as usize].time
+    }
+
+    fn bits(&self, height: Height) -> u32 {
+        self[height.0 as usize].bits
     }
 }
 
@@ -84,7 +89,7 @@ fn median_time_past_before(height: Height, ancestors: &dyn Ancestors) -> BlockTi
     let mut times = [BlockTime(0); MEDIAN_TIME_SPAN];
     let count = (height.0 as usize).min(MEDIAN_TIME_SPAN);
     for (time, back) in times[..count].iter_mut().zip(1..) {
-        (*time, _) = ancestors.at(Height(height.0 - back));
+        *time = ancestors.time(Height(height.0 - back));
     }
     median_time_past(&times[..count])
 }
@@ -116,7 +121,7 @@ pub(crate) fn timewarp(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
     if !c.height.0.is_multiple_of(c.params.difficulty_adjustment_interval()) {
         return Ok(());
     }
-    let (prev, _) = c.ancestors.at(Height(c.height.0 - 1));
+    let prev = c.ancestors.time(Height(c.height.0 - 1));
     require(u64::from(c.header.time.0) + MAX_TIMEWARP >= u64::from(prev.0), || {
         format!("time is {}, expected at most 600 seconds before {prev}", c.header.time)
     })

@@ -83,37 +83,34 @@ pub fn expected_bits(
     if height.0.is_multiple_of(interval) {
         return retarget(params, height, ancestors);
     }
-    let (prev_time, mut bits) = ancestors.at(prev);
     if !params.allow_min_difficulty_blocks {
-        return bits;
+        return ancestors.bits(prev);
     }
     let limit = encode_compact(params.pow_limit);
-    if u64::from(time.0) > u64::from(prev_time.0) + 2 * u64::from(params.pow_target_spacing) {
+    if u64::from(time.0) > u64::from(ancestors.time(prev).0) + 2 * u64::from(params.pow_target_spacing) {
         return limit;
     }
     // The last block that did not use the exception above.
     let mut at = prev;
-    while at.0 > 0 && !at.0.is_multiple_of(interval) && bits == limit {
+    while at.0 > 0 && !at.0.is_multiple_of(interval) && ancestors.bits(at) == limit {
         at.0 -= 1;
-        (_, bits) = ancestors.at(at);
     }
-    bits
+    ancestors.bits(at)
 }
 
 /// Returns the compact target of the first block of an interval (Core `CalculateNextWorkRequired`).
 fn retarget(params: &ChainParams, height: Height, ancestors: &(impl Ancestors + ?Sized)) -> u32 {
-    let (prev_time, prev_bits) = ancestors.at(Height(height.0 - 1));
+    let prev = Height(height.0 - 1);
     if params.no_retargeting {
-        return prev_bits;
+        return ancestors.bits(prev);
     }
     let first = Height(height.0 - params.difficulty_adjustment_interval());
-    let (first_time, first_bits) = ancestors.at(first);
     let expected_timespan = params.pow_target_timespan;
-    let timespan = i64::from(prev_time.0) - i64::from(first_time.0);
+    let timespan = i64::from(ancestors.time(prev).0) - i64::from(ancestors.time(first).0);
     let timespan = timespan.clamp(i64::from(expected_timespan / 4), i64::from(expected_timespan) * 4) as u32;
     // BIP-0094: the first block cannot have used the minimum-difficulty exception, so it has the real
     // difficulty.
-    let base = if params.enforce_bip94 { first_bits } else { prev_bits };
+    let base = ancestors.bits(if params.enforce_bip94 { first } else { prev });
     let target = decode_compact(base).0.wrapping_mul(timespan.into()) / U256::from(expected_timespan);
     encode_compact(target.min(params.pow_limit))
 }

@@ -649,8 +649,8 @@ struct Branch<'a> {
     last: Cell<(u32, u32)>,
 }
 
-impl Ancestors for Branch<'_> {
-    fn at(&self, height: Height) -> (BlockTime, u32) {
+impl Branch<'_> {
+    fn at(&self, height: Height) -> &Node {
         let (mut number, mut at) = self.last.get();
         if at < height.0 {
             (number, at) = self.parent;
@@ -659,8 +659,17 @@ impl Ancestors for Branch<'_> {
             (number, at) = (self.nodes[number as usize].parent, at - 1);
         }
         self.last.set((number, at));
-        let node = &self.nodes[number as usize];
-        (node.time, node.bits)
+        &self.nodes[number as usize]
+    }
+}
+
+impl Ancestors for Branch<'_> {
+    fn time(&self, height: Height) -> BlockTime {
+        self.at(height).time
+    }
+
+    fn bits(&self, height: Height) -> u32 {
+        self.at(height).bits
     }
 }
 
