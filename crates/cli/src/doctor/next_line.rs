@@ -3,7 +3,7 @@
 use crate::{core_args::Located, node_settings::MIN_PRUNE_TARGET, run_note::RunNote};
 use engine::{
     IndexKind, Network, RealDisk,
-    doctor::{Advice, ChainstatePosition, DatadirState, Diagnosis, FoundIndex},
+    doctor::{Advice, ChainstatePosition, DatadirState, Diagnosis, FoundIndex, IndexStanding},
     free_name,
 };
 use peregrine::shell::{as_user, command_line, user_name};
@@ -80,9 +80,11 @@ impl<'a> NextLine<'a> {
         });
         let scan: &[&str] = if is_unindexed { &["--scan"] } else { &[] };
         // bitcoind could not take back what these have above the damage.
-        let ends_above =
+        let is_rewound =
             |index: &FoundIndex| matches!(index.kind, IndexKind::TxoSpender | IndexKind::CoinStats);
-        let indexes = self.anew(ends_above);
+        use IndexStanding::{Behind, OffChain, Synced};
+        let has_blocks = |index: &FoundIndex| matches!(index.standing, Synced | Behind(_) | OffChain(_));
+        let indexes = self.anew(|index| is_rewound(index) && has_blocks(index));
         self.for_owner(self.peregrine(&[&["reindex"], scan, &["--until-damage"], &indexes[..]].concat()))
     }
 
