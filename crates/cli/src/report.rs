@@ -199,8 +199,9 @@ pub fn verify_rows(report: &VerifyReport) -> Rows {
 pub fn next_text(chainstate: &Path, unconnected: u32, prune: Option<u64>) -> String {
     let home = chainstate.parent().unwrap_or(chainstate);
     if home.is_dir() && !home.join("blocks/index").is_dir() {
-        return "bitcoind does not start here without blocks: put the chainstate in the place of a node's"
-            .to_owned();
+        let text = "move this chainstate to a node's datadir, in the place of its own: bitcoind does not \
+                    start on this directory, which has no block index";
+        return text.to_owned();
     }
     let owner = RealDisk.ownership(home).map(|owner| owner.uid);
     let other = owner.ok().filter(|owner| *owner != RealDisk.user());
