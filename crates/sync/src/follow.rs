@@ -101,7 +101,7 @@ pub fn follow(
         fetch(files, &options, None, &mut tip, sink, interrupt)?;
     // The time at the tip is not one of downloading.
     report.download += DownloadReport { elapsed: Duration::ZERO, ..download };
-    // What came while it followed is no failure.
+    // Blocks that were first missing while this run stayed at the tip make it no failure.
     report.shortfall = shortfall.filter(|_| report.shortfall.is_some());
     report.peers.extend(peers);
     (report.height, report.hash, report.header_height) = (height, hash, chain.tip_height());

@@ -314,7 +314,7 @@ impl Examination<'_> {
             blocksdir: self.other_blocksdir(&state.start.last),
         };
         let advice = match advise(state, &circumstances) {
-            // This datadir was copied from there, with its log: both nodes would write to the same files.
+            // This datadir is a copy of that one, with its log: both nodes would write to the same files.
             Advice::NameBlocksdir { directory: Some(directory) } if self.is_other_node(&directory) => {
                 Advice::TakeFromFiles { directory }
             }

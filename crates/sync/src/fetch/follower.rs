@@ -61,8 +61,8 @@ pub trait Follower {
         None
     }
 
-    /// Whether the download stays at the tip. Otherwise it ends when all blocks are stored, and nothing below
-    /// is called but [`Follower::take_lock`].
+    /// Whether the download stays at the tip. Otherwise it ends when all blocks are stored, and of the
+    /// functions below only [`Follower::take_lock`] and [`Follower::is_over`] are called.
     fn stays(&self) -> bool {
         false
     }
