@@ -390,7 +390,8 @@ impl Fetch<'_> {
             for event in events {
                 self.event(event, arrived);
             }
-            if !self.look_up_new_branch()? {
+            // Before the first blocks, more headers may come.
+            if (self.phase != Phase::Headers || self.follower.stays()) && !self.look_up_new_branch()? {
                 return Ok(());
             }
             for block in self.writing.outcomes.try_iter() {
@@ -443,6 +444,11 @@ impl Fetch<'_> {
                 let height = Height(height);
                 self.seen.peers.count_block(peer, bytes.len());
                 self.seen.sources.note_progress(self.client.now());
+                if self.chain.hash(height) != Some(hash) {
+                    // Headers that came before it lead to another branch, whose times are not this block's.
+                    let held = bytes.len() + coins.map_or(0, |coins| coins.bytes.len());
+                    return self.client.accept_block(height.0, hash, held);
+                }
                 let expected = self.chain.expected(height, hash);
                 self.writing.in_hand += 1;
                 let coins = coins.map(|coins| self.note_coins(hash, coins));
@@ -648,6 +654,8 @@ impl Fetch<'_> {
         // Core stores no headers of a chain with less work: anybody can make them.
         let is_worthless = self.phase == Phase::Headers && !self.chain.has_minimum_work();
         if (self.index.unsaved > 0 || self.index.is_behind) && !is_worthless {
+            // Otherwise the block index would forget blocks of the branch to which the chain has come back.
+            self.look_up_new_branch()?;
             let infos = self.flush()?;
             write_index(self.files, &self.chain, &self.stored, &infos, &[], self.sink)?;
             (self.index.unsaved, self.index.is_behind) = (0, false);

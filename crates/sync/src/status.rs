@@ -58,8 +58,10 @@ impl Peers {
         }
     }
 
-    /// Records that a connection was closed. Returns whether there was one.
+    /// Records that a connection was closed. Returns whether there was one. A peer that has sent no block is
+    /// forgotten: over months at the tip, there are many.
     pub fn close(&mut self, id: PeerId) -> bool {
+        self.all.retain(|&other, peer| other != id || peer.blocks > 0);
         self.connected.remove(&id)
     }
 

@@ -20,10 +20,6 @@ impl Fetch<'_> {
     /// before. If they were downloaded again, the block index would forget their undo data. Returns false if
     /// the datadir cannot be changed any more.
     pub(super) fn look_up_new_branch(&mut self) -> Result<bool, Error> {
-        if self.phase == Phase::Headers && !self.follower.stays() {
-            // More headers may come first.
-            return Ok(true);
-        }
         let Some(fork) = self.index.not_looked_up.take() else { return Ok(true) };
         if !self.follower.take_lock()? {
             return Ok(false);

@@ -48,7 +48,7 @@ pub enum Fault {
     NotFound,
     /// Answers no `getheaders`.
     NoHeaders,
-    /// Answers each `getheaders` after 0.3 seconds, as a peer that is far away.
+    /// Answers `version` and each `getheaders` after 0.3 seconds, as a peer that is far away.
     LateHeaders,
     /// Changes a byte of each block behind the header.
     Mutates,

@@ -135,6 +135,10 @@ impl Session {
     }
 
     fn answer(&mut self, message: Message) -> io::Result<()> {
+        let is_delayed = matches!(message, Message::Version(_) | Message::GetHeaders { .. });
+        if self.fault == Fault::LateHeaders && is_delayed {
+            thread::sleep(Duration::from_millis(300));
+        }
         match message {
             Message::Version(theirs) => self.introduce(&theirs),
             Message::Verack => self.after_handshake(),
@@ -262,9 +266,6 @@ impl Session {
             write_frame(&mut bytes, Network::Regtest.magic(), bad.command, &bad.payload);
             bytes[20] ^= 1;
             self.socket.write_all(&bytes)?;
-        }
-        if self.fault == Fault::LateHeaders {
-            thread::sleep(Duration::from_millis(300));
         }
         let headers = self.fault.headers(&chain, locator);
         headers.map_or(Ok(()), |headers| self.send(&Message::Headers(headers)))

@@ -4,8 +4,8 @@
 use acceptance::prelude::*;
 use acceptance::sync::{
     appears_beside, assert_index_is_true, assert_sound, assert_synced, assert_synced_to, branch, branch_of,
-    from, greedy_branch, honest, index, invalid_blocks, main_to, peer_with, run, run_while, serving, tip,
-    wait_until,
+    from, greedy_branch, honest, index, interrupt_when, invalid_blocks, main_to, peer_with, run, run_while,
+    serving, tip, wait_until,
 };
 use bitcoin::hashes::Hash as _;
 use bitcoin::{Block, Transaction, consensus, script::Builder};
@@ -101,6 +101,22 @@ fn connected_blocks_that_come_back_are_not_downloaded_again() {
         assert_eq!((report.height, late.asked().len()), (Height(301), 0), "follow: {follow}");
         assert_synced_to(301, dir.path(), &long, "the blocks came back");
     }
+}
+
+/// They come back while a third peer keeps the run waiting for headers. What an interrupt saves has them too.
+#[test]
+fn connected_blocks_that_come_back_among_the_headers_stay_in_the_index() {
+    let (long, main) = long();
+    let other = branch_of(main[..303].to_vec(), 300, |block| sibling(block, 1, |_| ()));
+    let dir = scratch();
+    run(&from(dir.path(), &[&peer_with(&main[..302])]));
+    let peers = [(&other[..], Fault::None), (&main[..305], Fault::LateHeaders), (&main[..], Fault::Mute)]
+        .map(|(blocks, fault)| ScriptedPeer::start(&serving(blocks), fault));
+    let begun = Instant::now();
+    interrupt_when(&from(dir.path(), &peers.each_ref()), || begun.elapsed() >= Duration::from_secs(2));
+    assert_eq!(peers.each_ref().map(|peer| peer.asked().len()), [0; 3], "no block is asked for yet");
+    assert_eq!(index(dir.path()).entries.len(), 1 + 304, "the headers have come");
+    assert_synced_to(301, dir.path(), &long, "the blocks came back");
 }
 
 fn wrong_height(block: &mut Block) {
