@@ -207,7 +207,8 @@ impl HeaderSync {
         };
         self.leader.take_if(|leader| self.peers.get(leader).is_some_and(is_slow));
         let idle = self.peers.iter().filter(|(_, peer)| peer.state == PeerState::Idle);
-        let asked: Vec<PeerId> = if self.all_are_asked {
+        // At the tip, a peer that has headers of a branch with little work for hours must not lead alone.
+        let asked: Vec<PeerId> = if self.all_are_asked || self.hears_announcements {
             idle.map(|(id, _)| *id).collect()
         } else if let Some(leader) = self.leader {
             idle.map(|(id, _)| *id).filter(|id| *id == leader).collect()

@@ -176,6 +176,24 @@ fn a_peer_with_many_more_headers_leads_alone() {
     assert!(batches.len() <= 4 + 3, "{batches:?}: 4 of one peer, and the first of three others");
 }
 
+/// A peer needs hours for a branch with little work, a batch at a time. The others are asked meanwhile.
+#[test]
+fn at_the_tip_no_peer_leads_alone() {
+    let now = Instant::now();
+    let headers = chain(MAX_HEADERS + 1, usize::MAX, 0);
+    let hashes = hashes(&headers);
+    let mut sync = HeaderSync::new(locator(&hashes[..1]));
+    sync.hear_announcements();
+    (1..3).for_each(|id| sync.add_peer(PeerId(id), Duration::ZERO));
+    assert_eq!(sync.poll(now).len(), 2);
+    assert!(sync.receive(PeerId(1), headers[1..].to_vec()).unwrap().is_some());
+    assert_eq!(sync.receive(PeerId(2), vec![]), Ok(None));
+    sync.accept(PeerId(1), MAX_HEADERS as u32, MAX_HEADERS, locator(&hashes));
+    sync.restart(locator(&hashes));
+    let asked: Vec<_> = sync.poll(now).iter().map(|request| request.peer).collect();
+    assert_eq!(asked, [PeerId(1), PeerId(2)]);
+}
+
 /// At the tip, a peer sends headers unasked, or names a block: then it is asked, at most once in a second.
 #[test]
 fn announcements_are_batches_or_cause_a_request() {
