@@ -141,16 +141,20 @@ pub fn with_join_fallback(options: &ReindexOptions) -> ReindexOptions {
 pub fn bury(index_dir: &Path) {
     let add = |index: &mut BlockIndex| {
         let tip = index.entries.iter().max_by_key(|entry| (entry.status.has_undo(), entry.height));
-        let mut last = *tip.unwrap();
-        for _ in 0..BURIAL {
-            let time = BlockTime(last.header.time.0 + 600);
-            let mut header = Header { prev: last.hash, time, nonce: 0, ..last.header };
-            let hash = mine(&mut header, has_work);
-            last = IndexEntry::of_header(hash, header, Height(last.height.0 + 1));
-            index.entries.push(last);
-        }
+        add_headers(index, *tip.unwrap(), BURIAL);
     };
     edit_index(index_dir, add).unwrap();
+}
+
+/// Adds so many headers without blocks above an entry.
+pub fn add_headers(index: &mut BlockIndex, mut last: IndexEntry, count: usize) {
+    for _ in 0..count {
+        let time = BlockTime(last.header.time.0 + 600);
+        let mut header = Header { prev: last.hash, time, nonce: 0, ..last.header };
+        let hash = mine(&mut header, has_work);
+        last = IndexEntry::of_header(hash, header, Height(last.height.0 + 1));
+        index.entries.push(last);
+    }
 }
 
 /// A datadir of the tests' chain whose blocks are buried.

@@ -287,7 +287,7 @@ impl DatadirContents {
     fn of_index(files: &Files<'_>, pruned: PrunedBlocks) -> Result<Self, Error> {
         let params = files.params;
         let (mut tree, BlockIndex { files: infos, .. }) = tree_of_index(files)?;
-        let branch = tree.best_headers();
+        let branch = tree.best_stored_chain();
         // Only what follows is kept, so that little memory is needed.
         drop(tree);
         let numbers = branch.iter().max().map_or(0, |&last| last as usize + 1);

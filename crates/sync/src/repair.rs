@@ -409,7 +409,7 @@ fn set_chainstate_aside(files: &Files<'_>, sink: &SyncWarnings<'_>) -> Result<()
 /// invalid is reported.
 fn is_on_best_chain(files: &Files<'_>, hash: &BlockHash, sink: &dyn EventSink) -> Result<bool, Error> {
     let (mut tree, _) = tree_of_index(files)?;
-    let branch = tree.best_headers();
+    let branch = tree.best_stored_chain();
     if let Some((height, hash, tip)) = tree.marked_invalid(hash) {
         sink.event(Event::Warning(Warning::MarkedInvalid { height, hash, tip }));
     }

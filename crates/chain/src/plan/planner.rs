@@ -321,7 +321,7 @@ pub fn all_stored(
             .in_file(files.datadir.index_dir(), None)
             .with_remedies([Remedy::Unprune]));
     }
-    let branch = tree.best_headers();
+    let branch = tree.best_stored_chain();
     let outside = tree.linked().filter(|(number, height)| branch.get(height.0 as usize) != Some(number));
     let stale = outside.filter_map(|(number, height)| {
         let (file, data_pos) = tree.data_pos(number)?;

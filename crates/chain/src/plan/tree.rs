@@ -140,6 +140,8 @@ struct BestTips {
     with_undo: Option<BestTip>,
     /// With a valid header, and not failed.
     header: Option<BestTip>,
+    /// With data and a valid header, whatever its ancestors have, and not failed.
+    placed: Option<BestTip>,
     /// With data and a valid header, and failed.
     failed: Option<BestTip>,
 }
@@ -493,6 +495,7 @@ impl<'a> Tree<'a> {
             (&mut best_tips.stored, node.has(STORED)),
             (&mut best_tips.with_undo, not_failed && has_undo),
             (&mut best_tips.header, not_failed && !node.has(INVALID)),
+            (&mut best_tips.placed, not_failed && !node.has(INVALID) && node.data_pos.is_some()),
             (&mut best_tips.failed, !not_failed && !node.has(INVALID) && node.data_pos.is_some()),
         ] {
             let better = tip.is_none_or(|tip| {

@@ -4,6 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::{
     damage,
+    hinted::add_headers,
     sync::{assert_sound, honest, index, repair_on, repairing, serving, try_repair, wait_until},
 };
 use disk::blk::RECORD_HEADER_LEN;
@@ -99,6 +100,21 @@ fn nothing_ends_below_blocks_whose_parent_is_missing() {
             assert_sound(case.root(), chain(), what);
         }
     }
+}
+
+/// bitcoind has learnt headers with more work, which leave the chain far below; nobody has their blocks.
+#[test]
+fn blocks_are_repaired_although_headers_without_blocks_have_more_work() {
+    let case = Case::at_tip();
+    let fork = entry(&case, 60);
+    case.edit_index(|index| add_headers(index, fork, 100));
+    case.flip_block(125, 100);
+    let (before, peer) = (chainstate(&case), honest());
+    assert_eq!(diagnosed(case.root(), true).advice, Advice::Repair);
+    let report = try_repair(&from(&case, &[&peer])).unwrap();
+    assert_eq!((peer.asked().len(), report.height), (1, Height(140)));
+    assert!(report.rebuild.is_none() && chainstate(&case) == before);
+    assert_eq!(diagnosed(case.root(), true).advice, Advice::StartBitcoind);
 }
 
 /// The block index places blocks where they are no more, but they are all there.

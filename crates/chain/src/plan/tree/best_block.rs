@@ -71,6 +71,15 @@ impl Tree<'_> {
         best.map(|tip| self.chain_to(tip.node)).unwrap_or_default()
     }
 
+    /// The same, unless the block with the most work that is on disk is on another branch: then the chain that
+    /// ends with it. bitcoind stays there as long as nobody has the blocks of the other headers.
+    pub fn best_stored_chain(&mut self) -> Vec<u32> {
+        let tips = self.evaluate_all(&ChainRequest::default());
+        let chain = tips.header.map(|tip| self.chain_to(tip.node)).unwrap_or_default();
+        let other = tips.placed.filter(|tip| chain.get(tip.height.0 as usize) != Some(&tip.node));
+        other.map_or(chain, |tip| self.chain_to(tip.node))
+    }
+
     /// Locates a block that descends from genesis relative to the chain of the blocks with the numbers
     /// `branch`. Undo data is needed from `undo_from` on. All headers must have been validated.
     pub fn locate(&self, hash: &BlockHash, branch: &[u32], undo_from: Height) -> Option<BestBlock> {
