@@ -138,8 +138,9 @@ pub fn diagnose(disk: &dyn Disk, options: &DoctorOptions, watch: Watch<'_>) -> R
                 {
                     Advice::NameBlocksdir { directory: None }
                 }
-                // Its blocks are gone, and with them their index.
-                Absence::OnlyChainstate => Advice::BitcoindReindex,
+                // Its blocks are gone, and with them their index. Unlike bitcoind -reindex, sync keeps the
+                // chainstate.
+                Absence::OnlyChainstate => Advice::Sync,
                 // No datadir is created among other files.
                 Absence::NoBlocks if is_new(disk, root) => Advice::Sync,
                 Absence::NoBlocks => Advice::NameDatadir,

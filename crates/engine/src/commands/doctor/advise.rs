@@ -173,7 +173,8 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
             (ScanPrecondition::Complete, ..) => Advice::ReindexByScan,
             // It begins with a scan, and keeps the chainstate.
             (ScanPrecondition::HasGaps, ..) => Advice::Repair,
-            (ScanPrecondition::NoFiles, DatabaseState::Absent, DatabaseState::Absent) => Advice::Sync,
+            // Unlike bitcoind -reindex, it keeps the chainstate.
+            (ScanPrecondition::NoFiles, DatabaseState::Absent, _) => Advice::Sync,
             _ => Advice::BitcoindReindex,
         };
     }
