@@ -66,12 +66,21 @@ struct Folders {
 }
 
 impl Folders {
-    /// The folders of a datadir, and of a `work_dir` that is in none of its databases.
+    /// The folders of a datadir, and of a `work_dir` that is in none of its databases, and in a directory that
+    /// exists: that of a disk which is not mounted is not created on another disk.
     fn of(located: &Located, work_dir: Option<&Path>) -> Result<Self, Error> {
         let mut folders = Self::new(&located.datadir(), work_dir);
         folders.roots.push(resolve(&located.root));
-        work_dir.map_or(Ok(()), |dir| is_outside(&folders.databases, "--work-dir", dir))?;
-        Ok(folders)
+        let Some(dir) = work_dir else { return Ok(folders) };
+        is_outside(&folders.databases, "--work-dir", dir)?;
+        match resolve(dir).parent() {
+            Some(parent) if !RealDisk.exists(parent).unwrap_or(true) => {
+                let what =
+                    format!("is in {}, which does not exist: create it, or mount its disk", parent.display());
+                Err(refused("--work-dir", dir, &what))
+            }
+            _ => Ok(folders),
+        }
     }
 
     fn new(datadir: &Datadir, work_dir: Option<&Path>) -> Self {

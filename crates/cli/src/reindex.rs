@@ -11,6 +11,7 @@ use crate::{
     storage::StorageJson,
 };
 use engine::{
+    UndoPolicy,
     hints::{AggregateKind, HintOptions},
     reindex::{Engine, ReindexOptions},
 };
@@ -100,6 +101,21 @@ pub struct ReindexArgs {
 }
 
 impl ReindexArgs {
+    /// Refuses options that contradict each other.
+    fn check_combination(&self) -> Result<(), Error> {
+        let indexes = &self.indexes.named.kinds;
+        let detail = if self.output.is_some() && !indexes.is_empty() {
+            "--index is about indexes of the datadir, which --output leaves as it is"
+        } else if self.without_undo && indexes.iter().any(|kind| kind.needs_undo()) {
+            "blockfilterindex and coinstatsindex are made from undo data, which --without-undo leaves missing"
+        } else if self.hints.is_some() && !self.without_undo && self.check.undo == UndoPolicy::Make {
+            "--hints reads undo data, which --undo make leaves unread"
+        } else {
+            return Ok(());
+        };
+        Err(Error::new(ErrorKind::Usage, format!("{detail}; leave out one of them")))
+    }
+
     /// Returns the engine's options for a rebuild.
     pub fn options(&self, located: &Located) -> ReindexOptions {
         let chain = ChainOptions {
@@ -134,16 +150,7 @@ pub fn reindex(args: &ReindexArgs) -> Done {
     let mut options = args.options(&located);
     let files = [("--log", args.log.as_deref()), ("--report", args.report.as_deref())];
     let work_dir = args.check.run.work_dir.as_deref();
-    if options.output.is_some() && !args.indexes.named.kinds.is_empty() {
-        let detail =
-            "--index is about indexes of the datadir, which --output leaves as it is; leave out one of them";
-        return Err(Error::new(ErrorKind::Usage, detail));
-    }
-    if args.without_undo && args.indexes.named.kinds.iter().any(|kind| kind.needs_undo()) {
-        let detail = "blockfilterindex and coinstatsindex are made from undo data, which --without-undo \
-                      leaves missing; leave out one of them";
-        return Err(Error::new(ErrorKind::Usage, detail));
-    }
+    args.check_combination()?;
     paths::check_reindex(&located, work_dir, &files, args.output.as_deref())?;
     args.hints.as_ref().map_or(Ok(()), |hints| hints.check(args.proxy))?;
     let style = args.check.datadir.progress;

@@ -72,11 +72,13 @@ pub fn update_rows(report: &UpdateReport, prune: Option<u64>) -> Rows {
         counted(report.commits, "commit"),
         stages_text(&report.stages)
     );
+    let has_connected = counts.blocks > 0;
+    let undo = || format!("written for {}", counted(report.undo_written, "block"));
     chainstate_rows(report.network, report.height, report.hash, &report.chainstate)
         .row("before", before)
-        .row("checked", checked)
-        .row("scripts", scripts_text(report.scripts))
-        .row("undo data", format!("written for {}", counted(report.undo_written, "block")))
+        .each("checked", has_connected.then_some(checked))
+        .each("scripts", has_connected.then(|| scripts_text(report.scripts)))
+        .each("undo data", has_connected.then(undo))
         .row("time", time)
         .each("note", report.notes.iter().map(warning_text))
         .row("next", next_text(&report.chainstate, 0, prune))
