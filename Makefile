@@ -93,7 +93,7 @@ bench: setup ## Run the micro benchmarks
 guard: setup ## Compare the instruction counts of each step with the recorded ones (UPDATE=1 records them); needs valgrind
 	./lab/bench/guard/run
 
-rehearsal: bitcoind ## Do every long job on a chain with mainnet's counts, which needs 70 GB; resumes: REHEARSAL_DIR, REHEARSAL_PERCENT (100)
+rehearsal: bitcoind ## Do every long job on a chain with mainnet's counts, which needs 60 GB; resumes: REHEARSAL_DIR, REHEARSAL_PERCENT (100)
 	./lab/rehearsal/run
 
 arm: setup ## Test all crates that need no C++ on AArch64 in QEMU (CRATES=digest tests one crate); installs what it needs

@@ -312,8 +312,7 @@ impl<'a> Planner<'a> {
             total += coin.amount;
             plan.inputs.push(InputPlan { coin, sequence: 0 });
         }
-        // Keeps amounts above a few hundred satoshis: less is not worth its fee.
-        let outputs = if is_wide { outputs } else { outputs.min(total / 1_500).max(1) };
+        let outputs = if is_wide { outputs } else { outputs.min(total / self.least_share()).max(1) };
         self.plan_outputs(&mut plan.outputs, outputs);
         cost.weight += if outputs > 0xfc { 8 } else { 0 };
         for output in &plan.outputs[first_output..] {
@@ -346,6 +345,13 @@ impl<'a> Planner<'a> {
     /// Returns the number of coins to aim for at this point.
     fn wanted_coins(&self) -> u64 {
         (self.outputs / self.spec.outputs_per_coin).clamp(400, self.spec.max_coins)
+    }
+
+    /// Returns the number of satoshis that a transaction must have for each output. Amounts stay above a few
+    /// hundred satoshis, as less is not worth its fee; for many millions of coins, regtest does not issue enough
+    /// bitcoins for that.
+    const fn least_share(&self) -> u64 {
+        if self.spec.max_coins <= 4_000_000 { 1_500 } else { 1 }
     }
 
     /// Chooses the numbers of inputs and outputs of the next transaction.
