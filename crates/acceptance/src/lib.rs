@@ -20,10 +20,11 @@ pub mod ways;
 use disk::{
     chainstate::ChainstateReader,
     index::{BlockStatus, IndexEntry},
+    snapshot::{SnapshotReader, SnapshotWriter},
 };
 use engine::{
-    ChainOptions, Error, ErrorKind, Event, Height, Location, Network, Remedy, ScriptChecks, UndoPolicy,
-    Watch,
+    BlockHash, ChainOptions, Error, ErrorKind, Event, Height, Location, Network, Remedy, ScriptChecks,
+    UndoPolicy, Watch,
     doctor::{Diagnosis, DoctorOptions},
     reindex::{ReindexOptions, ReindexReport},
     utxo::UtxoStatsReport,
@@ -44,7 +45,10 @@ use testkit::{
     fault::FaultDisk,
     model::{Model, ModelStats},
 };
-use wire::{Coin, OutPoint, coin::chainstate_key_order};
+use wire::{
+    Coin, OutPoint, Sats,
+    coin::{chainstate_key_order, compress_output},
+};
 
 /// Numbers of threads for which results must be the same.
 pub const THREADS: [usize; 3] = [1, 2, 8];
@@ -422,8 +426,11 @@ impl Case {
     }
 }
 
-/// All coins of its chainstate in key order: outpoint, code, compressed output.
-pub fn stored_coins(case: &Case) -> Vec<(OutPoint, u32, Vec<u8>)> {
+/// A coin as files have it: outpoint, code, compressed output.
+pub type StoredCoin = (OutPoint, u32, Vec<u8>);
+
+/// All coins of its chainstate in key order.
+pub fn stored_coins(case: &Case) -> Vec<StoredCoin> {
     let reader = ChainstateReader::open(&vfs::RealDisk, &case.root().join("regtest/chainstate")).unwrap();
     let mut cursor = reader.coins().unwrap();
     let mut coins = Vec::new();
@@ -434,13 +441,43 @@ pub fn stored_coins(case: &Case) -> Vec<(OutPoint, u32, Vec<u8>)> {
 }
 
 /// Rewrites its chainstate with these coins.
-pub fn rewrite_chainstate(case: &Case, mut coins: Vec<(OutPoint, u32, Vec<u8>)>) {
+pub fn rewrite_chainstate(case: &Case, mut coins: Vec<StoredCoin>) {
     let dir = case.root().join("regtest/chainstate");
     let best = ChainstateReader::open(&vfs::RealDisk, &dir).unwrap().best_block();
     std::fs::remove_dir_all(&dir).unwrap();
     coins.sort_by(|a, b| chainstate_key_order(&a.0, &b.0));
     let coins = coins.iter().map(|(outpoint, code, out)| (*outpoint, Coin { code: *code, out }));
     write_chainstate(&FaultDisk::healthy(), &dir, [7; 8], best, coins).unwrap();
+}
+
+/// All coins of a snapshot.
+pub fn snapshot_coins(path: &Path) -> Vec<StoredCoin> {
+    let mut reader = SnapshotReader::open(&vfs::RealDisk, path).unwrap();
+    let mut coins = Vec::new();
+    while let Some((outpoint, coin)) = reader.advance().unwrap() {
+        coins.push((outpoint, coin.code, coin.out.to_vec()));
+    }
+    coins
+}
+
+/// Writes a snapshot of the block `base` of regtest with these coins.
+pub fn write_snapshot(path: &Path, base: BlockHash, coins: &[StoredCoin]) {
+    let (disk, count) = (FaultDisk::healthy(), coins.len() as u64);
+    let mut writer = SnapshotWriter::create(&disk, path, Network::Regtest.magic(), base, count).unwrap();
+    for (outpoint, code, out) in coins {
+        writer.add(outpoint, &Coin { code: *code, out }).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+/// Changes amount or script of a compressed output.
+pub fn change_output(out: &mut Vec<u8>, change: impl FnOnce(&mut i64, &mut Vec<u8>)) {
+    let (amount, compressed) = Coin { code: 0, out: out.as_slice() }.output().unwrap();
+    let (mut amount, mut script) = (amount.0, Vec::new());
+    compressed.decompress(&mut script).unwrap();
+    change(&mut amount, &mut script);
+    out.clear();
+    compress_output(out, Sats(amount), &script);
 }
 
 /// The index entry of the block at `height` of the main chain.

@@ -1,8 +1,9 @@
 //! Falsified undo data.
 
+use super::change_output;
 use disk::undo::{UndoArena, UndoView, write_undo};
 use testkit::{Chain, GeneratedBlock};
-use wire::{Coin, Sats, coin::compress_output};
+use wire::Coin;
 
 /// Changes code, amount or script of a claim.
 pub type Falsify = fn(code: &mut u32, amount: &mut i64, script: &mut Vec<u8>);
@@ -27,15 +28,11 @@ pub fn falsify_claim(
 ) {
     let mut txs = claims(block);
     let (tx, input) = pick(&txs);
-    let (code, out) = &mut txs[tx][input];
-    let (amount, compressed) = Coin { code: *code, out }.output().unwrap();
-    let (mut new_code, mut amount, mut script) = (*code, amount.0, Vec::new());
-    compressed.decompress(&mut script).unwrap();
-    falsify(&mut new_code, &mut amount, &mut script);
-    let mut new_out = Vec::new();
-    compress_output(&mut new_out, Sats(amount), &script);
-    assert_ne!((*code, &*out), (new_code, &new_out), "the claim is unchanged");
-    (*code, *out) = (new_code, new_out);
+    let claim = &mut txs[tx][input];
+    let (code, out) = &mut *claim;
+    let before = (*code, out.clone());
+    change_output(out, |amount, script| falsify(code, amount, script));
+    assert_ne!(*claim, before, "the claim is unchanged");
     let coins: Vec<_> = txs.iter().map(|tx| tx.iter().map(|(code, out)| Coin { code: *code, out })).collect();
     block.undo = Some(write_undo(coins.into_iter()));
 }

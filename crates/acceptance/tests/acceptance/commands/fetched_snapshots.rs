@@ -1,13 +1,10 @@
 //! Of what sources give, nothing but the right bytes is taken, and what is wrong is named with its source.
 
 use super::shared_snapshots::{SMALL, Shared, fetch, fetching, from, part, with_height};
-use acceptance::hinted::file_in;
 use acceptance::prelude::*;
+use acceptance::{hinted::file_in, write_snapshot};
 use digest::sha256::sha256d;
-use disk::{
-    snapshot::SnapshotWriter,
-    utxo_tree::{UtxoTree, chunk_name},
-};
+use disk::utxo_tree::{UtxoTree, chunk_name};
 use engine::{
     RemoteBody,
     snapshot::{FetchOptions, SnapshotSource},
@@ -223,15 +220,13 @@ fn coins_that_core_pins_are_proven_by_their_hash() {
     coins.sort_by(|a, b| chainstate_key_order(&a.0, &b.0));
     let (files, hash) = (scratch(), blocks.last().unwrap().hash);
     let write = |name: &str, forged: i64| {
-        let (disk, path) = (FaultDisk::healthy(), file_in(&files, name));
-        let count = coins.len() as u64;
-        let mut writer = SnapshotWriter::create(&disk, &path, Network::Regtest.magic(), hash, count).unwrap();
-        for (outpoint, code, amount, script) in &coins {
+        let path = file_in(&files, name);
+        let stored = coins.iter().map(|(outpoint, code, amount, script)| {
             let mut out = Vec::new();
             compress_output(&mut out, Sats(amount + forged), script);
-            writer.add(outpoint, &Coin { code: *code, out: &out }).unwrap();
-        }
-        writer.finish().unwrap();
+            (*outpoint, *code, out)
+        });
+        write_snapshot(&path, hash, &stored.collect::<Vec<_>>());
         path
     };
     let (right, forged) = (write("right.dat", 0), write("forged.dat", 1));

@@ -2,10 +2,8 @@
 //! `oracle` shows the result to a bitcoind.
 
 use acceptance::prelude::*;
-use disk::{
-    chainstate::ChainstateReader,
-    snapshot::{SnapshotReader, SnapshotWriter},
-};
+use acceptance::{snapshot_coins, write_snapshot};
+use disk::chainstate::ChainstateReader;
 use engine::{Disk, snapshot::LoadedSnapshotReport};
 use rules::pow::has_proof_of_work;
 
@@ -102,25 +100,12 @@ fn the_chainstate_below_the_snapshot_stays_as_it_is() {
     assert_same_tree(&old, &chainstate, "chainstate");
 }
 
-/// Copies the snapshot without its first coin.
-fn with_a_coin_less(to: &Path) {
-    let disk = FaultDisk::healthy();
-    let mut reader = SnapshotReader::open(&disk, snapshot()).unwrap();
-    let (metadata, _) = (*reader.metadata(), reader.advance().unwrap());
-    let count = metadata.coins - 1;
-    let mut writer = SnapshotWriter::create(&disk, to, metadata.magic, metadata.base_block, count).unwrap();
-    while let Some((outpoint, coin)) = reader.advance().unwrap() {
-        writer.add(&outpoint, &coin).unwrap();
-    }
-    writer.finish().unwrap();
-}
-
 #[test]
 fn what_core_would_not_load_is_refused_and_changes_nothing() {
     let scratch = scratch();
     let lacking = scratch.path().join("lacking.dat");
-    with_a_coin_less(&lacking);
     let tip = chain().tip();
+    write_snapshot(&lacking, tip.hash, &snapshot_coins(snapshot())[1..]);
     let at_tip = |entry: &&mut IndexEntry| entry.hash == tip.hash;
     let edited = |edit: &dyn Fn(&mut Vec<IndexEntry>)| {
         let case = headers_only();

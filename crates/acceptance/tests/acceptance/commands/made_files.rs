@@ -3,15 +3,13 @@
 
 use acceptance::prelude::*;
 use acceptance::{
+    StoredCoin,
     hinted::{Truth, interrupting_at_file, with_frequent_checkpoints},
+    snapshot_coins,
     undo::UndoDamage,
-};
-use disk::{
-    datadir::Datadir,
-    snapshot::{SnapshotReader, SnapshotWriter},
+    write_snapshot,
 };
 use engine::hints::{AggregateKind, CoinSource, HintFormat, HintInfo};
-use wire::{Coin, OutPoint};
 
 static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
 
@@ -226,26 +224,6 @@ fn hints_from(
     Ok(taken(path))
 }
 
-/// Outpoint, code and output.
-type OwnedCoin = (OutPoint, u32, Vec<u8>);
-
-/// Changes the coins of a snapshot of the last block.
-fn edit_coins(snapshot: &Path, edit: fn(&mut Vec<OwnedCoin>)) {
-    let mut reader = SnapshotReader::open(&RealDisk, snapshot).unwrap();
-    let mut coins = Vec::new();
-    while let Some((outpoint, coin)) = reader.advance().unwrap() {
-        coins.push((outpoint, coin.code, coin.out.to_vec()));
-    }
-    edit(&mut coins);
-    fs::remove_file(snapshot).unwrap();
-    let (disk, hash, count) = (FaultDisk::healthy(), chain().tip().hash, coins.len() as u64);
-    let mut writer = SnapshotWriter::create(&disk, snapshot, Network::Regtest.magic(), hash, count).unwrap();
-    for (outpoint, code, out) in &coins {
-        writer.add(outpoint, &Coin { code: *code, out }).unwrap();
-    }
-    writer.finish().unwrap();
-}
-
 /// No undo data is read, and no spend is matched.
 #[test]
 fn hints_are_made_from_coins_on_disk() {
@@ -277,14 +255,17 @@ fn hints_are_made_from_coins_on_disk() {
         fs::write(&utxo, &bytes).unwrap();
     };
     // A coin with another script, another height, another coinbase flag, and one above the last block.
-    let edits: [fn(&mut Vec<OwnedCoin>); 4] = [
+    let edits: [fn(&mut Vec<StoredCoin>); 4] = [
         |coins| *coins[7].2.last_mut().unwrap() ^= 1,
         |coins| coins[7].1 += 2,
         |coins| coins[7].1 ^= 1,
         |coins| coins[7].1 = 1 << 20,
     ];
     for edit in edits {
-        edit_coins(&utxo, edit);
+        let mut coins = snapshot_coins(&utxo);
+        edit(&mut coins);
+        fs::remove_file(&utxo).unwrap();
+        write_snapshot(&utxo, chain().tip().hash, &coins);
         refused(ErrorKind::Damaged, &["utxo.dat", "do not belong to these blocks"]);
     }
     // The base block is not in the chain.

@@ -2,16 +2,14 @@
 //! proof of a snapshot against the blocks detects each wrong coin.
 
 use super::shared_snapshots::assert_chunks_join;
-use acceptance::hinted;
 use acceptance::prelude::*;
+use acceptance::{StoredCoin, change_output, hinted, snapshot_coins, write_snapshot};
 use digest::sha256::sha256;
-use disk::snapshot::{SnapshotReader, SnapshotWriter};
 use engine::{
     hints::AggregateKind,
     snapshot::{SnapshotReport, SnapshotVerdict},
 };
 use hinted::{AGGREGATES, file_in, interrupting_at_file, with_frequent_checkpoints};
-use wire::coin::compress_output;
 
 /// SHA-256 of the files that Core's `dumptxoutset` wrote, by height; the last of each network are of v31.99
 /// (b88bffe550a3).
@@ -138,28 +136,9 @@ fn snapshots_equal_cores() {
     as_core("regtest", Network::Regtest, REGTEST);
 }
 
-type Owned = (OutPoint, u32, Vec<u8>);
-
-fn read(path: &Path) -> Vec<Owned> {
-    let mut reader = SnapshotReader::open(&FaultDisk::healthy(), path).unwrap();
-    let mut coins = Vec::new();
-    while let Some((outpoint, coin)) = reader.advance().unwrap() {
-        coins.push((outpoint, coin.code, coin.out.to_vec()));
-    }
-    coins
-}
-
 /// Changes a coin: removes it, changes outpoint, code, amount or script, or adds another one.
-fn change(coins: &mut Vec<Owned>, rng: &mut Rng, kind: u64) {
+fn change(coins: &mut Vec<StoredCoin>, rng: &mut Rng, kind: u64) {
     let at = rng.below(coins.len() as u64) as usize;
-    let edit = |coin: &mut Owned, amount_of: &dyn Fn(i64) -> i64, push: Option<u8>| {
-        let (amount, compressed) = Coin { code: coin.1, out: &coin.2 }.output().unwrap();
-        let (amount, mut script) = (amount.0, Vec::new());
-        compressed.decompress(&mut script).unwrap();
-        script.extend(push);
-        coin.2.clear();
-        compress_output(&mut coin.2, Sats(amount_of(amount)), &script);
-    };
     match kind {
         0 => drop(coins.remove(at)),
         1 => {
@@ -169,8 +148,8 @@ fn change(coins: &mut Vec<Owned>, rng: &mut Rng, kind: u64) {
         }
         2 => coins[at].1 ^= 1,
         3 => coins[at].1 += 2 * (1 + rng.below(100) as u32),
-        4 => edit(&mut coins[at], &|amount| amount + 1, None),
-        5 => edit(&mut coins[at], &|amount| amount, Some(0x51)),
+        4 => change_output(&mut coins[at].2, |amount, _| *amount += 1),
+        5 => change_output(&mut coins[at].2, |_, script| script.push(0x51)),
         6 => coins[at].0.txid.0[rng.below(32) as usize] ^= 1 << rng.below(8),
         _ => {
             // Exchanges two coins; all outpoints stay.
@@ -190,7 +169,7 @@ fn a_removed_added_or_changed_coin_is_found() {
     let report = make(&case.options(), &path).unwrap();
     let model = acceptance::chain().model.stats();
     assert_eq!((report.coins, report.hash_serialized_3), (model.txouts, model.hash_serialized_3));
-    let coins = read(&path);
+    let coins = snapshot_coins(&path);
     assert_eq!(coins.len() as u64, model.txouts);
     let datadir = with_threads(&case.options(), 2);
     for kind in AGGREGATES {
@@ -202,14 +181,7 @@ fn a_removed_added_or_changed_coin_is_found() {
         if changed == coins {
             continue;
         }
-        let disk = FaultDisk::healthy();
-        let (network, count) = (Network::Regtest, changed.len() as u64);
-        let mut writer =
-            SnapshotWriter::create(&disk, &falsified, network.magic(), report.hash, count).unwrap();
-        for (outpoint, code, out) in &changed {
-            writer.add(outpoint, &Coin { code: *code, out }).unwrap();
-        }
-        writer.finish().unwrap();
+        write_snapshot(&falsified, report.hash, &changed);
         let verdict = verify(&falsified, Some(&datadir), AGGREGATES[seed as usize % 3]).unwrap();
         assert_eq!(verdict.proven, Some(false), "{seed}");
         assert_ne!(verdict.hash_serialized_3, report.hash_serialized_3, "{seed}");
@@ -241,12 +213,8 @@ fn nothing_is_reported_as_proven_without_the_right_blocks() {
     assert_mentions(&error, &["the snapshot is for the network regtest"]);
     // A snapshot of a stale block.
     if let Some(stale) = acceptance::chain().blocks.iter().find(|block| block.stale) {
-        let disk = FaultDisk::healthy();
         let path = file_in(&files, "stale");
-        SnapshotWriter::create(&disk, &path, Network::Regtest.magic(), stale.hash, 0)
-            .unwrap()
-            .finish()
-            .unwrap();
+        write_snapshot(&path, stale.hash, &[]);
         let error = verify(&path, Some(&case.options()), AGGREGATES[0]).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Usage);
         assert_mentions(&error, &["not in the most-work chain"]);

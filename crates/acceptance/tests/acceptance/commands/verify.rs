@@ -2,7 +2,7 @@
 //! differs. What it says of damage is in `input/situations.txt`.
 
 use acceptance::prelude::*;
-use acceptance::{rewrite_chainstate, stored_coins};
+use acceptance::{change_output, rewrite_chainstate, stored_coins};
 use engine::verify::{Difference, VerifyReport};
 use wire::Txid;
 
@@ -58,14 +58,8 @@ fn names_each_wrong_coin() {
     let mut coins = stored_coins(&case);
     let middle = coins.len() / 2;
     let (lost, _, _) = coins.remove(middle);
-    let (changed, code, out) = &mut coins[middle + 2];
-    let coin = Coin { code: *code, out };
-    let (amount, script) = coin.output().unwrap();
-    let mut bytes = Vec::new();
-    script.decompress(&mut bytes).unwrap();
-    let mut other = Vec::new();
-    wire::coin::compress_output(&mut other, Sats(amount.0 ^ 1), &bytes);
-    *out = other;
+    let (changed, _, out) = &mut coins[middle + 2];
+    change_output(out, |amount, _| *amount ^= 1);
     let mut expected = vec![Difference::Missing(lost), Difference::Differs(*changed)];
     for byte in [0, 0xff] {
         let extra = OutPoint { txid: Txid([byte; 32]), vout: 1 };
