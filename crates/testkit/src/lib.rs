@@ -3,8 +3,8 @@
 //! [`ChainSpec`] describes a chain; [`Chain::generate`] makes a small one in memory, with a naive model of
 //! its coins; [`generate::generate`] streams a large one. [`datadir`] writes blocks to disk in Core's layout.
 //! [`mutation`] breaks one consensus rule, [`corrupt`] damages files, [`situation`] lists what datadirs can
-//! be like, [`fault`] injects I/O errors, [`peer`] serves a chain over the network, [`node`] runs a real
-//! bitcoind, [`fuzz`] has the fuzz targets.
+//! be like, [`fault`] injects I/O errors, [`peer`] serves a chain over the network, [`sockets`] has other
+//! servers, [`node`] runs a real bitcoind, [`fuzz`] has the fuzz targets.
 #![forbid(unsafe_code)]
 
 pub mod block;
@@ -29,6 +29,7 @@ pub mod scripts;
 pub mod sibling;
 pub mod situation;
 pub mod snapshot_chain;
+pub mod sockets;
 
 pub use block::GeneratedBlock;
 pub use chain::Chain;

@@ -11,14 +11,15 @@ use rustix::process::Signal;
 use rustls::{ServerConfig, ServerConnection, StreamOwned, pki_types::PrivatePkcs8KeyDer};
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::{Arc, Mutex, OnceLock},
+    sync::{Arc, OnceLock},
     thread,
     time::{Duration, Instant},
 };
 use tempfile::TempDir;
+use testkit::sockets::{listen, socks_proxy};
 
 /// Hints end at this height.
 const HEIGHT: &str = "60";
@@ -97,43 +98,32 @@ fn digest_of(bytes: &[u8]) -> String {
 trait Socket: Read + Write {}
 impl<T: Read + Write> Socket for T {}
 
-type Answers = Arc<dyn Fn(&str) -> Vec<u8> + Send + Sync>;
-
 /// Answers requests; `answers` gets the path. An answer that ends with a line `STALL` leaves the connection
 /// open.
 fn serve(
-    answers: Answers,
+    answers: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static,
     wrap: impl Fn(TcpStream) -> Box<dyn Socket> + Send + Sync + 'static,
 ) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let wrap = Arc::new(wrap);
-    thread::spawn(move || {
-        for socket in listener.incoming() {
-            let (answers, wrap) = (Arc::clone(&answers), Arc::clone(&wrap));
-            thread::spawn(move || {
-                let mut reader = BufReader::new(wrap(socket.unwrap()));
-                let (mut first, mut line) = (String::new(), String::new());
-                reader.read_line(&mut first)?;
-                while reader.read_line(&mut line)? > 2 {
-                    line.clear();
-                }
-                let answer = answers(first.split(' ').nth(1).unwrap_or_default());
-                let stall = answer.strip_suffix(b"STALL");
-                reader.get_mut().write_all(stall.unwrap_or(&answer))?;
-                reader.get_mut().flush()?;
-                if stall.is_some() {
-                    thread::sleep(Duration::from_secs(600));
-                }
-                Ok::<(), std::io::Error>(())
-            });
+    listen(move |socket| {
+        let mut reader = BufReader::new(wrap(socket));
+        let (mut first, mut line) = (String::new(), String::new());
+        reader.read_line(&mut first)?;
+        while reader.read_line(&mut line)? > 2 {
+            line.clear();
         }
-    });
-    address
+        let answer = answers(first.split(' ').nth(1).unwrap_or_default());
+        let stall = answer.strip_suffix(b"STALL");
+        reader.get_mut().write_all(stall.unwrap_or(&answer))?;
+        reader.get_mut().flush()?;
+        if stall.is_some() {
+            thread::sleep(Duration::from_secs(600));
+        }
+        Ok(())
+    })
 }
 
 pub fn http(answers: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> SocketAddr {
-    serve(Arc::new(answers), |socket| Box::new(socket))
+    serve(answers, |socket| Box::new(socket))
 }
 
 /// An HTTPS server for `localhost`. Returns its certificate too.
@@ -149,7 +139,7 @@ fn https(answers: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> (SocketAd
         .with_single_cert(vec![cert.der().clone()], key)
         .unwrap();
     let config = Arc::new(config);
-    let address = serve(Arc::new(answers), move |socket| {
+    let address = serve(answers, move |socket| {
         Box::new(StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket))
     });
     (address, cert.pem())
@@ -247,54 +237,22 @@ fn an_interrupt_ends_a_download_that_stalls() {
     assert!(started.elapsed() < Duration::from_secs(30) && !fixture.copies().exists(), "{stderr}");
 }
 
-/// A SOCKS5 proxy that notes the names that it is asked for, and connects to one address.
-fn socks(to: SocketAddr) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (address, asked) = (listener.local_addr().unwrap(), Arc::<Mutex<Vec<String>>>::default());
-    let noted = Arc::clone(&asked);
-    thread::spawn(move || {
-        for socket in listener.incoming() {
-            let (mut socket, mut head) = (socket.unwrap(), [0; 3]);
-            socket.read_exact(&mut head).unwrap();
-            assert_eq!(head, [5, 1, 0]);
-            socket.write_all(&[5, 0]).unwrap();
-            let mut request = [0; 5];
-            socket.read_exact(&mut request).unwrap();
-            assert_eq!(request[..4], [5, 1, 0, 3], "a name is sent as a name");
-            let mut name = vec![0; request[4].into()];
-            socket.read_exact(&mut name).unwrap();
-            let mut port = [0; 2];
-            socket.read_exact(&mut port).unwrap();
-            let name = String::from_utf8(name).unwrap();
-            noted.lock().unwrap().push(format!("{name}:{}", u16::from_be_bytes(port)));
-            let server = TcpStream::connect(to).unwrap();
-            socket.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0]).unwrap();
-            let (mut from, mut back) = (socket.try_clone().unwrap(), server.try_clone().unwrap());
-            thread::spawn(move || {
-                let _ = std::io::copy(&mut back, &mut from);
-                from.shutdown(std::net::Shutdown::Write)
-            });
-            thread::spawn(move || std::io::copy(&mut socket, &mut &server));
-        }
-    });
-    (address, asked)
-}
-
 /// No name server is asked: no such name exists, and the download succeeds.
 #[test]
 fn a_proxy_gets_the_name_of_the_server() {
-    let (proxy, asked) = socks(http(|_| ok(&packed_hints().1)));
+    let without_password = |name: &str| vec![(Vec::<u8>::new(), Vec::<u8>::new(), name.to_owned())];
+    let (proxy, asked) = socks_proxy(http(|_| ok(&packed_hints().1)));
     let fixture = Fixture::new();
     let url = "http://hintsexample.onion/hints.xz";
     fixture.assert_done(&fixture.reindex(url, &["--proxy", &proxy.to_string()]));
-    assert_eq!(*asked.lock().unwrap(), ["hintsexample.onion:80"]);
+    assert_eq!(*asked.lock().unwrap(), without_password("hintsexample.onion:80"));
     let (server, certificate) = https(|_| ok(&packed_hints().1));
-    let (proxy, asked) = socks(server);
+    let (proxy, asked) = socks_proxy(server);
     let authorities = fixture.files.path().join("authorities.pem");
     std::fs::write(&authorities, certificate).unwrap();
     let words = ["reindex", "--json", "--hints", "https://localhost/hints", "--proxy", &proxy.to_string()];
     fixture.assert_done(&fixture.command(&words).env("SSL_CERT_FILE", &authorities).output().unwrap());
-    assert_eq!(*asked.lock().unwrap(), ["localhost:443"]);
+    assert_eq!(*asked.lock().unwrap(), without_password("localhost:443"));
 }
 
 /// `sync` uses the same options.

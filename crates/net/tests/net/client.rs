@@ -5,7 +5,6 @@ use crate::common;
 use common::{
     chain::{of_sizes, tiny},
     drive::{Driver, options},
-    proxy,
 };
 use peregrine_net::{
     address::PeerAddress,
@@ -20,7 +19,10 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use testkit::peer::{End, Fault, ScriptedPeer, ServedChain};
+use testkit::{
+    peer::{End, Fault, ScriptedPeer, ServedChain},
+    sockets::socks_proxy,
+};
 
 const LIMIT: Duration = Duration::from_secs(90);
 
@@ -162,7 +164,7 @@ fn one_connection_is_opened_in_each_group_of_addresses() {
 fn a_proxy_gets_names_and_other_credentials_each_time() {
     let chain = chain(50, 2_000);
     let peer = ScriptedPeer::start(&chain, Fault::None);
-    let (address, requests) = proxy::start(peer.address());
+    let (address, requests) = socks_proxy(peer.address());
     let mut options = options();
     options.pool.proxy = Some(address);
     let mut driver = Driver::new(&chain, options);

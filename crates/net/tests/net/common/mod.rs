@@ -1,8 +1,7 @@
-//! Shared by the tests of the crate: a tiny chain, a caller that keeps it in memory, a clock, a proxy, and
-//! an I2P router.
+//! Shared by the tests of the crate: a tiny chain, a caller that keeps it in memory, a clock, and an I2P
+//! router.
 
 pub mod chain;
 pub mod clock;
 pub mod drive;
-pub mod proxy;
 pub mod router;

@@ -3,7 +3,7 @@
 
 use std::{
     io::{self, BufRead, BufReader, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -11,6 +11,7 @@ use std::{
     thread,
     time::Duration,
 };
+use testkit::sockets::{listen, relay};
 
 /// How long a session takes to be created.
 const TUNNEL_TIME: Duration = Duration::from_millis(200);
@@ -31,17 +32,9 @@ pub struct Router {
 
 /// Starts a router. It ends with the test program.
 pub fn start(to: SocketAddr) -> (SocketAddr, Arc<Router>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
     let router = Arc::new(Router::default());
     let shared = Arc::clone(&router);
-    thread::spawn(move || {
-        for socket in listener.incoming() {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || serve(socket.unwrap(), to, &shared).ok());
-        }
-    });
-    (address, router)
+    (listen(move |socket| serve(socket, to, &shared)), router)
 }
 
 /// Returns the value of a field of a request.
@@ -82,10 +75,7 @@ fn serve(mut socket: TcpStream, to: SocketAddr, router: &Router) -> io::Result<(
             }
             let peer = TcpStream::connect(to)?;
             socket.write_all(b"STREAM STATUS RESULT=OK\n")?;
-            let (mut from, mut back) = (socket.try_clone()?, peer.try_clone()?);
-            thread::spawn(move || io::copy(&mut back, &mut from));
-            io::copy(&mut reader, &mut &peer)?;
-            return Ok(());
+            return relay(reader, &socket, &peer);
         } else {
             return socket.write_all(b"I2P_ERROR\n");
         }
