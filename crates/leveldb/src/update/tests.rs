@@ -62,11 +62,11 @@ fn next(state: &mut u64, end: u64) -> u64 {
     mix(*state) % end
 }
 
-/// A database in one table of level 6, as this crate writes it, and its rows.
-fn new_database() -> (TempDir, Model) {
+/// A database in one table of level 6, as this crate writes it, and its rows; it was opened after that.
+fn new_database() -> (TempDir, Model, Database<'static>) {
     let (dir, mut model) = (scratch(), Model::new());
-    let mut database = Database::new(&RealDisk, dir.path());
-    let update = database.update().unwrap();
+    let mut new = Database::new(&RealDisk, dir.path());
+    let update = new.update().unwrap();
     let mut table = update.numbered_range(7, 1);
     for number in (0..KEYS).step_by(2) {
         model.insert(key(number), vec![1; number as usize]);
@@ -74,7 +74,8 @@ fn new_database() -> (TempDir, Model) {
     model.iter().for_each(|(key, value)| table.set(key, Some(value)).unwrap());
     let table = table.finish().unwrap();
     update.commit([table]).unwrap();
-    (dir, model)
+    let database = Database::open(&RealDisk, dir.path()).unwrap();
+    (dir, model, database)
 }
 
 /// Returns the ranges of an update, of which all but the first begin at `splits`.
@@ -93,16 +94,22 @@ fn merge_in_ranges(database: &mut Database<'_>, splits: &[Vec<u8>]) {
     }
 }
 
-/// Sets or deletes rows, in ranges.
-fn set(database: &mut Database<'_>, rows: &Changes, splits: &[Vec<u8>]) {
+/// Sets or deletes rows in both, in ranges of which all but the first begin at `splits`.
+fn set(database: &mut Database<'_>, model: &mut Model, rows: Changes, splits: &[Vec<u8>]) {
     let update = database.update().unwrap();
     let mut ranges = ranges(&update, splits);
-    for (key, value) in rows {
+    for (key, value) in &rows {
         let range = splits.iter().filter(|split| *split <= key).count();
         ranges[range].set(key, value.as_deref()).unwrap();
     }
     let tables: Vec<_> = ranges.into_iter().map(|range| range.finish().unwrap()).collect();
     update.commit(tables).unwrap();
+    for (key, value) in rows {
+        match value {
+            Some(value) => drop(model.insert(key, value)),
+            None => drop(model.remove(&key)),
+        }
+    }
 }
 
 /// Splits the keys into those that there are and others: what has two ranges becomes tables.
@@ -110,20 +117,14 @@ fn in_tables() -> Vec<Vec<u8>> {
     vec![vec![0xff; 9]]
 }
 
-/// Makes a random change in both, in ranges of which all but the first begin at `splits`.
+/// Makes a random change in both.
 fn change(database: &mut Database<'_>, model: &mut Model, state: &mut u64, splits: &[Vec<u8>]) {
     let mut rows = BTreeMap::new();
     for _ in 0..=next(state, 60) {
         let value = (next(state, 3) > 0).then(|| vec![next(state, 256) as u8; next(state, 300) as usize]);
         rows.insert(key(next(state, KEYS)), value);
     }
-    set(database, &rows, splits);
-    for (key, value) in rows {
-        match value {
-            Some(value) => drop(model.insert(key, value)),
-            None => drop(model.remove(&key)),
-        }
-    }
+    set(database, model, rows, splits);
 }
 
 /// Makes random changes in both by another LevelDB, which leaves logs, tables and deletions of its own.
@@ -155,8 +156,7 @@ enum Merging {
 /// Makes changes by this crate and, about every `others`th time, by another LevelDB. Each time, the rows
 /// are those of the model.
 fn walk(seed: u64, steps: u64, others: u64, merging: Merging) {
-    let ((dir, mut model), mut state) = (new_database(), seed << 32);
-    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    let ((dir, mut model, mut database), mut state) = (new_database(), seed << 32);
     for step in 0..steps {
         let what = format!("{merging:?}, seed {seed}, step {step}");
         if next(&mut state, others) == 0 {
@@ -211,12 +211,9 @@ fn merging_after_many_changes_leaves_few_tables() {
 /// With a large level below, level 0 once got a table with each change.
 #[test]
 fn many_small_changes_above_a_large_level_leave_few_tables() {
-    let ((dir, mut model), mut state) = (new_database(), 9);
-    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    let ((dir, mut model, mut database), mut state) = (new_database(), 9);
     let row = |at: u64| ([&[7; 9][..], &at.to_be_bytes()].concat(), Some(vec![1; 999]));
-    let large: Changes = (0..2_000).map(row).collect();
-    set(&mut database, &large, &[]);
-    model.extend(large.into_iter().filter_map(|(key, value)| Some((key, value?))));
+    set(&mut database, &mut model, (0..2_000).map(row).collect(), &[]);
     database.merge(|| false).unwrap();
     for step in 0..80 {
         change(&mut database, &mut model, &mut state, &in_tables());
@@ -232,10 +229,9 @@ fn many_small_changes_above_a_large_level_leave_few_tables() {
 /// Deletions hide the rows of levels that are not merged with them.
 #[test]
 fn rows_that_are_all_deleted_are_gone_after_a_merge() {
-    let ((dir, mut model), mut state) = (new_database(), 5);
-    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    let ((dir, mut model, mut database), mut state) = (new_database(), 5);
     (0..9).for_each(|_| change(&mut database, &mut model, &mut state, &in_tables()));
-    set(&mut database, &(0..KEYS).map(|number| (key(number), None)).collect(), &[]);
+    set(&mut database, &mut model, (0..KEYS).map(|number| (key(number), None)).collect(), &[]);
     database.merge(|| false).unwrap();
     assert_equal(&database, &Model::new(), "all rows are deleted");
     assert_eq!(rows_by_other(dir.path()), Model::new());
@@ -243,34 +239,25 @@ fn rows_that_are_all_deleted_are_gone_after_a_merge() {
 
 #[test]
 fn new_tables_go_to_the_deepest_level_above_all_that_they_overlap() {
-    let (dir, mut model) = new_database();
-    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    let (_dir, mut model, mut database) = new_database();
     let mut used = Vec::new();
     for _ in 0..7 {
         let ends = [(key(1), Some(b"first".to_vec())), (key(KEYS - 1), Some(b"last".to_vec()))];
-        set(&mut database, &ends.into(), &in_tables());
+        set(&mut database, &mut model, ends.into(), &in_tables());
         used.push(database.table_count_by_level());
     }
     assert_eq!(used[0], [0, 0, 0, 0, 0, 1, 1]);
     assert_eq!(used[4], [0, 1, 1, 1, 1, 1, 1]);
     assert_eq!(used[6], [2, 1, 1, 1, 1, 1, 1], "after that, level 0");
-    model.insert(key(1), b"newest".to_vec());
-    model.insert(key(KEYS - 1), b"last".to_vec());
-    set(&mut database, &[(key(1), Some(b"newest".to_vec()))].into(), &in_tables());
+    set(&mut database, &mut model, [(key(1), Some(b"newest".to_vec()))].into(), &in_tables());
     assert_equal(&database, &model, "a table of level 0 hides the older ones");
 }
 
 #[test]
 fn a_large_change_has_several_tables_of_one_level() {
-    let (dir, mut model) = new_database();
-    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
-    let mut rows = Changes::new();
-    for number in 0..70u32 {
-        let (key, value) = (number.to_be_bytes().to_vec(), vec![number as u8; 1 << 20]);
-        rows.insert(key.clone(), Some(value.clone()));
-        model.insert(key, value);
-    }
-    set(&mut database, &rows, &[]);
+    let (dir, mut model, mut database) = new_database();
+    let row = |number: u32| (number.to_be_bytes().to_vec(), Some(vec![number as u8; 1 << 20]));
+    set(&mut database, &mut model, (0..70).map(row).collect(), &[]);
     assert_eq!(database.table_count_by_level(), [0, 0, 0, 0, 0, 3, 1]);
     assert_equal(&database, &model, "in memory");
     assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "opened again");
@@ -278,9 +265,8 @@ fn a_large_change_has_several_tables_of_one_level() {
 
 #[test]
 fn a_change_that_is_dropped_leaves_no_files_and_keys_must_ascend() {
-    let (dir, model) = new_database();
+    let (dir, mut model, mut database) = new_database();
     let before = RealDisk.list(dir.path()).unwrap();
-    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
     let update = database.update().unwrap();
     let mut range = update.range(&[], None);
     range.set(b"b", None).unwrap();
@@ -289,7 +275,7 @@ fn a_change_that_is_dropped_leaves_no_files_and_keys_must_ascend() {
     drop(range);
     drop(update);
     assert_eq!(RealDisk.list(dir.path()).unwrap(), before);
-    set(&mut database, &Changes::new(), &[]);
+    set(&mut database, &mut model, Changes::new(), &[]);
     assert_eq!(RealDisk.list(dir.path()).unwrap(), before, "a change without rows");
     assert_equal(&database, &model, "unchanged");
 }
@@ -297,17 +283,15 @@ fn a_change_that_is_dropped_leaves_no_files_and_keys_must_ascend() {
 /// Files that a crash has left do not hinder a change, even if they have the numbers that come next.
 #[test]
 fn leftovers_of_a_crash_are_passed_over_and_removed() {
-    let (dir, mut model) = new_database();
+    let (dir, mut model, _) = new_database();
     let leftovers = [table_path(dir.path(), 9), dir.path().join(manifest::manifest_name(10))];
     let temporary = dir.path().join("000012.dbtmp");
     leftovers.iter().chain([&temporary]).for_each(|path| std::fs::write(path, "half").unwrap());
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
-    set(&mut database, &[(key(1), Some(b"in a log".to_vec()))].into(), &[]);
+    set(&mut database, &mut model, [(key(1), Some(b"in a log".to_vec()))].into(), &[]);
     assert!(dir.path().join("000013.log").is_file());
-    model.insert(key(1), b"in a log".to_vec());
     assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "after the change");
-    set(&mut database, &[(key(2), None)].into(), &in_tables());
-    model.remove(&key(2));
+    set(&mut database, &mut model, [(key(2), None)].into(), &in_tables());
     assert_equal(&database, &model, "without the log");
     let names = RealDisk.list(dir.path()).unwrap();
     assert_eq!(names, ["000007.ldb", "000014.ldb", "CURRENT", "LOCK", "MANIFEST-000015"]);
@@ -315,14 +299,13 @@ fn leftovers_of_a_crash_are_passed_over_and_removed() {
 
 #[test]
 fn a_merge_that_is_stopped_changes_nothing() {
-    let (dir, _) = new_database();
-    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    let (dir, mut model, mut database) = new_database();
     // More rows than are merged between two checks, half of them twice.
     for values in 0..2u32 {
         let is_kept = |number: u32| number >= 35_000 * values;
         let value = |number| is_kept(number).then(|| vec![values as u8; 3]);
         let rows = (0..70_000u32).map(|number| (number.to_be_bytes().to_vec(), value(number)));
-        set(&mut database, &rows.collect(), &in_tables());
+        set(&mut database, &mut model, rows.collect(), &in_tables());
     }
     let before = database.table_count_by_level();
     database.merge(|| true).unwrap();
@@ -339,15 +322,13 @@ fn a_merge_that_is_stopped_changes_nothing() {
 
 #[test]
 fn small_changes_become_logs_until_there_are_many_and_large_ones_do_not() {
-    let (dir, mut model) = new_database();
-    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    let (dir, mut model, mut database) = new_database();
     let logs = || {
         let names = RealDisk.list(dir.path()).unwrap();
         names.iter().filter(|name| name.to_str().unwrap().ends_with(".log")).count()
     };
     let set_one = |database: &mut Database<'_>, model: &mut Model, number: u64, len: usize| {
-        set(database, &[(key(number), Some(vec![3; len]))].into(), &[]);
-        model.insert(key(number), vec![3; len]);
+        set(database, model, [(key(number), Some(vec![3; len]))].into(), &[]);
     };
     let (mut counts, mut half) = (Vec::new(), 0);
     for number in 0..15 {
@@ -372,15 +353,14 @@ fn small_changes_become_logs_until_there_are_many_and_large_ones_do_not() {
 
 #[test]
 fn a_torn_log_has_no_name_yet_and_another_leveldb_reads_whole_ones() {
-    let (dir, mut model) = new_database();
+    let (dir, mut model, _) = new_database();
     std::fs::write(dir.path().join("000009.dbtmp"), "torn").unwrap();
     assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "before");
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
     for log in 0..3 {
         // Of more than one block of 32 KiB.
-        let rows: Changes = (1..KEYS).step_by(2).map(|at| (key(at), Some(vec![log; 300]))).collect();
-        set(&mut database, &rows, &[]);
-        model.extend(rows.into_iter().filter_map(|(key, value)| Some((key, value?))));
+        let rows = (1..KEYS).step_by(2).map(|at| (key(at), Some(vec![log; 300])));
+        set(&mut database, &mut model, rows.collect(), &[]);
     }
     assert_eq!(database.log_count, 3);
     with_other(dir.path(), |db| {
