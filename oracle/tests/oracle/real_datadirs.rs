@@ -13,17 +13,17 @@ fn rebuilds_and_core_have_the_same_coins(archive: &str, network: Network) -> Res
     let Some(original) = unpack_core_datadir(archive) else { return Ok(()) };
     let folder = network.subdirectory().unwrap_or("");
     let wanted = Rows::read(&original.path().join(folder).join("chainstate"))?;
-    assert!(wanted.coins() > 0);
+    assert!(wanted.coins() > 0, "{archive}");
 
     let copy = tempfile::tempdir()?;
     copy_dir(original.path(), copy.path())?;
     remove_undo_files(copy.path(), network)?;
     let net_dir = copy.path().join(folder);
     let node = CoreNode::open(&net_dir, network, Wipe::All)?;
-    assert_eq!(Some(node.tip().1), wanted.best_block());
+    assert_eq!(Some(node.tip().1), wanted.best_block(), "{archive}");
     drop(node);
     let core = Rows::read(&net_dir.join("chainstate"))?;
-    assert_eq!(wanted.differences(&core), Vec::<String>::new());
+    assert_eq!(wanted.differences(&core), Vec::<String>::new(), "{archive}");
 
     for scan in [false, true] {
         let copy = tempfile::tempdir()?;
@@ -31,30 +31,23 @@ fn rebuilds_and_core_have_the_same_coins(archive: &str, network: Network) -> Res
         Rebuild { scan, ..Rebuild::default() }.run(copy.path(), network)?;
         let net_dir = copy.path().join(folder);
         let rebuilt = Rows::read(&net_dir.join("chainstate"))?;
-        assert_eq!(wanted.differences(&rebuilt), Vec::<String>::new(), "scan: {scan}");
+        assert_eq!(wanted.differences(&rebuilt), Vec::<String>::new(), "{archive}, scan: {scan}");
         let node = CoreNode::open(&net_dir, network, Wipe::Nothing)?;
-        assert_eq!(Some(node.tip().1), wanted.best_block(), "scan: {scan}");
-        assert_eq!(node.take_events(), [], "no block is left to connect");
+        assert_eq!(Some(node.tip().1), wanted.best_block(), "{archive}, scan: {scan}");
+        assert_eq!(node.take_events(), [], "{archive}: no block is left to connect");
     }
     Ok(())
 }
 
 #[test]
-fn main() -> Result<(), Box<dyn Error>> {
-    rebuilds_and_core_have_the_same_coins("main", Network::Main)
-}
-
-#[test]
-fn testnet3() -> Result<(), Box<dyn Error>> {
-    rebuilds_and_core_have_the_same_coins("testnet3", Network::Test)
-}
-
-#[test]
-fn signet() -> Result<(), Box<dyn Error>> {
-    rebuilds_and_core_have_the_same_coins("signet", Network::Signet)
-}
-
-#[test]
-fn regtest() -> Result<(), Box<dyn Error>> {
-    rebuilds_and_core_have_the_same_coins("regtest", Network::Regtest)
+fn of_each_network() {
+    for (archive, network) in [
+        ("main", Network::Main),
+        ("testnet3", Network::Test),
+        ("signet", Network::Signet),
+        ("regtest", Network::Regtest),
+    ] {
+        let done = rebuilds_and_core_have_the_same_coins(archive, network);
+        done.unwrap_or_else(|error| panic!("{archive}: {error}"));
+    }
 }
