@@ -3,9 +3,9 @@
 //! the rebuilt chain is the one that can be proven, and the index that a scan writes leads to it again.
 
 use acceptance::prelude::*;
+use acceptance::undo::UndoFiles;
 use acceptance::update::{replace, write_in_order as write};
-use digest::obfuscation::Obfuscation;
-use disk::index::{BlockIndex, read_block_index};
+use disk::index::read_block_index;
 use std::os::unix::fs::FileExt as _;
 use testkit::sibling::swapped_sibling;
 
@@ -171,55 +171,33 @@ fn each_of_two_records_is_assigned_to_the_block_whose_coins_it_has() {
     }
 }
 
-/// A datadir written by Core, read into memory.
-struct CoreDatadir {
-    paths: Datadir,
-    index: BlockIndex,
-    obfuscation: Obfuscation,
+/// A block that Core has stored, with its undo data.
+fn stored(core: &UndoFiles, entry: &IndexEntry) -> GeneratedBlock {
+    let file = fs::File::open(core.paths.blk_path(entry.file.unwrap())).unwrap();
+    let read = |pos: u64, len: usize| {
+        let mut bytes = vec![0; len];
+        file.read_exact_at(&mut bytes, pos).unwrap();
+        core.obfuscation.apply(&mut bytes, pos);
+        bytes
+    };
+    let pos = entry.data_pos.unwrap().0;
+    let len = u32::from_le_bytes(read(pos - 4, 4).try_into().unwrap());
+    GeneratedBlock {
+        bytes: read(pos, len as usize),
+        hash: entry.hash,
+        header: entry.header,
+        height: entry.height.0,
+        txs: entry.tx_count,
+        undo: core.record(entry).map(|(undo, _)| undo.to_vec()),
+        stale: entry.undo_pos.is_none() && entry.height.0 > 0,
+    }
 }
 
-impl CoreDatadir {
-    fn open(root: &Path, network: Network) -> Self {
-        let paths = Datadir::at(root, network);
-        let index = read_block_index(&RealDisk, &paths.index_dir()).unwrap();
-        let obfuscation = read_block_obfuscation(&RealDisk, &paths.blocks_dir()).unwrap();
-        Self { paths, index, obfuscation }
-    }
-
-    /// The data of a record.
-    fn record(&self, path: &Path, pos: u64) -> Vec<u8> {
-        let file = std::fs::File::open(path).unwrap();
-        let read = |pos: u64, len: usize| {
-            let mut bytes = vec![0; len];
-            file.read_exact_at(&mut bytes, pos).unwrap();
-            self.obfuscation.apply(&mut bytes, pos);
-            bytes
-        };
-        let len = u32::from_le_bytes(read(pos - 4, 4).try_into().unwrap());
-        read(pos, len as usize)
-    }
-
-    fn block(&self, entry: &IndexEntry) -> GeneratedBlock {
-        let file = entry.file.unwrap();
-        let undo = entry.undo_pos.map(|pos| self.record(&self.paths.rev_path(file), pos.0));
-        GeneratedBlock {
-            bytes: self.record(&self.paths.blk_path(file), entry.data_pos.unwrap().0),
-            hash: entry.hash,
-            header: entry.header,
-            height: entry.height.0,
-            txs: entry.tx_count,
-            undo,
-            stale: entry.undo_pos.is_none() && entry.height.0 > 0,
-        }
-    }
-
-    /// All blocks on disk, in file order.
-    fn blocks(&self) -> Vec<GeneratedBlock> {
-        let mut entries: Vec<_> =
-            self.index.entries.iter().filter(|entry| entry.data_pos.is_some()).collect();
-        entries.sort_by_key(|entry| (entry.file, entry.data_pos));
-        entries.into_iter().map(|entry| self.block(entry)).collect()
-    }
+/// All blocks that Core has stored, in the order of its files.
+fn all_stored(core: &UndoFiles) -> Vec<GeneratedBlock> {
+    let mut entries: Vec<_> = core.index.entries.iter().filter(|entry| entry.data_pos.is_some()).collect();
+    entries.sort_by_key(|entry| (entry.file, entry.data_pos));
+    entries.into_iter().map(|entry| stored(core, entry)).collect()
 }
 
 /// Core's regtest datadirs with siblings of many blocks: those of the tip that could be connected follow it,
@@ -229,7 +207,7 @@ fn with_siblings_in(name: &str) {
     let known = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
     let tip: BlockHash = known["hash"].as_str().unwrap().parse().unwrap();
     let mut blocks = Vec::new();
-    let found = CoreDatadir::open(dir.path(), Network::Regtest).blocks();
+    let found = all_stored(&UndoFiles::read(dir.path(), Network::Regtest));
     drop(dir); // Up to 100 MB.
     for (number, block) in found.into_iter().enumerate() {
         let number = number as u64;
@@ -272,12 +250,12 @@ fn regtest_with_more_siblings_is_rebuilt_to_cores_hash() {
 fn with_copies_in(name: &str, network: Network) {
     let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
     let known = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
-    let core = CoreDatadir::open(dir.path(), network);
+    let core = UndoFiles::read(dir.path(), network);
     let last = core.index.last_file;
     let mut tail = Vec::new();
     for entry in core.index.entries.iter().filter(|entry| entry.data_pos.is_some()) {
         if entry.hash.0[0] % 5 == 0 || entry.hash.to_string() == known["hash"].as_str().unwrap() {
-            disk::blk::write_record(&mut tail, network.magic(), &core.block(entry).bytes);
+            disk::blk::write_record(&mut tail, network.magic(), &stored(&core, entry).bytes);
         }
     }
     let (path, used) = (core.paths.blk_path(last), core.index.files[last.0 as usize].size);
