@@ -156,9 +156,7 @@ impl Scenario<'_> {
             if crashes.twice {
                 let mut rng = Rng::new(crash.changes, &what);
                 let at = rng.below(crash.changes + 50);
-                let (fault, kind) = (InjectedFault::Sticky, io::ErrorKind::Other);
-                let disk = FaultDisk::fail_at(at, fault, Operations::Changes, kind)
-                    .with_names_at_risk(case.root().parent().unwrap());
+                let disk = FaultDisk::killed_at(at).with_names_at_risk(case.root().parent().unwrap());
                 let disk = if crashes.in_steps { disk.without_exchange() } else { disk };
                 let done = run(&disk, &case);
                 disk.cut_power(rng.next_u64()).unwrap();

@@ -1,6 +1,6 @@
 //! Damages files, for tests of how damage is handled.
 
-use crate::fault::{FaultDisk, InjectedFault, Operations};
+use crate::fault::FaultDisk;
 use disk::{
     datadir::{CHAINSTATE, INDEX},
     index::{BlockIndex, read_block_index, write_block_index},
@@ -44,7 +44,7 @@ pub fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
 pub fn interrupt_replacement(net_dir: &Path) -> io::Result<()> {
     let names = [INDEX, CHAINSTATE].map(Path::new);
     for at in 0.. {
-        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
+        let disk = FaultDisk::killed_at(at);
         let begun = Replacement::begin(&disk, net_dir, &names, [7; 16], false).map_err(io::Error::other);
         // If it was not the disk, something is in its way.
         if let Some(replacement) = if disk.has_failed() { begun.ok() } else { Some(begun?) } {

@@ -114,7 +114,7 @@ impl FaultDisk {
     /// The same, which counts the operations that change something.
     #[must_use]
     pub fn counting_changes() -> Self {
-        Self::fail_at(u64::MAX, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other)
+        Self::failing_at(u64::MAX)
     }
 
     /// A disk on which operation number `at`, from 0 and among those counted, fails with `kind`.
@@ -137,6 +137,18 @@ impl FaultDisk {
         let (mounted, denied, unreadable, lie, user, foreign_group) = Default::default();
         let (state, exchange_in_steps) = (Arc::new(state), false);
         Self { state, exchange_in_steps, mounted, denied, unreadable, lie, user, foreign_group }
+    }
+
+    /// A disk on which change number `at` fails, once.
+    #[must_use]
+    pub fn failing_at(at: u64) -> Self {
+        Self::fail_at(at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other)
+    }
+
+    /// A disk on which change number `at` and all later ones fail, as for a process that is killed there.
+    #[must_use]
+    pub fn killed_at(at: u64) -> Self {
+        Self::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other)
     }
 
     /// A disk with `bytes` bytes of free space. A write beyond it, and all later ones, fail with

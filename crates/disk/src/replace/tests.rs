@@ -7,7 +7,7 @@ use std::{
     sync::Mutex,
 };
 use tempfile::TempDir;
-use testkit::fault::{Crash, Crashes, FaultDisk, InjectedFault, Operations, explore};
+use testkit::fault::{Crash, Crashes, FaultDisk, InjectedFault, explore};
 use vfs::RealDisk;
 
 const ID: [u8; 16] = [7; 16];
@@ -81,7 +81,7 @@ type Outcome = (Option<Recovery>, [String; 2]);
 
 /// A disk on which change number `at` and all later ones fail, as for a process that is killed there.
 fn killed_at(at: u64, in_steps: bool) -> FaultDisk {
-    let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::StorageFull);
+    let disk = FaultDisk::killed_at(at);
     if in_steps { disk.without_exchange() } else { disk }
 }
 
@@ -138,13 +138,7 @@ fn a_commit_with_two_faults_replaces_both_databases_or_neither() {
             let mut has_failed = false;
             for second in first + 1..first + 12 {
                 let home = home();
-                let disk = FaultDisk::fail_at(
-                    first,
-                    InjectedFault::Once,
-                    Operations::Changes,
-                    io::ErrorKind::StorageFull,
-                );
-                let disk = disk.failing_again(second, second_fault);
+                let disk = FaultDisk::failing_at(first).failing_again(second, second_fault);
                 let disk = if in_steps { disk.without_exchange() } else { disk };
                 let replacement = begin(&disk, home.path(), false);
                 has_failed = matches!(replacement.commit(), Err(CommitError::Failed(_)));

@@ -561,9 +561,7 @@ fn a_power_cut_at_any_operation_loses_no_byte_in_use_and_the_next_run_completes(
             for (round, at) in [first, first % 17, u64::MAX].into_iter().enumerate() {
                 let context =
                     format!("elsewhere {is_elsewhere}, first {first}, round {round}, operation {at}");
-                let fault = InjectedFault::Sticky;
-                let disk = FaultDisk::fail_at(at, fault, Operations::Changes, io::ErrorKind::Other)
-                    .with_names_at_risk(case.root.path());
+                let disk = FaultDisk::killed_at(at).with_names_at_risk(case.root.path());
                 let done = match round {
                     0 => case.make(&disk, result),
                     _ => case.make_rest(&disk, result),
@@ -601,8 +599,7 @@ fn a_power_cut_while_leftovers_are_removed_leaves_nothing_that_hinders() {
     for at in 0.. {
         let case = Case::new();
         case.make(&FaultDisk::healthy(), &case.datadir).unwrap();
-        let disk = FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other)
-            .with_names_at_risk(case.root.path());
+        let disk = FaultDisk::killed_at(at).with_names_at_risk(case.root.path());
         let done = clear_made_undo(&disk, &case.datadir);
         disk.cut_power(at).unwrap();
         case.assert_in_place(&case.datadir, &format!("operation {at}"));

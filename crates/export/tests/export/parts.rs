@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
-use testkit::fault::{Crash, Crashes, FaultDisk, InjectedFault, Operations, explore};
+use testkit::fault::{Crash, Crashes, FaultDisk, explore};
 use vfs::{Disk, RealDisk};
 
 const FORMATS: [FileFormat; 3] = [FileFormat::PARQUET, FileFormat::Arrow, FileFormat::Csv];
@@ -108,7 +108,7 @@ fn a_directory_that_is_continued_stays_locked() {
 fn other_requests_and_other_files_are_refused() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("out");
-    let disk = FaultDisk::fail_at(12, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other);
+    let disk = FaultDisk::killed_at(12);
     write(&disk, &out, FileFormat::Csv, "heights 0 to 2").unwrap_err();
     let error = write(&RealDisk, &out, FileFormat::Csv, "heights 0 to 3").unwrap_err();
     assert!(matches!(error, PartsError::OtherRequest(path) if path.ends_with("out.peregrine-part")));

@@ -9,14 +9,9 @@ use disk::{
     scan::{Scan, ScannedBlock, scan_files},
     undo::checksum,
 };
-use std::{io, sync::LazyLock};
+use std::sync::LazyLock;
 use tempfile::TempDir;
-use testkit::{
-    block::GeneratedBlock,
-    chain::Chain,
-    fault::{FaultDisk, InjectedFault, Operations},
-    generate::ChainSpec,
-};
+use testkit::{block::GeneratedBlock, chain::Chain, fault::FaultDisk, generate::ChainSpec};
 use vfs::{Disk, RealDisk};
 use wire::{ByteOffset, FileNo, Height, Network};
 
@@ -189,9 +184,7 @@ fn flushed_records_survive_a_power_cut_at_every_operation() {
             let mut index = Index::default();
             let mut is_done = false;
             for (round, at) in [at, at % 13, u64::MAX].into_iter().enumerate() {
-                let fault = InjectedFault::Sticky;
-                let disk = FaultDisk::fail_at(at, fault, Operations::Changes, io::ErrorKind::Other)
-                    .with_names_at_risk(case.root.path());
+                let disk = FaultDisk::killed_at(at).with_names_at_risk(case.root.path());
                 let done = case.append(&disk, &blocks, &mut index, 0);
                 is_done |= round == 0 && done.is_ok();
                 disk.cut_power(at).unwrap();
@@ -212,8 +205,7 @@ fn appending_continues_after_an_error() {
     let case = || Case::new([0; 8], AppendOptions { max_file_len: 20_000, preallocate: true });
     for at in 0.. {
         let (case, mut index) = (case(), Index::default());
-        let fault = InjectedFault::Once;
-        let disk = FaultDisk::fail_at(at, fault, Operations::Changes, io::ErrorKind::Other);
+        let disk = FaultDisk::failing_at(at);
         let done = case.append(&disk, &blocks, &mut index, 1);
         done.or_else(|_| case.append(&disk, &blocks, &mut index, 0)).unwrap();
         case.assert_readable(&index, &blocks, &format!("operation {at}"));

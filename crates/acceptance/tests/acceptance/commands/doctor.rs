@@ -275,8 +275,7 @@ fn what_an_interrupted_run_has_left_is_named() {
     let (mut journals, mut refusals) = (0, 0);
     for at in (0..).step_by(3) {
         let case = Case::new();
-        let disk =
-            FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, std::io::ErrorKind::Other);
+        let disk = FaultDisk::killed_at(at);
         let done = engine::reindex(&disk, &case.options(), unwatched());
         if done.is_ok() && !disk.has_failed() {
             break;
@@ -321,7 +320,7 @@ fn recovery_removes_what_was_being_built_and_leaves_a_sound_datadir_alone() {
         recovery: None,
         has_removed: false,
     };
-    let disk = FaultDisk::fail_at(0, InjectedFault::Sticky, Operations::Changes, std::io::ErrorKind::Other);
+    let disk = FaultDisk::killed_at(0);
     assert_eq!(recover(&disk, &location(&case)).unwrap(), nothing);
     let building = case.root().join("regtest/chainstate.peregrine");
     fs::create_dir(&building).unwrap();

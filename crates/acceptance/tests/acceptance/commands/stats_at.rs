@@ -229,7 +229,7 @@ fn faults_and_interrupts_leave_nothing() {
     assert!(is_empty());
     let (mut failures, mut left_behind, mut interrupts) = (0, 0, 0);
     for at in (0..).step_by(5) {
-        let disk = FaultDisk::fail_at(at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
+        let disk = FaultDisk::failing_at(at);
         let done = run_on(&disk, &options, heights);
         if !disk.has_failed() {
             assert!(done.unwrap().iter().map(fields).eq(expected), "operation {at}");

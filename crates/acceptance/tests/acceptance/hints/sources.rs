@@ -254,7 +254,7 @@ fn a_failing_disk_leaves_the_datadir_as_it_was() {
     let (packed, before) = (gzip(&bytes), acceptance::tree(case.root()));
     for at in 0..12 {
         let options = remote(&case.options(), &Server::new(Answer::Bytes(packed.clone())));
-        let disk = FaultDisk::fail_at(at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other);
+        let disk = FaultDisk::failing_at(at);
         let done = engine::reindex(&disk, &options, unwatched());
         assert_eq!(done.map(|_| ()).unwrap_err().kind, ErrorKind::Environment, "operation {at}");
         assert!(copies(&case) <= 1);

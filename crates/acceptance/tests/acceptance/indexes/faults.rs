@@ -70,8 +70,7 @@ fn the_checkpoint_of_a_rebuild_stays_when_a_replacement_of_indexes_is_finished()
     for at in (0..).step_by(3) {
         let (case, options) = behind();
         run_until(&bounded(&case.options()), 60).0.unwrap_err();
-        let (fault, kind) = (InjectedFault::Sticky, io::ErrorKind::Other);
-        let disk = FaultDisk::fail_at(at, fault, Operations::Changes, kind);
+        let disk = FaultDisk::killed_at(at);
         make(&disk, &options).map(drop).unwrap_err();
         if case.root().join("regtest/peregrine-commit").exists() {
             let report = recover(&FaultDisk::healthy(), &Location::new(case.root(), Network::Regtest));

@@ -135,11 +135,9 @@ fn a_download_that_has_deleted_blocks_without_them_is_refused() {
 fn a_power_cut_loses_nothing_of_deleted_blocks() {
     let cut = |seed: u64, operations: Option<u64>| {
         let (dir, aside, peer) = (scratch(), scratch(), peer());
-        let (at, kind) =
-            (operations.map(|all| Rng::new(seed, "pruned indexes").below(all)), io::ErrorKind::Other);
-        let disk =
-            FaultDisk::fail_at(at.unwrap_or(u64::MAX), InjectedFault::Sticky, Operations::Changes, kind);
-        let disk: &'static FaultDisk = Box::leak(Box::new(disk.with_names_at_risk(aside.path())));
+        let at = operations.map(|all| Rng::new(seed, "pruned indexes").below(all));
+        let disk = FaultDisk::killed_at(at.unwrap_or(u64::MAX)).with_names_at_risk(aside.path());
+        let disk: &'static FaultDisk = Box::leak(Box::new(disk));
         let mut options = pruned(dir.path(), &[&peer]);
         let observer = observe_for(both(&options.chain), &mut options.chain, disk);
         let (done, _) = download(disk, &options, &AtomicBool::new(false));

@@ -216,12 +216,7 @@ fn interrupts_and_crashes_at_any_operation_leave_a_true_datadir() {
             };
             let interrupt = Arc::new(AtomicBool::new(false));
             let disk = match is_crash {
-                true => FaultDisk::fail_at(
-                    before + at,
-                    InjectedFault::Sticky,
-                    Operations::Changes,
-                    io::ErrorKind::Other,
-                ),
+                true => FaultDisk::killed_at(before + at),
                 false => FaultDisk::signal_at(before + at, &interrupt),
             };
             let mut was_reached = false;
