@@ -421,6 +421,7 @@ impl HeaderChain {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use testkit::block;
     use wire::Network;
 
     const NOW: BlockTime = BlockTime(1_700_000_000);
@@ -439,10 +440,7 @@ mod tests {
                 bits: params.genesis.bits,
                 nonce: 0,
             };
-            while !rules::pow::has_proof_of_work(params, &header.hash(), header.bits) {
-                header.nonce += 1;
-            }
-            prev = header.hash();
+            prev = block::mine(&mut header, block::has_work);
             (header, prev)
         });
         mined.unzip()
@@ -451,6 +449,14 @@ mod tests {
     fn chain() -> (HeaderChain, BlockHash, BlockTime) {
         let params = ChainParams::of(Network::Regtest);
         (HeaderChain::new(params), params.genesis_hash, params.genesis.time)
+    }
+
+    /// A chain of so many blocks above the genesis block: their headers and hashes.
+    fn grown(count: u32) -> (HeaderChain, Vec<Header>, Vec<BlockHash>) {
+        let (mut chain, genesis, time) = chain();
+        let (headers, hashes) = mine((genesis, time), count, 1);
+        chain.add(genesis, &headers, &hashes, NOW).unwrap();
+        (chain, headers, hashes)
     }
 
     #[test]
@@ -514,18 +520,14 @@ mod tests {
     /// It once removed the branch: its peers had to send that again.
     #[test]
     fn a_bad_header_does_not_lose_the_branch_that_it_follows() {
-        let (mut chain, genesis, time) = chain();
-        let (main, hashes) = mine((genesis, time), 6, 1);
-        chain.add(genesis, &main, &hashes, NOW).unwrap();
+        let (mut chain, main, hashes) = grown(6);
         let (other, others) = mine((hashes[1], main[1].time), 7, 2);
         chain.add(hashes[1], &other[..4], &others[..4], NOW).unwrap();
         for (parent, time) in [(3, 1), (3, NOW.0 + 9_000), (1, 1), (1, NOW.0 + 9_000)] {
             let (mut bad, _) = mine((others[parent], other[parent].time), 1, 3);
             bad[0].time = BlockTime(time);
-            while !rules::pow::has_proof_of_work(chain.params, &bad[0].hash(), bad[0].bits) {
-                bad[0].nonce += 1;
-            }
-            let added = chain.add(others[parent], &bad, &[bad[0].hash()], NOW);
+            let hash = block::mine(&mut bad[0], block::has_work);
+            let added = chain.add(others[parent], &bad, &[hash], NOW);
             assert_eq!(added.is_ok_and(|added| added.new == 0), time > 1, "{parent}");
         }
         let added = chain.add(others[3], &other[4..], &others[4..], NOW).unwrap();
@@ -535,9 +537,7 @@ mod tests {
     /// Its headers were once added above another block of the same height.
     #[test]
     fn a_branch_above_a_block_that_the_chain_has_lost_is_forgotten() {
-        let (mut chain, genesis, time) = chain();
-        let (first, hashes) = mine((genesis, time), 6, 1);
-        chain.add(genesis, &first, &hashes, NOW).unwrap();
+        let (mut chain, first, hashes) = grown(6);
         let (branch, of_branch) = mine((hashes[3], first[3].time), 5, 2);
         chain.add(hashes[3], &branch[..1], &of_branch[..1], NOW).unwrap();
         let (better, of_better) = mine((hashes[1], first[1].time), 5, 3);
@@ -550,9 +550,7 @@ mod tests {
 
     #[test]
     fn heights_are_found_in_what_the_chain_is_now() {
-        let (mut chain, genesis, time) = chain();
-        let (headers, hashes) = mine((genesis, time), 40, 1);
-        chain.add(genesis, &headers, &hashes, NOW).unwrap();
+        let (mut chain, _, hashes) = grown(40);
         for tip in [40, 29, 5] {
             chain.truncate(Height(tip));
             let found: Vec<_> = hashes.iter().filter_map(|hash| chain.height_of(hash)).collect();
@@ -560,16 +558,14 @@ mod tests {
         }
         let again = HeaderChain::of_validated(chain.params, chain.headers, chain.tip);
         assert_eq!(
-            [genesis, hashes[2]].map(|hash| again.height_of(&hash)),
+            [again.params.genesis_hash, hashes[2]].map(|hash| again.height_of(&hash)),
             [Some(Height(0)), Some(Height(3))]
         );
     }
 
     #[test]
     fn an_invalid_block_and_what_follows_it_do_not_come_back() {
-        let (mut chain, genesis, time) = chain();
-        let (headers, hashes) = mine((genesis, time), 4, 1);
-        chain.add(genesis, &headers, &hashes, NOW).unwrap();
+        let (mut chain, headers, hashes) = grown(4);
         chain.invalidate(Height(3));
         assert_eq!((chain.tip_height(), chain.hash(Height(2))), (Height(2), Some(hashes[1])));
         let again = chain.add(hashes[1], &headers[2..], &hashes[2..], NOW).unwrap_err();
@@ -580,9 +576,7 @@ mod tests {
 
     #[test]
     fn a_withheld_block_and_what_follows_it_do_not_come_back_but_are_not_invalid() {
-        let (mut chain, genesis, time) = chain();
-        let (headers, hashes) = mine((genesis, time), 4, 1);
-        chain.add(genesis, &headers, &hashes, NOW).unwrap();
+        let (mut chain, headers, hashes) = grown(4);
         chain.set_aside(Height(3));
         assert_eq!((chain.tip_height(), chain.is_invalid(&hashes[2])), (Height(2), false));
         let again = chain.add(hashes[1], &headers[2..], &hashes[2..], NOW).unwrap_err();

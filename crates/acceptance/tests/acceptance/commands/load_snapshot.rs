@@ -5,7 +5,7 @@ use acceptance::prelude::*;
 use acceptance::{snapshot_coins, write_snapshot};
 use disk::chainstate::ChainstateReader;
 use engine::{Disk, snapshot::LoadedSnapshotReport};
-use rules::pow::has_proof_of_work;
+use testkit::block::{has_work, mine};
 
 /// Regtest with a pinned UTXO set after the last block of the chain.
 static PARAMS: LazyLock<&ChainParams> = LazyLock::new(|| {
@@ -142,10 +142,8 @@ fn what_core_would_not_load_is_refused_and_changes_nothing() {
                     if height > 0 {
                         header.prev = last.hash;
                     }
-                    while !has_proof_of_work(*PARAMS, &header.hash(), header.bits) {
-                        header.nonce += 1;
-                    }
-                    last = IndexEntry::of_header(header.hash(), header, Height(tip.height.0 + height));
+                    let hash = mine(&mut header, has_work);
+                    last = IndexEntry::of_header(hash, header, Height(tip.height.0 + height));
                     entries.push(last);
                 }
             }),

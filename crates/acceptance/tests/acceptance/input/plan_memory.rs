@@ -11,13 +11,13 @@
 use acceptance::prelude::*;
 use disk::index::{BlockIndex, FileInfo, write_block_index};
 use engine::machine::{peak_memory_bytes, resident_bytes};
-use rules::pow::has_proof_of_work;
 use std::{
     env,
     fs::{File, create_dir_all},
     io::Write as _,
     process::Command,
 };
+use testkit::block::{has_work, mine};
 use wire::BlockTime;
 
 /// The test below, as the test runner names it.
@@ -42,9 +42,7 @@ fn headers(count: u32) -> impl Iterator<Item = Header> {
     let next = |prev: &Header| {
         let time = BlockTime(prev.time.0 + 600);
         let mut header = Header { version: 4, prev: prev.hash(), time, nonce: 0, ..*prev };
-        while !has_proof_of_work(params, &header.hash(), header.bits) {
-            header.nonce += 1;
-        }
+        mine(&mut header, has_work);
         Some(header)
     };
     std::iter::successors(Some(params.genesis), next).take(count as usize)

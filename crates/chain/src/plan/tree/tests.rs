@@ -2,17 +2,14 @@
 
 use super::*;
 use crate::plan::chain_request::HintsEnd;
-use rules::pow::has_proof_of_work;
+use testkit::block::{has_work, mine};
 use wire::Network;
 
 /// Returns a child of a block on regtest; `salt` makes siblings differ.
 fn child(parent: &Header, salt: u32) -> Header {
-    let params = ChainParams::of(Network::Regtest);
     let time = BlockTime(parent.time.0 + 600 + salt);
     let mut header = Header { version: 4, prev: parent.hash(), time, nonce: 0, ..*parent };
-    while !has_proof_of_work(params, &header.hash(), header.bits) {
-        header.nonce += 1;
-    }
+    mine(&mut header, has_work);
     header
 }
 
