@@ -39,6 +39,14 @@ pub fn of_datadir(root: &Path, network: Network, tx_form: TxForm) -> IndexOption
     all_indexes(ChainOptions::new(root, network, ScriptChecks::LeftOut), tx_form)
 }
 
+/// A datadir at its tip with all indexes, and their options.
+pub fn with_indexes(tx_form: TxForm) -> (Case, IndexOptions) {
+    let case = Case::at_tip();
+    let options = of_case(&case, tx_form);
+    make(&FaultDisk::healthy(), &options).unwrap();
+    (case, options)
+}
+
 /// Makes indexes.
 pub fn make(disk: &FaultDisk, options: &IndexOptions) -> Result<MadeIndexesReport, Error> {
     make_indexes(disk, options, unwatched())
@@ -86,9 +94,17 @@ pub fn write_rows(dir: &Path, rows: &Rows) {
     write_database(&FaultDisk::healthy(), dir, rows).unwrap();
 }
 
+/// The rows of these indexes of a generated chain, and its filters.
+pub fn contents(root: &Path, kinds: &[IndexKind]) -> (Vec<Rows>, Vec<u8>) {
+    let home = root.join("regtest");
+    let all = kinds.iter().map(|kind| rows(&home.join(kind.database_dir()))).collect();
+    (all, filters(root))
+}
+
 /// The filters of a generated chain, one file after the other.
-pub fn filters(case: &Case) -> Vec<u8> {
-    let dir = case.root().join("regtest").join(IndexKind::BlockFilter.replaced_dir());
+pub fn filters(root: &Path) -> Vec<u8> {
+    let dir = root.join("regtest").join(IndexKind::BlockFilter.replaced_dir());
+    assert!(dir.join("fltr00000.dat").exists());
     (0..)
         .map(|number| dir.join(format!("fltr{number:05}.dat")))
         .map_while(|path| fs::read(path).ok())

@@ -1,6 +1,6 @@
 //! A check finds each change of an index, and names its height.
 
-use acceptance::indexes::{Rows, check, database, make, of_case, rows, write_rows};
+use acceptance::indexes::{Rows, check, database, make, of_case, rows, with_indexes, write_rows};
 use acceptance::prelude::*;
 use indexes::{IndexFlaw, IndexKind, IndexOptions, TxForm};
 use wire::Reader;
@@ -47,12 +47,11 @@ fn flaw(options: &IndexOptions) -> Option<IndexFlaw> {
 
 /// Makes random changes, and expects that each is found.
 fn changes(tx_form: TxForm, seed: u64, count: u32) {
-    let (case, mut rng) = (Case::at_tip(), Rng::new(seed, "changes"));
+    let ((case, all), mut rng) = (with_indexes(tx_form), Rng::new(seed, "changes"));
     let heights = Heights::of(&case);
-    make(&FaultDisk::healthy(), &of_case(&case, tx_form)).unwrap();
     for number in 0..count {
         let kind = IndexKind::ALL[rng.below(4) as usize];
-        let options = IndexOptions { kinds: vec![kind], ..of_case(&case, tx_form) };
+        let options = IndexOptions { kinds: vec![kind], ..all.clone() };
         let dir = database(&case, kind);
         let before = rows(&dir);
         let mut changed = before.clone();
@@ -143,9 +142,7 @@ fn changed_filters_are_found() {
 /// What bitcoind continues from.
 #[test]
 fn a_changed_state_is_found() {
-    let case = Case::at_tip();
-    let all = of_case(&case, TxForm::ByBlock);
-    make(&FaultDisk::healthy(), &all).unwrap();
+    let (case, all) = with_indexes(TxForm::ByBlock);
     for (kind, key) in [
         (IndexKind::BlockFilter, &b"P"[..]),
         (IndexKind::CoinStats, b"M"),

@@ -1,7 +1,7 @@
 //! `doctor` says how each index stands to the chainstate, and which must be made anew.
 
 use super::update::behind;
-use acceptance::indexes::{Rows, database, make, of_case, rows, write_rows};
+use acceptance::indexes::{Rows, database, rows, with_indexes, write_rows};
 use acceptance::prelude::*;
 use engine::doctor::{FoundIndex, IndexStanding};
 use indexes::{IndexKind, TxForm};
@@ -17,8 +17,7 @@ fn index(case: &Case, kind: IndexKind) -> (FoundIndex, Advice, bool) {
 
 #[test]
 fn sound_indexes_need_nothing() {
-    let case = Case::at_tip();
-    make(&FaultDisk::healthy(), &of_case(&case, TxForm::ByTxid)).unwrap();
+    let (case, _) = with_indexes(TxForm::ByTxid);
     for kind in IndexKind::ALL {
         let (found, advice, is_sound) = index(&case, kind);
         assert!(matches!(found.standing, IndexStanding::Synced), "{found:?}");
@@ -41,8 +40,7 @@ fn sound_indexes_need_nothing() {
 
 /// Changes the rows of one index, and returns how it stands then.
 fn changed(kind: IndexKind, change: impl Fn(&mut Rows)) -> (FoundIndex, Advice, bool) {
-    let case = Case::at_tip();
-    make(&FaultDisk::healthy(), &of_case(&case, TxForm::ByTxid)).unwrap();
+    let (case, _) = with_indexes(TxForm::ByTxid);
     let mut changed = rows(&database(&case, kind));
     change(&mut changed);
     write_rows(&database(&case, kind), &changed);
@@ -73,8 +71,7 @@ fn an_index_with_which_bitcoind_cannot_go_on_is_to_be_made_anew() {
     assert!(matches!(found.standing, IndexStanding::Empty) && is_sound, "{found:?}");
     assert_eq!(advice, Advice::StartBitcoind);
 
-    let case = Case::at_tip();
-    make(&FaultDisk::healthy(), &of_case(&case, TxForm::ByTxid)).unwrap();
+    let (case, _) = with_indexes(TxForm::ByTxid);
     fs::write(database(&case, IndexKind::BlockFilter).join("CURRENT"), b"MANIFEST-999999\n").unwrap();
     let (found, advice, is_sound) = index(&case, IndexKind::BlockFilter);
     assert!(matches!(found.standing, IndexStanding::Damaged(_)) && !is_sound, "{found:?}");

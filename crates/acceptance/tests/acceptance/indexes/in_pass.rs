@@ -4,7 +4,7 @@ use acceptance::prelude::*;
 use acceptance::{
     faults::{each_operation, tiny, tiny_case},
     hinted::{Truth, bury, file_in, with_hints, without_undo},
-    indexes::{Rows, all_indexes, assert_sound, make, of_case, rows},
+    indexes::{Rows, all_indexes, assert_sound, make, of_case, with_indexes},
     sync,
 };
 use engine::{
@@ -21,19 +21,13 @@ pub fn healthy() -> &'static FaultDisk {
     DISK.get_or_init(FaultDisk::healthy)
 }
 
-/// The rows of all indexes below `root`, and the filters.
 fn contents(root: &Path) -> (Vec<Rows>, Vec<u8>) {
-    let home = root.join("regtest");
-    let all = IndexKind::ALL.iter().map(|kind| rows(&home.join(kind.database_dir()))).collect();
-    let filters = home.join(IndexKind::BlockFilter.replaced_dir()).join("fltr00000.dat");
-    (all, fs::read(filters).unwrap())
+    acceptance::indexes::contents(root, &IndexKind::ALL)
 }
 
 /// What `make` gives.
 fn wanted(tx_form: TxForm) -> (Vec<Rows>, Vec<u8>) {
-    let case = Case::at_tip();
-    make(healthy(), &of_case(&case, tx_form)).unwrap();
-    contents(case.root())
+    contents(with_indexes(tx_form).0.root())
 }
 
 /// Lets an observer see the blocks of a job with these options.
@@ -134,8 +128,7 @@ fn indexes_are_there_when_a_download_has_ended() {
 /// Regression: this was found when the rebuild had ended, and it was by block where the user had it by txid.
 #[test]
 fn a_damaged_txindex_of_unknown_form_is_refused_before_the_rebuild() {
-    let case = Case::at_tip();
-    make(healthy(), &of_case(&case, TxForm::ByBlock)).unwrap();
+    let (case, _) = with_indexes(TxForm::ByBlock);
     let unknown = IndexOptions { tx_form: None, ..of_case(&case, TxForm::ByTxid) };
     assert_eq!(unknown.clone().with_old_form(healthy()).tx_form, Some(TxForm::ByBlock));
     let current = case.root().join("regtest").join(IndexKind::Tx.database_dir()).join("CURRENT");

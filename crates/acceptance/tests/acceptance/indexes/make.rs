@@ -4,7 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::{
     CORE_DATADIRS,
-    indexes::{assert_sound, database, filters, make, of_case, of_datadir, rows},
+    indexes::{assert_sound, contents, database, make, of_case, of_datadir, rows, with_indexes},
 };
 use bitcoin::hashes::Hash as _;
 use bitcoin::{
@@ -32,11 +32,10 @@ fn threads_and_memory_do_not_change_a_row() {
             assert_eq!((made.height, made.result.indexes.len(), made.result.kept.len()), (Height(TIP), 4, 0));
             assert_sound(&options, TIP);
             assert_eq!(leftovers(case.root()), [] as [&Path; 0]);
-            let all = IndexKind::ALL.map(|kind| rows(&database(&case, kind)));
-            for (index, rows) in made.result.indexes.iter().zip(&all) {
+            let found = contents(case.root(), &IndexKind::ALL);
+            for (index, rows) in made.result.indexes.iter().zip(&found.0) {
                 assert_eq!(index.rows, rows.len() as u64, "{index:?}");
             }
-            let found = (all, filters(&case));
             assert!(*first.get_or_insert(found.clone()) == found, "{threads} threads, {tx_form:?}");
         }
     }
@@ -45,9 +44,7 @@ fn threads_and_memory_do_not_change_a_row() {
 /// Another library reads the blocks, finds the offsets, and makes the filters.
 #[test]
 fn the_rows_are_those_that_another_library_gives() {
-    let case = Case::at_tip();
-    let options = of_case(&case, TxForm::ByTxid);
-    make(&FaultDisk::healthy(), &options).unwrap();
+    let (case, _) = with_indexes(TxForm::ByTxid);
     let tx_rows = rows(&database(&case, IndexKind::Tx));
     let filter_rows = rows(&database(&case, IndexKind::BlockFilter));
     let stats_rows = rows(&database(&case, IndexKind::CoinStats));

@@ -6,7 +6,7 @@ use crate::sync::prune::{END, interrupted_at, long, peer, pruned};
 use acceptance::prelude::*;
 use acceptance::sync::run_on as download;
 use acceptance::{
-    indexes::{Rows, all_indexes, make, rows, update},
+    indexes::{Rows, all_indexes, make, update},
     sync::from,
     update::{AT_ONCE, update_options},
 };
@@ -22,9 +22,7 @@ fn both(chain: &ChainOptions) -> IndexOptions {
 }
 
 fn contents(root: &Path) -> (Vec<Rows>, Vec<u8>) {
-    let home = root.join("regtest");
-    let all = KINDS.iter().map(|kind| rows(&home.join(kind.database_dir()))).collect();
-    (all, fs::read(home.join(KINDS[0].replaced_dir()).join("fltr00000.dat")).unwrap())
+    acceptance::indexes::contents(root, &KINDS)
 }
 
 /// What `make` gives up to a height, of a node that has all blocks.

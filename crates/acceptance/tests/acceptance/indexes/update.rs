@@ -5,7 +5,10 @@ use acceptance::prelude::*;
 use acceptance::update::behind as behind_of;
 use acceptance::update::update as update_chainstate;
 use acceptance::{
-    indexes::{assert_sound, check, database, filters, make, of_case, of_datadir, rows, update, write_rows},
+    indexes::{
+        assert_sound, check, database, filters, make, of_case, of_datadir, rows, update, with_indexes,
+        write_rows,
+    },
     update::{AT_ONCE, store, update_options},
 };
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
@@ -30,13 +33,12 @@ fn an_update_gives_the_rows_of_a_new_index() {
         let updated = update(&FaultDisk::healthy(), &options).unwrap();
         assert!(updated.result.indexes.iter().all(|index| index.from_height == TIP - 2), "{updated:?}");
         assert_sound(&options, TIP);
-        let fresh = Case::at_tip();
-        make(&FaultDisk::healthy(), &of_case(&fresh, tx_form)).unwrap();
+        let (fresh, _) = with_indexes(tx_form);
         for kind in IndexKind::ALL {
             let [found, wanted] = [&case, &fresh].map(|case| rows(&database(case, kind)));
             assert!(found == wanted, "{kind:?}, {tx_form:?}");
         }
-        assert!(filters(&case) == filters(&fresh));
+        assert!(filters(case.root()) == filters(fresh.root()));
         let before = rows(&database(&case, IndexKind::Tx));
         update(&FaultDisk::healthy(), &options).unwrap();
         assert!(rows(&database(&case, IndexKind::Tx)) == before, "there was nothing to do");
@@ -50,8 +52,7 @@ fn an_index_with_both_forms_of_rows_is_sound_and_continued() {
     let options = IndexOptions { kinds: vec![IndexKind::Tx], tx_form: None, ..options };
     let dir = database(&case, IndexKind::Tx);
     let mut both = rows(&dir);
-    let fresh = Case::at_tip();
-    make(&FaultDisk::healthy(), &of_case(&fresh, TxForm::ByBlock)).unwrap();
+    let (fresh, _) = with_indexes(TxForm::ByBlock);
     let by_block = rows(&database(&fresh, IndexKind::Tx));
     // The sequence numbers of blocks above the rows by txid.
     let first = TIP - 3;
@@ -114,15 +115,13 @@ fn filters_that_are_needed_are_not_overwritten() {
     row.truncate(96);
     row.extend(end);
     write_rows(&dir, &changed);
-    let lower = changed_options(&case, TIP - 3);
-    run(&lower).unwrap();
+    run(&lowered(case.options(), TIP - 3)).unwrap();
     let error = update(&FaultDisk::healthy(), &options).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Damaged);
     assert!(fs::read(&file).unwrap() == content, "the filter was cut off");
     run(&case.options()).unwrap();
     // What may be made anew is.
-    let sink = |_: engine::Event| {};
-    let brought = bring_indexes(&FaultDisk::healthy(), &options, None, Watch { sink: &sink, ..unwatched() });
+    let brought = bring_indexes(&FaultDisk::healthy(), &options, None, unwatched());
     assert_eq!(brought.unwrap().result.indexes[0].from_height, 0);
     assert_sound(&options, TIP);
 }
@@ -154,12 +153,6 @@ fn what_cannot_be_continued_is_refused_and_not_changed() {
     assert_eq!(check(&unnamed).result.indexes.len(), 3);
 }
 
-fn changed_options(case: &Case, height: u32) -> engine::reindex::ReindexOptions {
-    acceptance::changed(case.options(), |it| {
-        (it.chain.stop_at_height, it.accept_lower_tip) = (Some(Height(height)), true);
-    })
-}
-
 /// bitcoind erases rows when it disconnects blocks, and writes the best block later: it was killed in
 /// between.
 #[test]
@@ -182,9 +175,7 @@ fn an_index_without_the_rows_of_its_last_blocks_is_not_vouched_for() {
         let error = update(&FaultDisk::healthy(), &options).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Damaged, "{kind:?}");
         assert_offers(&error, &[Remedy::MakeIndex(Some(kind))]);
-        let sink = |_: engine::Event| {};
-        let brought =
-            bring_indexes(&FaultDisk::healthy(), &options, None, Watch { sink: &sink, ..unwatched() });
+        let brought = bring_indexes(&FaultDisk::healthy(), &options, None, unwatched());
         assert_eq!(brought.unwrap().result.indexes[0].from_height, 0);
         assert!(rows(&dir) == whole, "{kind:?}");
     }
@@ -233,10 +224,8 @@ fn an_index_on_another_branch_is_sound_and_taken_back() {
         assert!(spends == of(IndexKind::TxoSpender), "rows of the other branch are left");
         assert_eq!(stats[&b"M"[..]], of(IndexKind::CoinStats)[&b"M"[..]]);
     }
-    let case = Case::at_tip();
-    let options = of_case(&case, TxForm::ByTxid);
-    make(&FaultDisk::healthy(), &options).unwrap();
-    run(&changed_options(&case, TIP - 9)).unwrap();
+    let (case, options) = with_indexes(TxForm::ByTxid);
+    run(&lowered(case.options(), TIP - 9)).unwrap();
     assert_sound(&options, TIP - 9);
     let before = tree(case.root());
     assert!(update(&FaultDisk::healthy(), &options).unwrap().result.indexes.is_empty());
