@@ -5,6 +5,7 @@ use acceptance::prelude::*;
 use acceptance::{
     CORE_DATADIRS,
     sync::{repairing, try_repair},
+    undo::files_of,
 };
 use engine::{
     Location,
@@ -90,9 +91,8 @@ fn a_sound_datadir_needs_only_bitcoind() {
     assert!(state.index.blocks > tip().0 && !state.index.is_pruned);
     assert_eq!((state.blocks.lacking(), state.undo.lacking()), (0, 0));
     assert_eq!(state.blocks.files as usize, case.index().files.len());
-    let lengths = fs::read_dir(case.blocks("")).unwrap().map(|entry| entry.unwrap());
-    let blk = lengths.filter(|entry| entry.file_name().to_string_lossy().starts_with("blk"));
-    assert_eq!(state.blocks.bytes, blk.map(|entry| entry.metadata().unwrap().len()).sum::<u64>());
+    let blk = files_of(&case.blocks(""), "blk");
+    assert_eq!(state.blocks.bytes, blk.values().map(|bytes| bytes.len() as u64).sum::<u64>());
     assert_eq!(state.chainstate.best_block, Some(chain().tip().hash));
     assert_eq!(state.chainstate.height, Some(tip()));
     assert_eq!(state.chainstate.position, Some(ChainstatePosition::AtTip));

@@ -262,8 +262,7 @@ fn a_scan_takes_the_sound_copy() {
     assert_eq!((report.height, report.notes.len()), (Height(140), 0), "{:?}", report.notes);
     assert_sound(case.root(), chain(), "a scan after a repair");
     // If all are damaged, the block is.
-    let copy = entry(&case, 60);
-    flip_bit(&blk(&case, &copy), copy.data_pos.unwrap().0 + 100, 3).unwrap();
+    case.flip_block(60, 100);
     let error = run(&case.scan()).map(|report| report.height).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(60))));
 }

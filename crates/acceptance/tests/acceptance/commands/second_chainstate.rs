@@ -285,8 +285,7 @@ fn damage_above_the_rebuilt_chainstate_is_refused_if_the_second_one_needs_the_bl
     run(&case.options()).unwrap();
     chainstate_at(&case, 60);
     second(&case, hash(BASE), hash(TIP));
-    let hit = acceptance::entry(&case, 125);
-    testkit::corrupt::flip_bit(&acceptance::blk(&case, &hit), hit.data_pos.unwrap().0 + 100, 3).unwrap();
+    case.flip_block(125, 100);
     let until = changed(ReindexOptions { until_damage: true, ..options(&case) }, |it| {
         it.chain.stop_at_height = Some(Height(BASE))
     });

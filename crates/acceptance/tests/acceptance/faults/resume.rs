@@ -209,11 +209,7 @@ fn a_checkpoint_whose_blocks_have_moved_is_refused() {
     chain().write_datadir(case.root(), &layout()).unwrap();
     let completed = checkpoint(case.root()).state.completed;
     let height = (0..141).rev().find(|height| completed[height / 64] >> (height % 64) & 1 == 1).unwrap();
-    let hash = chain().main().nth(height).unwrap().hash;
-    case.edit_index(|index| {
-        let entry = index.entries.iter_mut().find(|entry| entry.hash == hash).unwrap();
-        entry.data_pos.as_mut().unwrap().0 += 1;
-    });
+    case.edit_entry(height as u32, |entry| entry.data_pos.as_mut().unwrap().0 += 1);
     refused(&options, ErrorKind::Usage);
 }
 
@@ -223,8 +219,7 @@ fn completed_blocks_are_read_again_if_their_file_has_changed() {
     let (case, options) = interrupted();
     let completed = checkpoint(case.root()).state.completed;
     let height = (1..141).find(|height| completed[height / 64] >> (height % 64) & 1 == 1).unwrap();
-    let hash = chain().main().nth(height).unwrap().hash;
-    let entry = *case.index().entries.iter().find(|entry| entry.hash == hash).unwrap();
+    let entry = entry(&case, height as u32);
     let (blk, rev) = (blk(&case, &entry), rev(&case, &entry));
     for (path, pos) in [(&blk, entry.data_pos.unwrap().0), (&rev, entry.undo_pos.unwrap().0)] {
         // The block's header, its last bytes, and its undo data.

@@ -5,6 +5,7 @@ use crate::commands::update_branches::branch;
 use acceptance::prelude::*;
 use acceptance::{
     sync::{repairing, serving, try_repair},
+    undo::rev_bytes,
     update::{AT_ONCE, behind, store, update, update_options},
 };
 use engine::{doctor::ChainstatePosition, undo::MadeUndoReport};
@@ -23,11 +24,8 @@ fn forked() -> (TempDir, Vec<GeneratedBlock>) {
 }
 
 fn remove_undo(root: &Path) {
-    for path in tree(&root.join("regtest/blocks")).into_keys() {
-        if path.file_name().unwrap().to_string_lossy().starts_with("rev") {
-            fs::remove_file(path).unwrap();
-        }
-    }
+    let blocks = root.join("regtest/blocks");
+    rev_bytes(&blocks).into_keys().for_each(|name| fs::remove_file(blocks.join(name)).unwrap());
 }
 
 fn make(root: &Path) -> Result<MadeUndoReport, Error> {

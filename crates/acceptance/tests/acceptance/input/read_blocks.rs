@@ -122,12 +122,8 @@ fn a_range_is_given_in_parts_and_needs_no_undo_data_without_coins() {
     let of = |first: u32| parts.get(&first).map(Vec::len);
     // Parts begin at multiples of seven; that of 14 to 20 was not needed.
     assert_eq!([10, 14, 21, 28].map(of), [Some(4), None, Some(7), Some(3)]);
-    case.edit_index(|index| {
-        let hash = chain().main().nth(20).unwrap().hash;
-        let entry = index.entries.iter_mut().find(|entry| entry.hash == hash).unwrap();
-        entry.undo_pos = None;
-        entry.status = disk::index::BlockStatus(entry.status.0 & !disk::index::BlockStatus::HAVE_UNDO);
-    });
+    let hash = chain().main().nth(20).unwrap().hash;
+    case.forget_undo(|entry| entry.hash == hash);
     let error = read(&options, Kept::default()).map(drop).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(20))), "{error}");
     assert_offers(&error, &[Remedy::MakeUndo]);

@@ -2,7 +2,7 @@
 //! lacks only what is damaged. `situations.txt` has what it says of each kind of damage.
 
 use acceptance::prelude::*;
-use acceptance::{sync, update::assert_coins};
+use acceptance::{sync, undo::files_of, update::assert_coins};
 use engine::reindex;
 
 /// The same options, but the rebuild ends below the damage.
@@ -10,18 +10,11 @@ fn until_damage(options: &ReindexOptions) -> ReindexOptions {
     ReindexOptions { until_damage: true, ..options.clone() }
 }
 
-/// The contents of the block files.
-fn block_files(case: &Case) -> BTreeMap<PathBuf, Vec<u8>> {
-    let files = fs::read_dir(case.blocks("")).unwrap().map(|file| file.unwrap().path());
-    let blk = files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("blk"));
-    blk.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
-}
-
 /// Rebuilds until the damage, which must leave block files as they are.
 fn end_below(case: &Case, options: &ReindexOptions) -> ReindexReport {
-    let before = block_files(case);
+    let before = files_of(&case.blocks(""), "blk");
     let report = run(&until_damage(options)).unwrap_or_else(|error| panic!("{error}"));
-    assert!(before == block_files(case), "block files have changed");
+    assert!(before == files_of(&case.blocks(""), "blk"), "block files have changed");
     report
 }
 
@@ -106,7 +99,7 @@ fn all_damage_is_listed_also_beside_a_missing_file_and_what_lies_elsewhere_is_no
     let case = Case::new();
     let (lost, hit) = (entry(&case, 30), entry(&case, 139));
     assert_ne!(lost.file, hit.file);
-    flip_bit(&blk(&case, &hit), hit.data_pos.unwrap().0 + 100, 3).unwrap();
+    case.flip_block(139, 100);
     fs::remove_file(blk(&case, &lost)).unwrap();
     let found = deep(&case, Advice::Repair);
     assert_eq!((found.blocks, found.first.len(), found.elsewhere), (141, 2, 0), "{:?}", found.first);
