@@ -3,16 +3,11 @@
 
 #![cfg(feature = "export")]
 
+use crate::prelude::*;
 use crate::{
-    common,
     export_blocks::rows,
     export_history::{Row, rows as read},
 };
-
-use common::{json, run_on_regtest as run, text};
-use std::{collections::BTreeMap, fs, path::Path};
-use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, datadir::Layout};
 
 /// Height, first day of the band, and type of script.
 type Key = (u32, u32, String);

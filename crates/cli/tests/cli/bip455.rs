@@ -1,11 +1,8 @@
 //! Coins of spent outputs from a node: with PEREGRINE_BSPENT_BITCOIND, the path of a bitcoind of the
 //! reference code of BIP 455 (branch `bip-block-undo`), which has bitcoin-cli beside it.
 
-use crate::common;
-
-use common::{command, json};
-use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, data::skip, datadir::Layout, node::Node};
+use crate::prelude::*;
+use testkit::data::skip;
 
 #[test]
 fn the_reference_code_of_bip_455_sends_the_coins_of_all_blocks() {

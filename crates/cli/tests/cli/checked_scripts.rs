@@ -2,14 +2,9 @@
 
 #![cfg(feature = "scripts")]
 
-use crate::common;
-
-use common::{json, run_on_regtest};
+use crate::prelude::*;
 use disk::index::{IndexEntry, read_block_index};
 use engine::BlockHash;
-use std::path::Path;
-use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, datadir::Layout};
 use vfs::RealDisk;
 
 const CHECKED: [&str; 2] = ["--assumevalid", "checked"];
@@ -29,14 +24,12 @@ fn marks(dir: &Path) -> Vec<(BlockHash, u32, u32)> {
 
 mod node {
     use super::*;
-    use serde_json::json;
-    use testkit::node::Node;
 
     #[test]
     fn peregrine_marks_what_bitcoind_marks_and_bitcoind_starts_on_what_rests_on_marks() {
         let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
         let dir = written(&chain);
-        assert!(run_on_regtest(dir.path(), &["reindex", "--scan"]).status.success());
+        assert!(run(dir.path(), &["reindex", "--scan"]).status.success());
         let own = marks(dir.path());
         let (tip, height) = (chain.tip().hash.to_string(), chain.tip().height);
         let Some(node) = Node::start(dir.path(), &["-reindex"]) else { return };
@@ -48,7 +41,7 @@ mod node {
             assert!(row == core || !is_of_chain, "{row:?} is {core:?} in the index of bitcoind");
         }
         for what in ["as bitcoind has left it", "as peregrine has left it"] {
-            let output = run_on_regtest(dir.path(), &["reindex", "--json", CHECKED[0], CHECKED[1]]);
+            let output = run(dir.path(), &["reindex", "--json", CHECKED[0], CHECKED[1]]);
             let report = json(&output);
             let expected = (&"none".into(), &height.into(), &"block_index".into());
             let scripts = &report["scripts"];

@@ -5,22 +5,14 @@
 
 #![cfg(feature = "export")]
 
-use crate::{
-    common::rebuilt,
-    export_history::{Row, export, hash_text, rows},
-};
-use serde_json::{Value, json};
+use crate::export_history::{Row, export, hash_text, rows};
+use crate::prelude::*;
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
     io::{BufRead, BufReader, Write},
     net::TcpStream,
-    path::Path,
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    process::Child,
 };
-use testkit::node::{Node, free_port};
+use testkit::node::free_port;
 
 /// Time in which the server begins to listen.
 const PATIENCE: Duration = Duration::from_secs(120);

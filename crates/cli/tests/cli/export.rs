@@ -2,13 +2,9 @@
 
 #![cfg(feature = "export")]
 
-use crate::common;
-
-use common::{command, done, json, peregrine, rebuilt, text};
+use crate::prelude::*;
 use hex_conservative::DisplayHex;
 use rusqlite::Connection;
-use serde_json::Value;
-use std::{fs, path::Path, process::Command};
 use testkit::data::{core_sources, known_answers, unpack_core_datadir};
 
 /// A row of SQLite, in the order of its columns.

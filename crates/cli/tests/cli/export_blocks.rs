@@ -3,17 +3,12 @@
 
 #![cfg(feature = "export")]
 
-use crate::{
-    common,
-    export_history::{Row, export, rows as read},
-};
-
+use crate::common::lock;
+use crate::export_history::{Row, export, rows as read};
+use crate::prelude::*;
 use bitcoin::{Block, consensus::deserialize};
-use common::{done, json, lock, rebuilt, run_on_regtest as run, text};
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use std::{collections::BTreeMap, fs::File, path::Path};
-use tempfile::TempDir;
-use testkit::Chain;
+use std::fs::File;
 
 /// Exports a table as CSV. Returns its rows, by the names of columns.
 pub fn rows(datadir: &Path, table: &str, words: &[&str]) -> Vec<Row> {
@@ -203,8 +198,6 @@ fn parquet_files_have_the_groups_that_are_wanted_and_statistics() {
 
 mod node {
     use super::*;
-    use serde_json::json;
-    use testkit::node::Node;
 
     #[test]
     fn block_rows_are_what_getblockstats_returns() {

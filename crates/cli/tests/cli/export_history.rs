@@ -2,16 +2,9 @@
 
 #![cfg(feature = "export")]
 
-use crate::common;
-
-use common::{json, rebuilt, run_on_regtest as run};
+use crate::prelude::*;
 use digest::sha256::sha256;
 use hex_conservative::{DisplayHex, decode_to_vec};
-use serde_json::Value;
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
 use testkit::corrupt::snapshot;
 
 pub type Row = BTreeMap<String, String>;
@@ -47,8 +40,6 @@ pub fn hash_text(script: &str) -> String {
 
 mod node {
     use super::*;
-    use serde_json::json;
-    use testkit::node::Node;
 
     #[test]
     fn scantxoutset_finds_the_same_amounts() {

@@ -2,23 +2,16 @@
 //! redirects, errors of the server, and an interrupt.
 #![cfg(feature = "hints-url")]
 
-use crate::common;
-
-use common::{Running, command, datadirs, done, given, json, refused, text};
+use crate::common::datadirs;
+use crate::prelude::*;
 use digest::sha256::sha256;
 use hex_conservative::DisplayHex;
-use rustix::process::Signal;
 use rustls::{ServerConfig, ServerConnection, StreamOwned, pki_types::PrivatePkcs8KeyDer};
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpStream},
-    path::{Path, PathBuf},
-    process::{Command, Output},
-    sync::{Arc, OnceLock},
-    thread,
-    time::{Duration, Instant},
+    sync::OnceLock,
 };
-use tempfile::TempDir;
 use testkit::sockets::{listen, socks_proxy};
 
 /// Hints end at this height.

@@ -3,28 +3,14 @@
 //!
 //! `PEREGRINE_KILLS=2000 PEREGRINE_SEED=7 cargo test -p peregrine --test cli kill::` runs longer.
 
-use crate::common;
-
-use common::{Running, command, files, json};
-use engine::{
-    AssumeValid, BlockHash, Height, Network, RealDisk, ScriptChecks, Watch, reindex::ReindexOptions,
-};
-use rustix::process::Signal;
+use crate::common::files;
+use crate::prelude::*;
+use engine::{AssumeValid, BlockHash, RealDisk, ScriptChecks, Watch, reindex::ReindexOptions};
 use std::{
-    fmt,
-    num::NonZeroUsize,
-    os::unix::process::ExitStatusExt,
-    path::{Path, PathBuf},
-    process::{Command, Output},
-    sync::atomic::AtomicBool,
-    thread::sleep,
-    time::{Duration, Instant},
+    fmt, num::NonZeroUsize, os::unix::process::ExitStatusExt, sync::atomic::AtomicBool, thread::sleep,
 };
-use tempfile::TempDir;
 use testkit::{
-    Chain, ChainSpec,
     corrupt::{Files, snapshot, write_files},
-    datadir::Layout,
     rng::Rng,
 };
 

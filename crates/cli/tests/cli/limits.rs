@@ -1,19 +1,15 @@
 //! Blocked pipes, signals and limits of the system: none may block the program forever, or end it without a
 //! message.
 
-use crate::common;
-
-use common::{command, given};
+use crate::prelude::*;
 use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
-    process::{Pid, Signal, kill_process},
+    process::{Pid, kill_process},
 };
 use std::{
     io::{PipeReader, PipeWriter, Write},
-    path::Path,
-    process::{Child, Command, Output, Stdio},
+    process::Child,
     thread::sleep,
-    time::{Duration, Instant},
 };
 
 /// The program ends within about a second of a signal; this leaves time for a busy machine.

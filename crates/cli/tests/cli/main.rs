@@ -15,6 +15,7 @@ mod kill;
 mod limits;
 mod node;
 mod packaging;
+mod prelude;
 mod process;
 mod shared_snapshot;
 mod terminal;

@@ -4,10 +4,8 @@
 #[path = "../../build.rs"]
 mod build_script;
 
-use crate::common::{done, peregrine};
+use crate::prelude::*;
 use build_script::{of_archive, of_checkout, of_packed_crate};
-use std::{fs, path::Path, process::Command};
-use tempfile::TempDir;
 
 /// Returns what git prints about this checkout; `None` if this is none.
 fn git(args: &[&str]) -> Option<String> {

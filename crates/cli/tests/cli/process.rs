@@ -1,28 +1,14 @@
 //! The program beside other processes: locks, signals, a second run, and peers.
 
-use crate::common;
-
-use common::{Running, command, datadirs, done, files, given, json, lock, run_on_regtest};
+use crate::common::{datadirs, files, lock};
+use crate::prelude::*;
 use disk::{
     datadir::Datadir,
     index::{BlockStatus, IndexEntry, IndexRows},
 };
-use engine::{Height, Network};
-use rustix::process::Signal;
-use serde_json::Value;
 use std::{
-    fs,
     io::{BufRead as _, BufReader},
     net::TcpListener,
-    path::Path,
-    process::{Command, Output, Stdio},
-    sync::Arc,
-    time::{Duration, Instant},
-};
-use tempfile::TempDir;
-use testkit::{
-    Chain, ChainSpec, GeneratedBlock,
-    peer::{Fault, ScriptedPeer, ServedChain},
 };
 use vfs::RealDisk;
 
@@ -231,7 +217,7 @@ fn restart_ignores_the_checkpoint_of_an_interrupted_run() {
         running.signal(Signal::CONT);
         let (output, stderr) = running.wait();
         assert_eq!(output.status.code(), Some(130), "{stderr}");
-        let doctor = || json(&run_on_regtest(dir.path(), &["doctor", "--json"]));
+        let doctor = || json(&run(dir.path(), &["doctor", "--json"]));
         let found = doctor();
         assert!(found["resumes"].as_str().unwrap().contains(&words.join(" ")), "{found}");
         let other = reindex(dir.path(), &["--assumevalid", "0", "--work-dir", work_dir]);
@@ -332,7 +318,7 @@ fn an_end_below_a_marked_block_has_an_exit_code_of_its_own() {
 #[test]
 fn the_process_that_uses_the_datadir_is_named() {
     let dir = given("rebuilt");
-    let doctor = || run_on_regtest(dir.path(), &["doctor", "--json", "--progress", "none"]);
+    let doctor = || run(dir.path(), &["doctor", "--json", "--progress", "none"]);
     let _lock = lock(&dir.path().join("regtest/.lock"));
     let output = doctor();
     let object = json(&output);

@@ -1,20 +1,8 @@
 //! `snapshot share` and `snapshot fetch` as a user calls them: folders, files and URLs, what is trusted, and
 //! a real bitcoind that loads what was fetched.
 
-use crate::{
-    common,
-    hint_sources::{answer, http, ok},
-};
-
-use common::{Running, done, json, peregrine, refused, run_on_regtest, text};
-use engine::Network;
-use rustix::process::Signal;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
-use tempfile::TempDir;
+use crate::hint_sources::{answer, http, ok};
+use crate::prelude::*;
 use testkit::snapshot_chain::SNAPSHOT_HEIGHT;
 
 /// A snapshot of three chunks, cut. Returns the file, the folder and the root.
@@ -104,7 +92,7 @@ fn an_interrupt_keeps_what_was_fetched() {
 
 mod node {
     use super::*;
-    use testkit::node::{Node, PATIENCE, SnapshotDatadirs, Writer, program};
+    use testkit::node::{SnapshotDatadirs, Writer};
 
     /// bitcoind's own snapshot, cut and joined, is what bitcoind loads.
     #[test]
@@ -127,7 +115,7 @@ mod node {
         ]));
         let (height, of_blocks) = (SNAPSHOT_HEIGHT.to_string(), at("blocks"));
         let words = ["snapshot", "share", "--at", &height, "-o", text(&of_blocks), "--json"];
-        let of_blocks = json(&run_on_regtest(&at("full"), &words));
+        let of_blocks = json(&run(&at("full"), &words));
         for sets in [&cut, &of_blocks] {
             let set = &sets["sets"][0];
             assert_eq!(

@@ -1,6 +1,7 @@
 //! Progress and messages on a pseudo-terminal, whose screen an emulator reads.
 
-use crate::common::{datadirs::busy, given};
+use crate::common::datadirs::busy;
+use crate::prelude::*;
 use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcsetwinsize},
@@ -8,10 +9,7 @@ use rustix::{
 use std::{
     fs::{File, OpenOptions},
     io::Read,
-    path::Path,
-    process::{Command, Stdio},
 };
-use tempfile::TempDir;
 
 const ROWS: u16 = 30;
 

@@ -16,18 +16,9 @@
 //! `docs/json`.
 
 use crate::common::{datadirs, schemas::Schemas};
-use serde_json::Value;
+use crate::prelude::*;
 use snapbox::{Assert, Data, assert::DEFAULT_ACTION_ENV, data::DataFormat};
-use std::{
-    collections::BTreeSet,
-    fs,
-    io::Read as _,
-    path::{Path, PathBuf},
-    process::Command,
-    sync::Mutex,
-    thread,
-};
-use tempfile::TempDir;
+use std::{io::Read as _, sync::Mutex};
 
 /// Fields of JSON objects that differ from run to run, or from machine to machine.
 const VOLATILE: &[&str] = &[

@@ -1,9 +1,6 @@
 //! `utxo stats --at` beside a real bitcoind.
 
-use crate::common;
-
-use common::{json, rebuilt, run_on_regtest as run};
-use serde_json::Value;
+use crate::prelude::*;
 
 /// Compares each field that Core prints with that of the report, in which amounts are in satoshis.
 fn assert_same_fields(core: &Value, report: &Value, height: u32) {
@@ -28,8 +25,6 @@ fn assert_same_fields(core: &Value, report: &Value, height: u32) {
 
 mod node {
     use super::*;
-    use serde_json::json;
-    use testkit::node::Node;
 
     #[test]
     fn statistics_at_heights_are_those_of_coinstatsindex() {

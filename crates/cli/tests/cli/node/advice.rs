@@ -1,24 +1,12 @@
 //! What `doctor` advises ends at a node that starts: in each situation of `testkit`, the commands that it
 //! prints are run, one after the other, until that is `bitcoind`, which is then started as it is printed.
 
-use crate::common;
-
-use common::{command, json, run_line, run_on_regtest};
+use crate::common::run_line;
+use crate::prelude::*;
 use disk::datadir::Datadir;
-use engine::Network;
-use serde_json::json;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    time::{SystemTime, UNIX_EPOCH},
-};
-use tempfile::TempDir;
+use std::time::{SystemTime, UNIX_EPOCH};
 use testkit::{
-    Chain, ChainSpec,
-    corrupt::copy_dir,
-    datadir::Layout,
-    node::{Node, PATIENCE, Res, Started, program},
+    node::{Res, Started},
     situation::{self, OLDER, Place, TIP},
 };
 
@@ -307,7 +295,7 @@ fn a_clock_that_is_behind_is_what_doctor_names() {
     let object = json(&command(&["doctor", "--chain", "regtest", "--json"], root).output().unwrap());
     assert_eq!((&object["advice"]["code"], &object["exit_code"]), (&"correct-clock".into(), &5.into()));
     for words in [["verify", "--json"], ["reindex", "--json"]] {
-        let report = json(&run_on_regtest(root, &words));
+        let report = json(&run(root, &words));
         assert_eq!(report["notes"][0]["code"], "from-future", "{report}");
     }
     let mut command = Command::new(program().unwrap());

@@ -2,17 +2,12 @@
 //!
 //! Releases up to 31 write a `txindex` with positions, 32 one without.
 
-use crate::common;
-
+use crate::prelude::*;
 use bitcoin::{Block, consensus::deserialize};
-use common::{json, rebuilt, run_on_regtest as run};
-use serde_json::{Value, json as value};
-use std::{fs, path::Path, process::Command, sync::OnceLock};
-use tempfile::TempDir;
+use serde_json::json as value;
+use std::sync::OnceLock;
 use testkit::{
-    Chain,
-    node::{Node, copy_all, index_options, program},
-    peer::{Fault, ScriptedPeer, ServedChain},
+    node::{copy_all, index_options},
     situation::Place,
 };
 

@@ -2,13 +2,8 @@
 //! its own, and continues them; and its own are those that a check wants.
 
 use super::indexes;
-use crate::common;
-
-use common::{json, rebuilt, run_on_regtest as run};
+use crate::prelude::*;
 use indexes::{answers, copy, flags, start};
-use serde_json::{Value, json};
-use std::{fs, path::Path};
-use testkit::{Chain, node::Node};
 
 /// An address of regtest, to which blocks are mined.
 const ADDRESS: &str = "bcrt1qw508d6qejxtdg4y5r3zarvary0c5xw7kygt080";

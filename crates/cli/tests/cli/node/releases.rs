@@ -4,22 +4,10 @@
 //! PEREGRINE_BITCOINDS has the paths of bitcoinds, each with bitcoin-cli beside it, separated by spaces;
 //! without it, one version is tried. `UPDATE_DOCS=1` writes the table.
 
-use crate::common;
-
-use common::run_on_regtest as run;
-use std::{
-    fmt::Write as _,
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Instant,
-};
-use tempfile::TempDir;
+use crate::prelude::*;
+use std::fmt::Write as _;
 use testkit::{
-    Chain, ChainSpec, GeneratedBlock,
-    corrupt::copy_dir,
-    node::{Node, PATIENCE, Res, SnapshotDatadirs, Tail, Writer, copy_all, program},
-    peer::{Fault, ScriptedPeer, ServedChain},
+    node::{Res, SnapshotDatadirs, Tail, Writer, copy_all},
     situation::Place,
     snapshot_chain::{self, SNAPSHOT_HEIGHT},
 };

@@ -1,17 +1,9 @@
 //! Nodes that were started from a snapshot: a real bitcoind starts after each command, in each state of the
 //! two chainstates, whether it or `snapshot load` has loaded the snapshot.
 
-use crate::common;
-
-use common::run_on_regtest as run;
-use serde_json::json;
-use std::{fs, path::Path, process::Output};
-use tempfile::TempDir;
+use crate::prelude::*;
 use testkit::{
-    GeneratedBlock,
-    corrupt::copy_dir,
-    node::{Node, PATIENCE, SnapshotDatadirs, Writer, program},
-    peer::{Fault, ScriptedPeer, ServedChain},
+    node::{SnapshotDatadirs, Writer},
     snapshot_chain::SNAPSHOT_HEIGHT,
 };
 

@@ -1,19 +1,7 @@
 //! What `sync` leaves of invalid chains and marks, beside a real bitcoind.
 
-use crate::common;
-
-use common::{command, json, rebuilt, run_on_regtest as run};
-use serde_json::{Value, json};
-use std::{fs, path::Path, sync::Arc};
-use tempfile::TempDir;
-use testkit::{
-    Chain, ChainSpec, GeneratedBlock,
-    corrupt::copy_dir,
-    datadir::Layout,
-    node::Node,
-    peer::{Fault, ScriptedPeer, ServedChain},
-    sibling::{greedy_sibling, rebase, sibling},
-};
+use crate::prelude::*;
+use testkit::sibling::{greedy_sibling, rebase, sibling};
 
 /// Blocks up to a height, with other ones above `fork`, of which the first pays its coinbase too much.
 fn greedy(main: &[GeneratedBlock], fork: usize) -> Vec<GeneratedBlock> {

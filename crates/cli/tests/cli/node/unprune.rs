@@ -2,16 +2,10 @@
 //! killed. `PEREGRINE_KILLS=50` kills that often.
 
 use super::indexes::{copy, flags};
-use crate::common;
-
-use common::{command, json};
-use serde_json::{Value, json};
-use std::{path::Path, process::Stdio, sync::Arc, thread::sleep, time::Duration};
-use tempfile::TempDir;
+use crate::prelude::*;
+use std::thread::sleep;
 use testkit::{
-    Chain, ChainSpec,
-    node::{Node, PATIENCE, Tail, Writer, program},
-    peer::{Fault, ScriptedPeer, ServedChain},
+    node::{Tail, Writer},
     rng::Rng,
 };
 
