@@ -1,18 +1,18 @@
-//! Shared by tests of hints: the true hints of a chain by a naive count, hint files made from them, rebuilds
-//! with hints, and interrupted rebuilds.
+//! Shared by tests of hints: the true hints of a chain by a naive count, hint files made from them, and
+//! rebuilds with hints.
 
-use super::{Case, Template, quiet, sync::hints_of};
+use super::{Case, Template, sync::hints_of};
 use disk::index::{BlockIndex, IndexEntry};
 use engine::{
-    AssumeValid, BlockHash, Error, Height, Network,
+    AssumeValid, BlockHash, Height, Network,
     hints::{AggregateKind, HintOptions},
-    reindex::{ReindexOptions, ReindexReport},
+    reindex::ReindexOptions,
 };
 use hints::{HintFormat, HintWriter, Numbering, renumber};
 use std::{
     collections::HashSet,
     path::{Path, PathBuf},
-    sync::{Arc, LazyLock, atomic::AtomicBool},
+    sync::LazyLock,
     time::Duration,
 };
 use testkit::{
@@ -170,18 +170,6 @@ pub fn buried() -> Case {
 /// The same options with checkpoints as often as possible.
 pub fn with_frequent_checkpoints(options: &ReindexOptions) -> ReindexOptions {
     crate::changed(options.clone(), |it| it.chain.resume.checkpoint_interval = Duration::ZERO)
-}
-
-/// A disk that sets the flag when the n-th file is created on it, from 1.
-pub fn interrupting_at_file(at: u64) -> (FaultDisk, Arc<AtomicBool>) {
-    let interrupt = Arc::new(AtomicBool::new(false));
-    (FaultDisk::signal_at_file(at - 1, &interrupt), interrupt)
-}
-
-/// Rebuilds until the n-th file is created.
-pub fn run_until(options: &ReindexOptions, at: u64) -> Result<ReindexReport, Error> {
-    let (disk, interrupt) = interrupting_at_file(at);
-    engine::reindex(&disk, options, quiet(&interrupt))
 }
 
 /// Returns a path in a directory that is not a datadir.

@@ -167,16 +167,16 @@ impl FaultDisk {
         Self::signal_at_operation(at, Operations::Changes, signal)
     }
 
-    /// The same when file number `at`, from 0, is created.
-    #[must_use]
-    pub fn signal_at_file(at: u64, signal: &Arc<AtomicBool>) -> Self {
-        Self::signal_at_operation(at, Operations::NewFiles, signal)
-    }
-
-    /// The same as [`FaultDisk::signal_at`], where the signal is [`FaultDisk::interrupt`].
+    /// The same, where the signal is [`FaultDisk::interrupt`].
     #[must_use]
     pub fn interrupting_at(at: u64) -> Self {
         Self::signal_at(at, &Arc::default())
+    }
+
+    /// The same when file number `at`, from 0, is created.
+    #[must_use]
+    pub fn interrupting_at_file(at: u64) -> Self {
+        Self::signal_at_operation(at, Operations::NewFiles, &Arc::default())
     }
 
     /// Returns what interrupts a run on this disk: the signal, or what is never set.

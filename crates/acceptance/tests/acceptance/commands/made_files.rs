@@ -4,7 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::{
     StoredCoin,
-    hinted::{Truth, interrupting_at_file, with_frequent_checkpoints},
+    hinted::{Truth, with_frequent_checkpoints},
     snapshot_coins,
     undo::UndoDamage,
     write_snapshot,
@@ -172,10 +172,10 @@ fn interrupted_making_of_hints_resumes() {
             let mut stops = 0;
             loop {
                 stops += 1;
-                let (disk, interrupt) = interrupting_at_file(3 + 4 * stops);
+                let disk = FaultDisk::interrupting_at_file(2 + 4 * stops);
                 let height = if stops < 4 { first } else { tip };
                 let options = changed(options.clone(), |it| it.chain.stop_at_height = Some(Height(height)));
-                match engine::hints::make(&disk, &options.chain, &path, format, quiet(&interrupt)) {
+                match engine::hints::make(&disk, &options.chain, &path, format, quiet(disk.interrupt())) {
                     Ok(info) if info.height == Height(tip) => break,
                     Ok(_) => fs::remove_file(&path).unwrap(),
                     Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
@@ -198,17 +198,15 @@ fn a_command_leaves_the_checkpoint_of_another_one() {
     let options = changed(bounded(&case.options()), |it| it.chain.work_dir = work_dir.clone());
     run_until(&options, 200).0.unwrap_err();
     let of_rebuild = fs::read(files.path().join("peregrine-work/manifest")).unwrap();
-    let make = |disk: &FaultDisk, chain: &ChainOptions, interrupt: &AtomicBool| {
-        engine::hints::make(disk, chain, &path, HintFormat::Peregrine, quiet(interrupt))
+    let make = |disk: &FaultDisk, chain: &ChainOptions| {
+        engine::hints::make(disk, chain, &path, HintFormat::Peregrine, quiet(disk.interrupt()))
     };
-    let (stopping, interrupt) = interrupting_at_file(30);
-    let error = make(&stopping, &options.chain, &interrupt).unwrap_err();
+    let error = make(&FaultDisk::interrupting_at_file(29), &options.chain).unwrap_err();
     assert!(error.remedies.iter().any(|remedy| matches!(remedy, Remedy::Resume { .. })), "{error}");
     let lower = changed(options.clone(), |it| it.chain.stop_at_height = Some(Height(1)));
-    let never = AtomicBool::new(false);
-    assert_eq!(make(&disk, &lower.chain, &never).unwrap_err().kind, ErrorKind::Usage);
+    assert_eq!(make(&disk, &lower.chain).unwrap_err().kind, ErrorKind::Usage);
     assert!(files.path().join("made.peregrine-work/manifest").exists());
-    make(&disk, &options.chain, &never).unwrap();
+    make(&disk, &options.chain).unwrap();
     assert!(fs::read(files.path().join("peregrine-work/manifest")).unwrap() == of_rebuild);
     assert!(run(&options).unwrap().resumed > 0);
 }

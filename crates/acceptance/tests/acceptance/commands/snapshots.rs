@@ -9,7 +9,7 @@ use engine::{
     hints::AggregateKind,
     snapshot::{SnapshotReport, SnapshotVerdict},
 };
-use hinted::{AGGREGATES, file_in, interrupting_at_file, with_frequent_checkpoints};
+use hinted::{AGGREGATES, file_in, with_frequent_checkpoints};
 
 /// SHA-256 of the files that Core's `dumptxoutset` wrote, by height; the last of each network are of v31.99
 /// (b88bffe550a3).
@@ -62,8 +62,8 @@ fn verify(
 /// Makes a snapshot, interrupted and resumed until it is complete. Returns the number of attempts.
 fn make_in_pieces(options: &ReindexOptions, path: &Path) -> (SnapshotReport, u64) {
     for stops in 1..200 {
-        let (disk, interrupt) = interrupting_at_file(3 + 5 * stops);
-        match engine::snapshot::make(&disk, &options.chain, path, quiet(&interrupt)) {
+        let disk = FaultDisk::interrupting_at_file(2 + 5 * stops);
+        match engine::snapshot::make(&disk, &options.chain, path, quiet(disk.interrupt())) {
             Ok(report) => return (report, stops),
             Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
         }

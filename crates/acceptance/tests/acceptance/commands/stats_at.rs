@@ -246,9 +246,8 @@ fn faults_and_interrupts_leave_nothing() {
         }
     }
     for at in (1..).step_by(20) {
-        let interrupt = Arc::new(AtomicBool::new(false));
-        let (disk, heights) = (FaultDisk::signal_at(at, &interrupt), heights.map(Height).into());
-        match engine::utxo::stats_at(&disk, &options.chain, &heights, quiet(&interrupt)) {
+        let (disk, heights) = (FaultDisk::interrupting_at(at), heights.map(Height).into());
+        match engine::utxo::stats_at(&disk, &options.chain, &heights, quiet(disk.interrupt())) {
             Ok(_) => break,
             Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "operation {at}: {error}"),
         }

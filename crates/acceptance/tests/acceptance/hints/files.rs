@@ -4,9 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::{
     faults::each_operation,
-    hinted::{
-        AGGREGATES, Truth, buried, file_in, run_until, with_frequent_checkpoints, with_hints, without_undo,
-    },
+    hinted::{AGGREGATES, Truth, buried, file_in, with_frequent_checkpoints, with_hints, without_undo},
 };
 use hints::HintFormat;
 
@@ -152,8 +150,8 @@ fn without_undo_data_needs_an_assumed_valid_block_above_the_hints() {
 /// Runs until there is a checkpoint.
 fn leave_checkpoint(options: &ReindexOptions) {
     let manifest = options.chain.datadir.join("regtest/peregrine-work/manifest");
-    for at in 4.. {
-        let done = run_until(options, at).map(|report| report.height);
+    for at in 3.. {
+        let done = run_on(&FaultDisk::interrupting_at_file(at), options).map(|report| report.height);
         assert_eq!(done.unwrap_err().kind, ErrorKind::Interrupted);
         if manifest.exists() {
             return;

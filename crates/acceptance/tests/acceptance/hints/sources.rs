@@ -159,9 +159,7 @@ fn a_run_that_resumes_uses_the_hints_that_it_has_downloaded() {
     let (case, _files, bytes) = hints(HintFormat::Peregrine, 120);
     let server = Server::new(Answer::Bytes(gzip(&bytes)));
     let options = bounded(&remote(&case.options(), &server));
-    let interrupt = Arc::new(AtomicBool::new(false));
-    let disk = FaultDisk::signal_at(420, &interrupt);
-    let error = engine::reindex(&disk, &options, quiet(&interrupt)).map(|_| ()).unwrap_err();
+    let error = run_on(&FaultDisk::interrupting_at(420), &options).map(|_| ()).unwrap_err();
     assert_eq!((error.kind, copies(&case), server.opened()), (ErrorKind::Interrupted, 1, 1), "{error}");
     // Another file is there by now.
     *server.answer.lock().unwrap() = Answer::Refusal;
@@ -191,9 +189,7 @@ fn hints_that_are_wrong_or_unwanted_are_downloaded_again() {
     *server.answer.lock().unwrap() = Answer::Bytes(bytes);
     // A disk that is not ready leaves the copy; `restart` gives it up.
     let options = bounded(&options);
-    let interrupt = Arc::new(AtomicBool::new(false));
-    let disk = FaultDisk::signal_at(420, &interrupt);
-    engine::reindex(&disk, &options, quiet(&interrupt)).map(|_| ()).unwrap_err();
+    run_on(&FaultDisk::interrupting_at(420), &options).map(|_| ()).unwrap_err();
     assert_eq!((copies(&case), server.opened()), (1, 4));
     succeeds(&changed(options, |it| it.chain.resume.restart = true));
     assert_eq!(server.opened(), 5);

@@ -35,12 +35,10 @@ fn assert_whole(case: &Case, options: &IndexOptions, what: &str) {
 fn an_interrupt_leaves_whole_indexes() {
     for makes in [true, false] {
         each_operation(7, |at| {
-            let (case, options) = behind();
-            let interrupt = Arc::new(AtomicBool::new(false));
-            let disk = FaultDisk::signal_at(at, &interrupt);
+            let ((case, options), disk) = (behind(), FaultDisk::interrupting_at(at));
             let done = match makes {
-                true => make_indexes(&disk, &options, quiet(&interrupt)),
-                false => update_indexes(&disk, &options, quiet(&interrupt)),
+                true => make_indexes(&disk, &options, quiet(disk.interrupt())),
+                false => update_indexes(&disk, &options, quiet(disk.interrupt())),
             };
             if let Err(error) = &done {
                 assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");

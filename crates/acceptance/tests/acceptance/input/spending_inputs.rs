@@ -123,11 +123,10 @@ fn each_output_has_the_input_that_spends_it() {
                 options.chain.threads = NonZeroUsize::new(threads).unwrap();
                 options.chain.hooks.join_bytes = join_bytes;
                 options.chain.work_dir = Some(work.path().to_owned());
-                let has_file = Arc::new(AtomicBool::new(false));
-                let disk = FaultDisk::signal_at_file(0, &has_file);
+                let disk = FaultDisk::interrupting_at_file(0);
                 let (range, found) = read_on(&disk, &options, Kept::default()).unwrap();
                 assert!(found == expected, "{threads} threads, {join_bytes:?}, {part_blocks}");
-                assert_eq!(has_file.load(Ordering::Relaxed), join_bytes.is_some(), "temporary files");
+                assert_eq!(disk.has_failed(), join_bytes.is_some(), "temporary files");
                 assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
                 let set = unspent(&range).unwrap();
                 assert_eq!((set.coins, set.total_amount), (stats.txouts, stats.total_amount));
@@ -211,9 +210,8 @@ fn an_interrupt_or_a_full_disk_leaves_no_temporary_files() {
     assert_eq!(error.kind, ErrorKind::Interrupted);
     assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
     // In the first pass, when the temporary file is created.
-    let signal = Arc::new(AtomicBool::new(false));
-    let disk = FaultDisk::signal_at_file(0, &signal);
-    let done = engine::blocks::read(&disk, &options, |_, _| Ok(Kept::default()), quiet(&signal));
+    let disk = FaultDisk::interrupting_at_file(0);
+    let done = engine::blocks::read(&disk, &options, |_, _| Ok(Kept::default()), quiet(disk.interrupt()));
     assert_eq!(done.map(drop).unwrap_err().kind, ErrorKind::Interrupted);
     assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
     let error = read_on(&FaultDisk::full_after(10_000), &options, Kept::default()).map(drop).unwrap_err();

@@ -147,23 +147,16 @@ fn an_interrupted_check_is_resumed_and_a_finished_one_is_kept() {
     options.chain.resume.checkpoint_interval = std::time::Duration::ZERO;
     options.chain.hooks.join_bytes = Some(1);
     let count = {
-        let disk = FaultDisk::signal_at(u64::MAX, &Default::default());
+        let disk = FaultDisk::counting_changes();
         check_range(&disk, &cut.plan, &options, &cut.path("whole"), unwatched()).unwrap();
         disk.count()
     };
     let expected = delta_files(&cut.path("whole"));
     let mut resumed = 0;
     for at in (1..count).step_by((count / 12).max(1) as usize) {
-        let interrupt = std::sync::Arc::new(AtomicBool::new(false));
-        let disk = FaultDisk::signal_at(at, &interrupt);
+        let disk = FaultDisk::interrupting_at(at);
         let name = format!("stopped{at}");
-        let done = check_range(
-            &disk,
-            &cut.plan,
-            &options,
-            &cut.path(&name),
-            Watch { interrupt: &interrupt, ..unwatched() },
-        );
+        let done = check_range(&disk, &cut.plan, &options, &cut.path(&name), quiet(disk.interrupt()));
         if let Err(error) = done {
             assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
             assert!(!cut.path(&name).exists());

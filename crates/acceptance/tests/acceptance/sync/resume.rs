@@ -60,10 +60,9 @@ fn an_interrupted_download_goes_on_where_it_was() {
     each_operation(1, |number| {
         let Some(&at) = operations.get(number as usize) else { return true };
         let what = format!("interrupted at operation {at}");
-        let (dir, peer, interrupt) = (scratch(), peer(), Arc::new(AtomicBool::new(false)));
+        let (dir, peer, disk) = (scratch(), peer(), FaultDisk::interrupting_at(at));
         let options = from(dir.path(), &[&peer]);
-        let disk = FaultDisk::signal_at(at, &interrupt);
-        let (done, _) = run_on(&disk, &options, &interrupt);
+        let (done, _) = run_on(&disk, &options, disk.interrupt());
         let Err(error) = done else { return false };
         assert_eq!(error.kind, ErrorKind::Interrupted, "{what}: {error}");
         interrupted.fetch_add(1, Ordering::Relaxed);
