@@ -1,6 +1,6 @@
 //! Ranges of a chain, planned, checked and merged in a directory of their own.
 
-use super::{Case, Template, chain, scratch, tree, unwatched};
+use super::{Case, scratch, tree, unwatched};
 use engine::{ChainOptions, Error};
 use ranges::{
     CheckRangeOptions, DeltaReport, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions, RangePlan,
@@ -9,13 +9,9 @@ use ranges::{
 use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    sync::LazyLock,
 };
 use tempfile::TempDir;
 use testkit::fault::FaultDisk;
-
-/// A datadir of the tests' chain.
-pub static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(chain()));
 
 /// A plan, and a directory for deltas.
 pub struct Ranges {
@@ -105,7 +101,7 @@ impl Ranges {
 
 /// The chain of the tests, cut.
 pub fn cut(ranges: u32, shards: Option<u32>) -> (Case, Ranges) {
-    let case = TEMPLATE.case();
+    let case = Case::new();
     let ranges = Ranges::plan(case.options().chain, ranges, shards).unwrap();
     (case, ranges)
 }

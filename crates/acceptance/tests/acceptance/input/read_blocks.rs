@@ -5,8 +5,6 @@ use acceptance::prelude::*;
 use engine::blocks::{BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions};
 use std::{ops::RangeInclusive, sync::atomic::AtomicUsize};
 
-static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(chain()));
-
 /// What the consumer was given of a block.
 #[derive(Clone, PartialEq, Debug)]
 struct Seen {
@@ -79,7 +77,7 @@ fn blocks(kept: Kept) -> Vec<(u32, Seen)> {
 
 #[test]
 fn all_blocks_are_given_with_what_they_spend() {
-    let case = TEMPLATE.case();
+    let case = Case::new();
     let before = tree(case.root());
     // The chainstate is three blocks behind; a scan does not end there by itself.
     let main: Vec<&GeneratedBlock> = chain().main().take(chain().tip().height as usize - 2).collect();
@@ -114,7 +112,7 @@ fn all_blocks_are_given_with_what_they_spend() {
 
 #[test]
 fn a_range_is_given_in_parts_and_needs_no_undo_data_without_coins() {
-    let case = TEMPLATE.case();
+    let case = Case::new();
     let mut options = ReadBlocksOptions { from: Height(10), ..options(&case) };
     options.chain.stop_at_height = Some(Height(30));
     let (_, kept) = read(&options, Kept { without: Some(14), ..Kept::default() }).unwrap();
@@ -140,7 +138,7 @@ fn a_range_is_given_in_parts_and_needs_no_undo_data_without_coins() {
 #[test]
 fn damage_is_named_and_no_part_with_it_is_finished() {
     for threads in [1, 3] {
-        let case = TEMPLATE.case();
+        let case = Case::new();
         let mut options = options(&case);
         options.chain.threads = NonZeroUsize::new(threads).unwrap();
         let undo = acceptance::entry(&case, 40);
@@ -166,7 +164,7 @@ fn damage_is_named_and_no_part_with_it_is_finished() {
 /// Programs once had to find Core's reject string in the text of the error.
 #[test]
 fn a_block_that_does_not_match_its_header_has_cores_reject_string() {
-    let case = TEMPLATE.case();
+    let case = Case::new();
     let position = acceptance::entry(&case, 37);
     let last = chain().main().nth(37).unwrap().bytes.len() as u64 - 1;
     overwrite(&blk(&case, &position), position.data_pos.unwrap().0 + last, &[0x55]).unwrap();
@@ -192,7 +190,7 @@ fn a_consumer_that_panics_leads_to_an_error() {
     }
     let begun = &AtomicUsize::new(0);
     for threads in [1, 2, 4] {
-        let case = TEMPLATE.case();
+        let case = Case::new();
         let mut options = options(&case);
         options.chain.threads = NonZeroUsize::new(threads).unwrap();
         let error =
@@ -207,7 +205,7 @@ fn a_consumer_that_panics_leads_to_an_error() {
 #[test]
 fn an_interrupt_ends_it() {
     static INTERRUPT: AtomicBool = AtomicBool::new(false);
-    let case = TEMPLATE.case();
+    let case = Case::new();
     let error = read(&options(&case), Kept { interrupt: Some(&INTERRUPT), ..Kept::default() });
     assert_eq!(error.map(drop).unwrap_err().kind, ErrorKind::Interrupted);
 }

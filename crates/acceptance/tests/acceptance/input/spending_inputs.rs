@@ -11,8 +11,6 @@ use engine::{
 };
 use std::{collections::HashMap, ops::RangeInclusive};
 
-static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(chain()));
-
 /// Number of blocks of the chain of a case: its chainstate is three blocks behind.
 fn last() -> u32 {
     chain().tip().height - 3
@@ -110,7 +108,7 @@ fn unspent(range: &BlockRange) -> Option<UnspentOutputs> {
 
 #[test]
 fn each_output_has_the_input_that_spends_it() {
-    let case = TEMPLATE.case();
+    let case = Case::new();
     let expected = naive(chain(), 0, last(), last());
     assert!(expected.values().flatten().count() > 500 && expected.values().any(Option::is_none));
     let stats = acceptance::stats(case.root(), engine::Network::Regtest).unwrap();
@@ -138,7 +136,7 @@ fn each_output_has_the_input_that_spends_it() {
 
 #[test]
 fn outputs_of_some_blocks_are_spent_by_later_ones_too() {
-    let case = TEMPLATE.case();
+    let case = Case::new();
     for (from, to, spent_to) in [(0, 60, 60), (0, 60, 90), (30, 60, last()), (last(), last(), last())] {
         let mut options = ReadBlocksOptions { from: Height(from), ..options(&case) };
         options.chain.stop_at_height = Some(Height(to));
@@ -200,7 +198,7 @@ fn false_undo_data_is_found() {
 #[test]
 fn an_interrupt_or_a_full_disk_leaves_no_temporary_files() {
     static INTERRUPT: AtomicBool = AtomicBool::new(false);
-    let case = TEMPLATE.case();
+    let case = Case::new();
     let work = scratch();
     let mut options = options(&case);
     options.chain.hooks.join_bytes = Some(0);
@@ -222,7 +220,7 @@ fn an_interrupt_or_a_full_disk_leaves_no_temporary_files() {
 
 #[test]
 fn the_space_of_temporary_files_is_announced() {
-    let case = TEMPLATE.case();
+    let case = Case::new();
     for (join_bytes, is_announced) in [(None, false), (Some(1_000), true)] {
         let mut options = options(&case);
         options.chain.hooks.join_bytes = join_bytes;

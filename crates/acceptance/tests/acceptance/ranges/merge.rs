@@ -2,7 +2,7 @@
 //! or an error that names what is wrong.
 
 use acceptance::prelude::*;
-use acceptance::ranges::{Ranges, TEMPLATE, cut, delta_files};
+use acceptance::ranges::{Ranges, cut, delta_files};
 use disk::delta::Delta;
 use ranges::{CheckRangeOptions, MergeDeltasOptions, RangeFile, check_range, merge_deltas};
 
@@ -218,7 +218,7 @@ fn faults_of_the_disk_leave_nothing_half_written() {
 
 #[test]
 fn impossible_requests_are_refused() {
-    let case = TEMPLATE.case();
+    let case = Case::new();
     let plan =
         |ranges, shards| Ranges::plan(case.options().chain, ranges, shards).map(|cut| cut.plan.ranges());
     for (ranges, shards) in [(0, None), (1, Some(0)), (1, Some(257)), (142, None), (1 << 20, None)] {

@@ -8,8 +8,6 @@ use testkit::corrupt::overwrite;
 use vfs::Disk;
 use wire::SpentCoinsForm;
 
-static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(chain()));
-
 fn export_from(
     disk: &dyn Disk,
     options: &ChainOptions,
@@ -52,7 +50,7 @@ fn decode(path: &Path, inputs: &dyn Fn(&BlockHash) -> Vec<usize>) -> Vec<(BlockH
 
 #[test]
 fn the_file_has_the_undo_data_of_each_block_whatever_the_number_of_threads() {
-    let (case, out) = (TEMPLATE.case(), TempDir::new().unwrap());
+    let (case, out) = (Case::new(), TempDir::new().unwrap());
     let (before, inputs) = (tree(case.root()), inputs_of(chain()));
     let expected: Vec<(BlockHash, Vec<u8>)> =
         Expected::of(chain()).blocks.into_iter().map(|(_, hash, undo)| (hash, undo)).collect();
@@ -121,7 +119,7 @@ fn what_is_damaged_or_missing_is_named_and_nothing_is_written() {
     let out = TempDir::new().unwrap();
     let path = &out.path().join("coins");
     let options = |case: &Case| ChainOptions::reading(case.root(), Network::Regtest);
-    let case = TEMPLATE.case();
+    let case = Case::new();
     case.spoil_undo(|entry| entry.height == Height(90));
     let error = export(&RealDisk, &options(&case), path).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(90))), "{error}");
@@ -133,7 +131,7 @@ fn what_is_damaged_or_missing_is_named_and_nothing_is_written() {
     assert_eq!(again.kind, ErrorKind::Usage, "the file exists: {again}");
     std::fs::remove_file(path).unwrap();
 
-    let case = TEMPLATE.case();
+    let case = Case::new();
     let block = entry(&case, 50);
     overwrite(&blk(&case, &block), block.data_pos.unwrap().0 + 100, &[0x55; 9]).unwrap();
     let error = export(&RealDisk, &options(&case), path).unwrap_err();
@@ -147,7 +145,7 @@ fn what_is_damaged_or_missing_is_named_and_nothing_is_written() {
 
 #[test]
 fn an_interrupt_or_a_failing_disk_leaves_no_file() {
-    let (case, out) = (TEMPLATE.case(), TempDir::new().unwrap());
+    let (case, out) = (Case::new(), TempDir::new().unwrap());
     let path = &out.path().join("coins");
     let mut options = ChainOptions::reading(case.root(), Network::Regtest);
     options.threads = NonZeroUsize::new(3).unwrap();
