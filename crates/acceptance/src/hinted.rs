@@ -1,7 +1,7 @@
 //! Shared by tests of hints: the true hints of a chain by a naive count, hint files made from them, and
 //! rebuilds with hints.
 
-use super::{Case, Template, sync::hints_of};
+use super::{Case, Template, chain, sync::hints_of};
 use disk::index::{BlockIndex, IndexEntry};
 use engine::{
     AssumeValid, BlockHash, Height, Network,
@@ -43,6 +43,9 @@ pub struct Block {
 
 /// Outputs and spends of a chain's blocks by height, from which true hints are computed.
 pub struct Truth(pub Vec<Block>);
+
+/// The truth about the tests' chain.
+pub static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
 
 impl Truth {
     /// The blocks of a generated chain.

@@ -4,14 +4,12 @@
 use acceptance::prelude::*;
 use acceptance::{
     StoredCoin,
-    hinted::{Truth, with_frequent_checkpoints},
+    hinted::{TRUTH, with_frequent_checkpoints},
     snapshot_coins,
     undo::UndoDamage,
     write_snapshot,
 };
 use engine::hints::{AggregateKind, CoinSource, HintFormat, HintInfo};
-
-static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
 
 /// How undo data is missing: there is no file, the index records none for some blocks, or some records are
 /// damaged, which shows only when they are read.

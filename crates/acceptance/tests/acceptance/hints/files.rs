@@ -4,11 +4,9 @@
 use acceptance::prelude::*;
 use acceptance::{
     faults::each_operation,
-    hinted::{AGGREGATES, Truth, buried, file_in, with_frequent_checkpoints, with_hints, without_undo},
+    hinted::{AGGREGATES, TRUTH, buried, file_in, with_frequent_checkpoints, with_hints, without_undo},
 };
 use hints::HintFormat;
-
-static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
 
 fn tip() -> u32 {
     chain().tip().height

@@ -5,7 +5,7 @@
 use acceptance::prelude::*;
 use acceptance::{
     faults::each_operation,
-    hinted::{AGGREGATES, Block, Hints, Truth, buried, bury, file_in, with_hints, with_join_fallback},
+    hinted::{AGGREGATES, Block, Hints, TRUTH, Truth, buried, bury, file_in, with_hints, with_join_fallback},
     undo::UndoDamage,
     ways::{Source, Way},
 };
@@ -219,8 +219,6 @@ mod long {
         super::tell(&super::CHAINS, 100);
     }
 }
-
-static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
 
 /// Hints of the sound chain, which are given instead of the true ones of a height.
 fn given(truth: &Truth, format: HintFormat, hints: &Hints) -> Told {

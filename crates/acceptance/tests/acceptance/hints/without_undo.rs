@@ -5,7 +5,7 @@
 use acceptance::prelude::*;
 use acceptance::{
     hinted::{
-        AGGREGATES, BURIAL, Hints, Truth, buried, file_in, with_hints, with_join_fallback, without_undo,
+        AGGREGATES, BURIAL, Hints, TRUTH, buried, file_in, with_hints, with_join_fallback, without_undo,
     },
     undo::{Expected, UndoDamage, assert_complete, assert_complete_from, rev_bytes, with_undo},
     ways::{Source, Way},
@@ -16,7 +16,6 @@ use hints::HintFormat;
 /// Number of last blocks that have undo data in any case. A node keeps 288.
 const LAST: u32 = 14;
 
-static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
 static EXPECTED: LazyLock<Expected> = LazyLock::new(|| Expected::of(chain()));
 
 fn tip() -> u32 {

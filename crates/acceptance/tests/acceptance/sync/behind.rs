@@ -10,11 +10,9 @@ use acceptance::{
     },
 };
 use engine::{Remote, RemoteBody, hints::AggregateKind, reindex::BoundBy};
-use hinted::{AGGREGATES, Hints, Truth, bury, file_in};
+use hinted::{AGGREGATES, Hints, TRUTH, bury, file_in};
 use hints::HintFormat;
 use std::sync::atomic::AtomicUsize;
-
-static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
 
 fn tip() -> u32 {
     chain().tip().height
