@@ -314,6 +314,12 @@ pub fn index(root: &Path) -> BlockIndex {
     read_block_index(&RealDisk, &Datadir::at(root, Network::Regtest).index_dir()).unwrap()
 }
 
+/// The hashes of the blocks that the block index marks as invalid.
+pub fn marked(root: &Path) -> BTreeSet<BlockHash> {
+    let entries = index(root).entries.into_iter();
+    entries.filter(|entry| entry.status.is_failed()).map(|entry| entry.hash).collect()
+}
+
 /// Asserts that each entry of the index with data points to its block, that the bytes in use contain it, and
 /// that no entry says what bitcoind would not accept. Returns the hashes of these blocks.
 pub fn assert_index_is_true(root: &Path, what: &str) -> BTreeSet<BlockHash> {

@@ -6,7 +6,7 @@ use super::update_branches::branch;
 use acceptance::prelude::*;
 use acceptance::{
     indexes,
-    sync::{from, index, mark_next, repairing, run as sync, serving, try_repair, try_run},
+    sync::{from, index, mark_next, marked, repairing, run as sync, serving, try_repair, try_run},
     update::{AT_ONCE, EACH_BLOCK, behind, replace, store, update, update_options},
 };
 use disk::{blk::write_record, departed, index::IndexRows};
@@ -32,11 +32,6 @@ fn mark(root: &Path, blocks: &[GeneratedBlock]) {
         entry.status.0 |= BlockStatus::FAILED_VALID;
         rows.update(&[entry], &[]).unwrap();
     }
-}
-
-fn marked(root: &Path) -> BTreeSet<BlockHash> {
-    let failed = index(root).entries.into_iter().filter(|entry| entry.status.is_failed());
-    failed.map(|entry| entry.hash).collect()
 }
 
 fn hashes(blocks: &[GeneratedBlock]) -> BTreeSet<BlockHash> {

@@ -4,7 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::sync::{
     Seen, assert_synced_to, from, greedy_branch, impatient, index, interrupt_when, invalid_blocks, main_to,
-    mark_next, peer_with as peer, run, run_while, tip, wait_until,
+    mark_next, marked, peer_with as peer, run, run_while, tip, wait_until,
 };
 use std::sync::atomic::AtomicU32;
 use sync::{MarkedBranch, sync};
@@ -20,12 +20,6 @@ fn honest_tip() -> usize {
 /// A branch that is longer than the honest chain.
 fn greedy(fork: usize, invalid: usize, number: u64) -> Vec<GeneratedBlock> {
     greedy_branch(fork, invalid, tip(), number)
-}
-
-/// The hashes of the blocks that the block index marks as invalid.
-fn marked(root: &Path) -> BTreeSet<BlockHash> {
-    let entries = index(root).entries.into_iter();
-    entries.filter(|entry| entry.status.is_failed()).map(|entry| entry.hash).collect()
 }
 
 /// Blocks of a branch, and the height of the one whose coinbase pays too much.
