@@ -29,8 +29,8 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use vfs::{
-    CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, exists, remove_if_there, repair_exchange,
-    write_synced,
+    CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, dir_of, exists, remove_if_there,
+    repair_exchange, write_synced,
 };
 
 /// Suffix of the directory in which the new database is built.
@@ -373,7 +373,7 @@ pub enum CommitError {
 }
 
 /// Checks that this process can create files for the owner of the databases `names` below `home`, or, if one
-/// is missing, for the owner of its parent directory: otherwise the node could not open what is written. The
+/// is missing, for the owner of the directory in which it is created: otherwise the node could not open what is written. The
 /// superuser always can.
 ///
 /// # Errors
@@ -386,7 +386,10 @@ pub fn check_owner(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<(), 
         if disk.is_link(path).during("look at", path)? {
             return Err(DiskError::NotReplaceable { path: path.clone(), obstacle: Obstacle::DanglingLink });
         }
-        let replaced = if exists(disk, &database.live)? { &database.live } else { database.parent() };
+        let mut replaced = database.live.as_path();
+        while !exists(disk, replaced)? {
+            replaced = dir_of(replaced);
+        }
         let owner = owner_of(disk, replaced)?.uid;
         if user != 0 && user != owner {
             return Err(DiskError::NotOwner { path: database.live, owner });

@@ -68,6 +68,14 @@ fn a_link_that_leads_nowhere_is_refused() {
     check_owner(&RealDisk, home.path(), &names()).unwrap();
 }
 
+/// While block files are elsewhere, the folder of the block index can be missing too.
+#[test]
+fn a_database_whose_parent_directory_is_missing_can_be_created() {
+    let home = home();
+    fs::remove_dir_all(home.path().join(INDEX).parent().unwrap()).unwrap();
+    check_owner(&RealDisk, home.path(), &names()).unwrap();
+}
+
 fn begin<'d>(disk: &'d dyn Disk, home: &Path, keep_old: bool) -> Replacement<'d> {
     let replacement = Replacement::begin(disk, home, &names(), ID, keep_old).unwrap();
     for number in 0..2 {

@@ -5,14 +5,17 @@ pub use disk::replace::Recovery;
 use api::error::Error;
 #[cfg(feature = "serde")]
 use api::json::{OptionalOutcome, PathText};
-use chain::session::{self, check_owner, has_unfinished, with_owner};
+use chain::{
+    commit::WORK_DIR,
+    session::{self, check_owner, has_unfinished, with_owner},
+};
 use disk::{
     datadir::{Datadir, Location},
     lock::{DatadirLock, LockMode},
 };
 use pipeline::stages::work_dir::WorkDir;
 use std::path::PathBuf;
-use vfs::{Disk, During as _};
+use vfs::{Disk, During as _, dir_of};
 use wire::Network;
 
 api::reported! {
@@ -52,6 +55,14 @@ fn recover_at(disk: &dyn Disk, location: &Location) -> Result<RecoveryReport, Er
         let _lock = DatadirLock::take(disk, &datadir, LockMode::Change)?;
         report.recovery = session::recover(disk, &datadir, &|_| {})?;
         report.has_removed = report.recovery.is_none();
+        let chainstate = datadir.chainstate_dir();
+        let beside = disk.resolve(&chainstate).unwrap_or(chainstate);
+        let work = WorkDir::new(disk, dir_of(&beside).join(WORK_DIR));
+        if !work.may_have_checkpoint() {
+            // Sorted runs without a checkpoint are those of the run that is finished now. Nothing depends on
+            // their removal.
+            let _ = work.remove();
+        }
         return Ok(report);
     }
     report.has_removed = WorkDir::remove_left(disk, datadir.net_dir());

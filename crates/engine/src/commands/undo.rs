@@ -21,7 +21,7 @@ use api::{
     note::Notes,
 };
 use chain::{
-    commit::replace_index,
+    commit::{Destination, replace_index},
     plan::existing_state::{Accepted, ExistingState},
     session::Session,
 };
@@ -163,6 +163,8 @@ pub fn make(disk: &dyn Disk, options: &ChainOptions, watch: Watch<'_>) -> Result
         let before = ExistingState::read(files, false)?;
         let plan = &job::plan_to_best_block(files, options, before.best_block, watch)?;
         before.check(plan, files, Accepted::AnyLoss, sink)?;
+        // Whatever will be in the way of the new block index is found before anything is made or removed.
+        Destination::of_index(disk, result.clone(), options.keep_old)?.discard();
         clock.lap(Stage::Plan);
         let parent = options.work_dir.clone().unwrap_or_else(|| temp_dir(disk));
         let work = &WorkDir::exclusive(disk, &parent);

@@ -300,9 +300,10 @@ fn what_an_interrupted_run_has_left_is_named() {
             let checkpoint = case.root().join("regtest/peregrine-work/manifest");
             fs::create_dir_all(checkpoint.parent().unwrap()).unwrap();
             fs::write(&checkpoint, "").unwrap();
+            fs::write(checkpoint.with_file_name("run-00000001.run"), "PGRN-RUN").unwrap();
             let report = recover(&FaultDisk::healthy(), &location(&case)).unwrap();
             assert_eq!((report.recovery, report.has_removed), (Some(Recovery::Finished), false), "{at}");
-            assert!(!checkpoint.exists(), "{at}: that of the finished replacement");
+            assert!(!checkpoint.parent().unwrap().exists(), "{at}: that of the finished replacement");
             stats().unwrap();
             assert!(is_sound(&case), "{at}");
         }
@@ -330,6 +331,11 @@ fn recovery_removes_what_was_being_built_and_leaves_a_sound_datadir_alone() {
     let removed = RecoveryReport { has_removed: true, ..nothing };
     assert_eq!(recover(&FaultDisk::healthy(), &location(&case)).unwrap(), removed);
     assert!(acceptance::tree(case.root()) == before);
+    // The output of a rebuild has no block files.
+    fs::remove_dir_all(case.blocks("")).unwrap();
+    fs::create_dir(&building).unwrap();
+    fs::write(building.join("peregrine.mark"), "PGRN-NEW").unwrap();
+    assert_eq!(recover(&FaultDisk::healthy(), &location(&case)).unwrap(), removed);
     let nowhere = Location::new(&case.root().join("none"), Network::Regtest);
     assert_eq!(recover(&FaultDisk::healthy(), &nowhere).unwrap_err().kind, ErrorKind::Damaged);
 }

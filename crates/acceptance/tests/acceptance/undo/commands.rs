@@ -96,6 +96,12 @@ fn all_undo_data_is_made_within_any_memory() {
         assert_eq!((report.undo.blocks, report.undo.mended.len()), (chain().tip().height - 3, 0));
         assert_eq!(report.kept, [case.blocks("index.old")]);
         assert!(rest == others(&case), "only undo files and the block index change");
+        // That name is taken now. The next run finds it before it reads blocks.
+        let seen = Mutex::new(Vec::new());
+        let watch = Watch { sink: &|event: Event| seen.lock().unwrap().push(event), ..unwatched() };
+        let again = ChainOptions { keep_old: true, ..options.clone() };
+        engine::undo::make(&FaultDisk::healthy(), &again, watch).map(drop).unwrap_err();
+        assert_eq!(stages(&seen.lock().unwrap()), ["plan"]);
         fs::remove_dir_all(case.blocks("index.old")).unwrap();
         assert_is_complete(&case);
         let made = rev_bytes(&case.blocks(""));
