@@ -284,7 +284,8 @@ pub fn convert(
         while let Some(height) = reader.next_block(&mut unspent)? {
             Error::check_interrupt(watch.interrupt)?;
             let located = blocks.read(height, false, &mut buffers)?;
-            let block = located.parse(buffers.block.bytes(), &mut buffers.arena)?;
+            let BlockBuffers { block, arena, hashes, .. } = &mut buffers;
+            let (block, _) = located.check(block.bytes(), arena, hashes)?;
             let spendable = || {
                 block.txs().flat_map(|tx| tx.outputs()).map(|output| !is_unspendable(output.script_pubkey()))
             };

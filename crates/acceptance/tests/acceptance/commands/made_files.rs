@@ -142,16 +142,20 @@ fn every_format_converts_into_every_other() {
         TRUTH.write(&path_of(format), format, &TRUTH.hints(chain().tip().height));
         assert_eq!(wrong_blocks(&case.options(), &path_of(format), None), 0, "{format}");
     }
-    let (disk, chain) = (FaultDisk::healthy(), case.options().chain);
+    let (disk, chain, path) = (FaultDisk::healthy(), case.options().chain, files.path().join("converted"));
+    let convert =
+        |from, to| engine::hints::convert(&disk, &path_of(from), None, &path, to, Some(&chain), unwatched());
     for from in HintFormat::ALL {
         for to in HintFormat::ALL {
-            let (path, watch) = (files.path().join("converted"), unwatched());
-            let info = engine::hints::convert(&disk, &path_of(from), None, &path, to, Some(&chain), watch);
-            assert_eq!(info.unwrap().format, to, "{from} to {to}");
+            assert_eq!(convert(from, to).unwrap().format, to, "{from} to {to}");
             assert!(taken(&path) == fs::read(path_of(to)).unwrap(), "{from} to {to}");
         }
     }
     assert!(leftover.exists());
+    // The numbers of outputs are those of the blocks, of no other bytes.
+    case.flip_block(100, 100);
+    let error = convert(HintFormat::SwiftSync2140, HintFormat::Peregrine).unwrap_err();
+    assert_eq!((error.kind, path.exists()), (ErrorKind::Damaged, false), "{error}");
 }
 
 /// The chain may grow while hints are being made: completed blocks are not processed again.
