@@ -7,8 +7,10 @@ use crate::common::lock;
 use crate::export_history::{Row, export, rows as read};
 use crate::prelude::*;
 use bitcoin::{Block, consensus::deserialize};
+use disk::index::BlockStatus;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use std::fs::File;
+use testkit::corrupt::edit_index;
 
 /// Exports a table as CSV. Returns its rows, by the names of columns.
 pub fn rows(datadir: &Path, table: &str, words: &[&str]) -> Vec<Row> {
@@ -167,6 +169,14 @@ fn beside_a_process_that_uses_the_datadir_old_blocks_can_be_read() {
         (Some(0), &true.into()),
         "{output:?}"
     );
+    // It has stored twenty blocks, and not connected them yet.
+    edit_index(&dir.path().join("regtest/blocks/index"), |index| {
+        let stored = index.entries.iter_mut().filter(|entry| entry.height.0 > chain.tip().height - 20);
+        stored.for_each(|entry| entry.status.0 &= !BlockStatus::HAVE_UNDO);
+    })
+    .unwrap();
+    let live = rows(dir.path(), "outputs", &["--live"]);
+    assert_eq!(live.last().unwrap()["height"], (last - 20).to_string());
     drop(lock);
 }
 

@@ -24,6 +24,7 @@ use std::{
     time::Duration,
 };
 use vfs::{Disk, During as _, dir_of};
+use wire::Height;
 
 /// How often the block index of a running bitcoind is read again.
 const LIVE_ATTEMPTS: u32 = 20;
@@ -57,14 +58,19 @@ pub fn read_live<T>(options: &ChainOptions, read: impl Fn() -> Result<T, Error>)
     read()
 }
 
-/// Chooses the chain up to the chainstate's best block, or, without a chainstate, the most-work chain.
+/// Chooses the chain up to the chainstate's best block, or, without a chainstate, the most-work chain; beside a
+/// running bitcoind, the blocks that it has connected.
 ///
 /// # Errors
 /// Those of [`job::plan`].
 pub fn plan_for_reading(files: &Files<'_>, options: &ChainOptions, watch: Watch<'_>) -> Result<Plan, Error> {
     // A bitcoind that runs has not written what it knows of its chainstate.
     let best = if options.live { None } else { ExistingState::read(files, false)?.best_block };
-    read_live(options, || job::plan_to_best_block(files, options, best, watch))
+    let plan = read_live(options, || job::plan_to_best_block(files, options, best, watch))?;
+    // It may have stored many blocks above those.
+    let tip = plan.chain.tip_height();
+    let first = plan.never_connected_from.filter(|&first| options.live && first <= tip);
+    Ok(first.map(|first| plan.up_to(Height(first.0 - 1))).unwrap_or(plan))
 }
 
 /// Whether an error is about a file of the block index.
