@@ -370,7 +370,7 @@ impl Examination<'_> {
             true => BlockPlaces::Index,
             false => BlockPlaces::Scan,
         };
-        deep::read_all(files, self.options, &state.chainstate, source, self.watch)
+        deep::read_all(files, &self.options.chain, &state.chainstate, source, self.watch)
     }
 
     fn owner(&self) -> Owner {

@@ -1,9 +1,6 @@
 //! Reads everything: each block of the chain with its undo data, and all coins.
 
-use super::{
-    DoctorOptions,
-    diagnosis::{ChainstateState, DeepState},
-};
+use super::diagnosis::{ChainstateState, DeepState};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
@@ -47,16 +44,13 @@ pub enum BlockPlaces {
 /// [`ErrorKind::Interrupted`]. What is damaged or cannot be read is in the result.
 pub fn read_all(
     files: &Files<'_>,
-    options: &DoctorOptions,
+    options: &ChainOptions,
     chainstate: &ChainstateState,
     places: BlockPlaces,
     watch: Watch<'_>,
 ) -> Result<DeepState, Error> {
     // Nothing is rebuilt, so no note should say which scripts a rebuild would run.
-    let options = &DoctorOptions {
-        chain: ChainOptions { scripts: ScriptChecks::LeftOut, ..options.chain.clone() },
-        ..options.clone()
-    };
+    let options = &ChainOptions { scripts: ScriptChecks::LeftOut, ..options.clone() };
     let unless_interrupted = |error: Error| match error.kind {
         ErrorKind::Interrupted => Err(error),
         _ => Ok(error),
@@ -81,11 +75,11 @@ pub fn read_all(
 /// Reads all coins.
 fn count_coins(
     files: &Files<'_>,
-    options: &DoctorOptions,
+    options: &ChainOptions,
     watch: Watch<'_>,
 ) -> Result<(u64, [u8; 32]), Error> {
     let reader = ChainstateReader::open(files.disk, &files.datadir.chainstate_dir())?;
-    let stats = finish::read_back(&reader, None, options.chain.threads.get(), watch)?;
+    let stats = finish::read_back(&reader, None, options.threads.get(), watch)?;
     Ok((stats.counts.txouts, stats.hash_serialized_3.0))
 }
 
@@ -93,7 +87,7 @@ fn count_coins(
 /// with the undo data of the latter up to the best block.
 fn read_blocks(
     files: &Files<'_>,
-    options: &DoctorOptions,
+    options: &ChainOptions,
     chainstate: &ChainstateState,
     scan: bool,
     watch: Watch<'_>,
@@ -109,7 +103,7 @@ fn read_blocks(
             may_lack_files: true,
             ..ChainRequest::default()
         };
-        let plan = |request| job::plan(files, &options.chain, request, watch);
+        let plan = |request| job::plan(files, options, request, watch);
         let (plan, refusal) = match plan(&request) {
             // What is there is read nevertheless.
             Err(error) if error.kind == ErrorKind::Damaged && end.is_none() => {
@@ -118,7 +112,7 @@ fn read_blocks(
             }
             planned => (planned?, None),
         };
-        let threads = affordable_threads(&options.chain);
+        let threads = affordable_threads(options);
         let (reader, bytes_total) = (BlockReader::new(&plan.chain, files), plan.block_bytes);
         let walk = &BlockWalk { reader, threads, bytes_total, watch };
         watch.sink.event(Event::Started(Stage::Check));
