@@ -453,25 +453,6 @@ impl Examination<'_> {
         }
     }
 
-    /// What is known if the block index cannot be read because of `error`.
-    fn uncompared(
-        &self,
-        error: Error,
-        (files, lengths): (&Files<'_>, &FileLengths),
-        scripts: Option<ScriptWork>,
-        is_held: bool,
-    ) -> Result<Compared, Error> {
-        let state = self.database_state(&self.datadir.index_dir(), Err(error), is_held);
-        Ok(Compared {
-            index: IndexState::unknown(state),
-            files: lengths.each().map(FilesState::of_lengths),
-            scripts,
-            unchecked: None,
-            indexes: indexes::find(files, None, None, Height(0), is_held)?,
-            last_blocks: None,
-        })
-    }
-
     /// Reads the block index, and compares it with files and chainstate.
     fn compare(
         &self,
@@ -485,8 +466,15 @@ impl Examination<'_> {
         let (mut tree, index) = match readable.and_then(|()| tree_of_index(files)) {
             Ok(read) => read,
             Err(error) => {
-                let scripts = assumed.is_none().then(|| ScriptWork::of_all(lengths.blk.values().sum()));
-                return self.uncompared(error, (files, lengths), scripts, is_held);
+                let state = self.database_state(&self.datadir.index_dir(), Err(error), is_held);
+                return Ok(Compared {
+                    index: IndexState::unknown(state),
+                    files: lengths.each().map(FilesState::of_lengths),
+                    scripts: assumed.is_none().then(|| ScriptWork::of_all(lengths.blk.values().sum())),
+                    unchecked: None,
+                    indexes: indexes::find(files, None, None, Height(0), is_held)?,
+                    last_blocks: None,
+                });
             }
         };
         let may_lack_blocks = index.pruned || has_snapshot;
