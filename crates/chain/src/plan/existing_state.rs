@@ -10,7 +10,6 @@ use crate::{
     plan::{
         best_block::{BestBlock, KnownBlock},
         planner::{Plan, links_of_index},
-        tree::Tree,
     },
 };
 use api::{
@@ -67,7 +66,8 @@ impl ExistingState {
         let tree = tree.map(|tree| unless_damaged(files.disk, tree)).transpose()?.flatten();
         if let Some((mut tree, ..)) = tree {
             existing.index = tree.connected();
-            existing.best_in_index = best_block.and_then(|best| tree.find(&best));
+            let best = best_block.and_then(|best| tree.locate(&best, &[], Height(0)));
+            existing.best_in_index = best.map(|best| best.known);
             existing.failed = tree.failed();
         }
         Ok(existing)
@@ -256,11 +256,4 @@ fn warn_of_records_beyond_index(files: &Files<'_>, plan: &Plan, sink: &dyn Event
         sink.event(Event::Warning(Warning::BlocksBeyondIndex { blocks, file, used }));
     }
     Ok(())
-}
-
-impl Tree<'_> {
-    /// Finds a block that descends from genesis.
-    fn find(&self, hash: &BlockHash) -> Option<KnownBlock> {
-        self.locate(hash, &[], Height(0)).map(|best| best.known)
-    }
 }
