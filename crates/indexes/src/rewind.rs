@@ -21,8 +21,8 @@ use disk::{
     index::IndexRows,
     node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind},
 };
-use std::{collections::BTreeMap, num::NonZeroU32};
-use wire::{BlockHash, ByteOffset, FileNo, Height};
+use std::collections::BTreeMap;
+use wire::{BlockHash, Height};
 
 /// Opens an index that is to be continued, and returns it with the height of its best block. An index that
 /// ends on another branch is taken back first. Returns `None` if the index stays as it is: it is ahead of the
@@ -90,12 +90,10 @@ fn take_back(job: &IndexJob<'_>, index: &mut StoredIndex<'_>, fork: Height) -> R
 /// invalid.
 fn own_plan(job: &IndexJob<'_>, mut hash: BlockHash, fork: Height) -> Result<Plan, Error> {
     let rows = IndexRows::open(job.files.disk, &job.files.datadir.index_dir())?;
-    let narrow = |pos: ByteOffset| u32::try_from(pos.0).ok();
     let mut branch = Vec::new();
     while let Some(entry) = rows.entry(&hash)?.filter(|entry| entry.height > fork) {
-        let undo_pos = entry.undo_pos.and_then(narrow).and_then(NonZeroU32::new);
-        let data_pos = entry.data_pos.and_then(narrow).unwrap_or_default();
-        branch.push((hash, BlockPosition { file: entry.file.unwrap_or(FileNo(0)), data_pos, undo_pos }));
+        let (file, data_pos) = entry.file.zip(entry.data_pos).unwrap_or_default();
+        branch.push((hash, BlockPosition::new(file, data_pos, entry.undo_pos)));
         hash = entry.header.prev;
     }
     branch.reverse();

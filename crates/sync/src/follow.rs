@@ -290,7 +290,7 @@ impl AtTip<'_> {
         let fork = (0..=height.min(tip).0).rev().map(Height).find(is_shared).unwrap_or(Height(0));
         let new = (fork.0 + 1..=tip.0).map(Height).map(|height| {
             let (hash, (file, data_pos)) = (chain.hash(height)?, stored.place(height)?);
-            let position = BlockPosition { file, data_pos: data_pos.0 as u32, undo_pos: None };
+            let position = BlockPosition::new(file, data_pos, None);
             Some((hash, position, chain.median_time_before(Height(height.0 + 1))))
         });
         let new = new.collect::<Option<Vec<_>>>().ok_or_else(Error::inconsistent_data)?;

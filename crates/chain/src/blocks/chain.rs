@@ -39,6 +39,14 @@ pub struct BlockPosition {
     pub undo_pos: Option<NonZeroU32>,
 }
 
+impl BlockPosition {
+    /// These positions, which are below 4 GiB.
+    pub fn new(file: FileNo, data_pos: ByteOffset, undo_pos: Option<ByteOffset>) -> Self {
+        let undo_pos = undo_pos.and_then(|pos| NonZeroU32::new(pos.0 as u32));
+        Self { file, data_pos: data_pos.0 as u32, undo_pos }
+    }
+}
+
 impl Chain {
     /// Assembles a chain from lists ordered by height, starting with the genesis block.
     ///
@@ -69,11 +77,7 @@ impl Chain {
     /// # Panics
     /// If the lists are empty or differ in length.
     pub fn new(blocks: Vec<ChainBlock>, median_times: Vec<BlockTime>) -> Self {
-        let position = |block: &ChainBlock| BlockPosition {
-            file: block.file,
-            data_pos: block.data_pos.0 as u32,
-            undo_pos: block.undo_pos.and_then(|pos| NonZeroU32::new(pos.0 as u32)),
-        };
+        let position = |it: &ChainBlock| BlockPosition::new(it.file, it.data_pos, it.undo_pos);
         let hashes = blocks.iter().map(|block| block.hash).collect();
         Self::from_parts(hashes, blocks.iter().map(position).collect(), median_times)
     }

@@ -25,7 +25,7 @@ use disk::{
     index::{FileInfo, IndexEntry, IndexRows},
     undo::UndoView,
 };
-use std::{collections::BTreeSet, mem, num::NonZeroU32};
+use std::{collections::BTreeSet, mem};
 use wire::{BlockHash, FileNo, Height};
 
 /// Coins, undo data and block index, with changes that are not committed yet.
@@ -77,19 +77,18 @@ impl<'a> Tip<'a> {
         let mut branch = Vec::new();
         while height > fork {
             let entry = self.index.entry(&best)?;
-            let narrow = |pos: wire::ByteOffset| u32::try_from(pos.0).ok();
             let place = entry.and_then(|entry| {
-                let undo_pos = entry.undo_pos.and_then(narrow).and_then(NonZeroU32::new)?;
-                Some((entry.file?, entry.data_pos.and_then(narrow)?, undo_pos, entry.header.prev))
+                let position = BlockPosition::new(entry.file?, entry.data_pos?, Some(entry.undo_pos?));
+                Some((position, entry.header.prev))
             });
-            let Some((file, data_pos, undo_pos, prev)) = place else {
+            let Some((position, prev)) = place else {
                 let detail = "another branch has more work, but this block cannot be disconnected, because \
                               it or its undo data is not on disk";
                 return Err(Error::damaged(detail)
                     .at_block(height, best)
                     .with_remedies([Remedy::RestoreFiles, Remedy::RebuildChainstate]));
             };
-            branch.push((best, BlockPosition { file, data_pos, undo_pos: Some(undo_pos) }));
+            branch.push((best, position));
             (best, height) = (prev, Height(height.0 - 1));
         }
         branch.reverse();

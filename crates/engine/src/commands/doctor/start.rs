@@ -25,7 +25,6 @@ use pipeline::{
 };
 use rules::header::MAX_FUTURE_BLOCK_TIME;
 use std::{
-    num::NonZeroU32,
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
 };
@@ -90,8 +89,7 @@ pub fn check_last_blocks(
     let position = |(height, &number): (usize, &u32)| {
         let (file, data_pos) = tree.data_pos(number).filter(|_| height >= first).unwrap_or_default();
         let undo_pos = tree.undo_pos(number).filter(|_| data_pos.0 > 0);
-        let undo_pos = undo_pos.and_then(|pos| NonZeroU32::new(pos.0 as u32));
-        BlockPosition { file, data_pos: data_pos.0 as u32, undo_pos }
+        BlockPosition::new(file, data_pos, undo_pos)
     };
     let positions = branch.iter().enumerate().map(position).collect();
     let hashes = branch.iter().map(|&number| tree.hash(number)).collect();
