@@ -170,7 +170,8 @@ fn write_delta<'w, 'd>(
         })
     });
     let shards = written.map_err(|error| {
-        new.discard();
+        // This error is the one to report.
+        let _ = new.clear();
         match error {
             ForEachError::Mismatch => Error::unproven_range(None),
             ForEachError::Error(error) => error,

@@ -110,9 +110,8 @@ pub fn merge_deltas(
     let written = new.write_shards(plan.network(), &shards, threads, &merge);
     let delta = written.map(|shards| Delta { plan: plan.digest, ranges, shards, counts, coinbases });
     let delta = delta.inspect_err(|_| {
-        new.discard();
         // This error is the one to report.
-        let _ = work.remove();
+        let _ = (new.clear(), work.remove());
     })?;
     new.finish(&delta, output)?;
     Ok(DeltaReport::of(&delta, false))

@@ -4,7 +4,7 @@ use api::{
     error::{Error, ErrorKind},
     remedy::Remedy,
 };
-use chain::threads::{join_all, spawn};
+use chain::threads::for_all;
 use disk::{
     delta::{Delta, DeltaShard, is_delta_file, shard_path},
     sorted_run::{SortedRunMeta, SortedRunWriter},
@@ -12,8 +12,7 @@ use disk::{
 use pipeline::stages::work_dir::WorkDir;
 use std::{
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
-    thread,
+    sync::atomic::{AtomicBool, Ordering},
 };
 use vfs::{Disk, During as _, dir_of, unfinished};
 use wire::Network;
@@ -64,8 +63,8 @@ impl<'w, 'd> NewDelta<'w, 'd> {
         threads: usize,
         fill: &(impl Fn(u32, &mut SortedRunWriter) -> Result<(), E> + Sync),
     ) -> Result<Vec<DeltaShard>, E> {
-        let next = &AtomicU32::new(0);
-        let write = |number: u32| -> Result<DeltaShard, E> {
+        let has_failed = AtomicBool::new(false);
+        let write = |&number: &u32| -> Result<DeltaShard, E> {
             let (disk, path) = (self.work.disk(), shard_path(&self.dir, number));
             let mut writer =
                 SortedRunWriter::create(disk, &path, network, BUFFER_BYTES).map_err(Error::from)?;
@@ -73,21 +72,12 @@ impl<'w, 'd> NewDelta<'w, 'd> {
             let SortedRunMeta { entries, spends, .. } = writer.finish().map_err(Error::from)?;
             Ok(DeltaShard::of_file(disk, &self.dir, number, entries, spends).map_err(Error::from)?)
         };
-        let take = || numbers.get(next.fetch_add(1, Ordering::Relaxed) as usize).copied();
-        let work = || {
-            let all: Result<Vec<_>, E> = std::iter::from_fn(take).map(write).collect();
-            // After an error, the others need not go on.
-            all.inspect_err(|_| next.store(u32::MAX / 2, Ordering::Relaxed))
-        };
-        let mut shards = Vec::new();
-        thread::scope(|scope| {
-            let workers: Vec<_> =
-                (0..threads.min(numbers.len())).map(|_| spawn(scope, "delta", work)).collect();
-            for written in join_all(workers) {
-                shards.extend(written??);
-            }
-            Ok::<(), E>(())
+        // After an error, no other shard is begun.
+        let numbers = numbers.iter().take_while(|_| !has_failed.load(Ordering::Relaxed));
+        let written = for_all(threads, numbers, |number| {
+            write(number).inspect_err(|_| has_failed.store(true, Ordering::Relaxed))
         })?;
+        let mut shards = written.into_iter().collect::<Result<Vec<_>, E>>()?;
         shards.sort_unstable_by_key(|shard| shard.number);
         Ok(shards)
     }
@@ -116,10 +106,5 @@ impl<'w, 'd> NewDelta<'w, 'd> {
             }
         }
         Ok(disk.remove_dir(dir).during("remove", dir)?)
-    }
-
-    /// Removes what was written, after an error, which is the one to report.
-    pub fn discard(&self) {
-        let _ = self.clear();
     }
 }
