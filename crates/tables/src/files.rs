@@ -155,7 +155,7 @@ impl HistorySink for Bucket<'_> {
         Ok(self.folder.add(history_row(entry))?)
     }
 
-    fn script(&mut self, script: &ScriptHistory<'_>) -> Result<(), Error> {
+    fn script(&mut self, script: &ScriptHistory) -> Result<(), Error> {
         with_script_row(script, self.network, |row| Ok(self.folder.add_script(row)?))
     }
 

@@ -279,15 +279,15 @@ pub fn history_row(entry: &HistoryEntry) -> HistoryRow<'_> {
 
 /// Gives the row of a script to `add`, with its address on a network if it has one.
 pub fn with_script_row<R>(
-    history: &ScriptHistory<'_>,
+    history: &ScriptHistory,
     network: Network,
     add: impl FnOnce(ScriptRow<'_>) -> R,
 ) -> R {
     add(ScriptRow {
         script_hash: history.script_hash,
-        script: history.script,
-        script_type: type_of(history.script),
-        address: address(history.script, Some(network)).as_deref(),
+        script: &history.script,
+        script_type: type_of(&history.script),
+        address: address(&history.script, Some(network)).as_deref(),
         first_height: history.first_height.0,
         rows: history.rows as i64,
         balance: history.balance.0,

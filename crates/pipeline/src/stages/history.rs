@@ -129,11 +129,11 @@ pub struct HistoryEntry {
 }
 
 /// A script, after its last entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ScriptHistory<'a> {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScriptHistory {
     /// SHA-256 of the script, in the order of the hash function.
     pub script_hash: [u8; 32],
-    pub script: &'a [u8],
+    pub script: Vec<u8>,
     /// Height of its first entry.
     pub first_height: Height,
     /// Number of its entries.
@@ -148,7 +148,7 @@ pub trait HistorySink {
     fn entry(&mut self, entry: &HistoryEntry) -> Result<(), Error>;
 
     /// Takes a script after its entries.
-    fn script(&mut self, script: &ScriptHistory<'_>) -> Result<(), Error>;
+    fn script(&mut self, script: &ScriptHistory) -> Result<(), Error>;
 
     /// The bucket has no more scripts.
     fn finish(self: Box<Self>) -> Result<(), Error>;
@@ -499,21 +499,13 @@ struct Follower<'s> {
     movements: u64,
     /// Number of outputs since the last look.
     outputs: u64,
-    current: Option<Current>,
+    /// The current script, up to the last movement.
+    current: Option<ScriptHistory>,
     /// The coins of the current script, by their ids.
     unspent: HashMap<u64, Unspent>,
     /// A coin as MuHash takes it.
     element: Vec<u8>,
     totals: HistoryTotals,
-}
-
-/// The current script.
-struct Current {
-    script_hash: [u8; 32],
-    script: Vec<u8>,
-    first_height: Height,
-    rows: u64,
-    balance: i64,
 }
 
 struct Unspent {
@@ -529,12 +521,12 @@ impl Follower<'_> {
             self.end_script()?;
         }
         let height = Height(height);
-        let current = self.current.get_or_insert_with(|| Current {
+        let current = self.current.get_or_insert_with(|| ScriptHistory {
             script_hash,
             script: script.to_owned(),
             first_height: height,
             rows: 0,
-            balance: 0,
+            balance: Sats(0),
         });
         let (is_input, index) = (number & OUTPUT == 0, number & !OUTPUT);
         self.movements += 1;
@@ -556,7 +548,7 @@ impl Follower<'_> {
             same.is_none()
         };
         let amount = if is_input { Sats(-amount.0) } else { amount };
-        let balance = current.balance.checked_add(amount.0).filter(|_| is_matched);
+        let balance = current.balance.0.checked_add(amount.0).filter(|_| is_matched).map(Sats);
         let balance = balance.ok_or_else(|| match (is_input, is_matched) {
             (true, _) => mismatch(&movement, Some(index), "spends a coin that no earlier output paid to it"),
             (false, false) => mismatch(&movement, None, "an output repeats one of its coins"),
@@ -573,18 +565,16 @@ impl Follower<'_> {
             is_input,
             index,
             amount,
-            balance: Sats(balance),
+            balance,
         })
     }
 
     /// Ends the current script: its coins are left over.
     fn end_script(&mut self) -> Result<(), Error> {
-        let Some(Current { script_hash, script, first_height, rows, balance }) = self.current.take() else {
-            return Ok(());
-        };
+        let Some(history) = self.current.take() else { return Ok(()) };
         for (_, Unspent { outpoint, code, amount }) in self.unspent.drain() {
             self.element.clear();
-            UtxoElement { outpoint, code, amount, script: &script }.write(&mut self.element);
+            UtxoElement { outpoint, code, amount, script: &history.script }.write(&mut self.element);
             self.totals.muhash.insert(&self.element);
             self.totals.coins += 1;
         }
@@ -592,11 +582,10 @@ impl Follower<'_> {
             // Draining a map takes time in proportion to its capacity.
             self.unspent = HashMap::new();
         }
-        self.totals.rows += rows;
+        self.totals.rows += history.rows;
         self.totals.scripts += 1;
-        self.totals.amount.0 = self.totals.amount.0.saturating_add(balance);
-        let balance = Sats(balance);
-        self.sink.script(&ScriptHistory { script_hash, script: &script, first_height, rows, balance })
+        self.totals.amount.0 = self.totals.amount.0.saturating_add(history.balance.0);
+        self.sink.script(&history)
     }
 }
 

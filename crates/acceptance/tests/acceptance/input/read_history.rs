@@ -61,14 +61,14 @@ impl HistorySink for Bucket<'_> {
         Ok(())
     }
 
-    fn script(&mut self, script: &ScriptHistory<'_>) -> Result<(), Error> {
+    fn script(&mut self, script: &ScriptHistory) -> Result<(), Error> {
         let entries = std::mem::take(&mut self.entries);
         let (first, last) = (entries.first().unwrap(), entries.last().unwrap());
         assert_eq!((script.first_height.0, script.balance.0), (first.0, last.7));
-        assert_eq!((script.rows, script.script_hash), (entries.len() as u64, sha256(script.script)));
+        assert_eq!((script.rows, script.script_hash), (entries.len() as u64, sha256(&script.script)));
         self.last = Some(script.script_hash);
         let history = &mut self.kept.history.lock().unwrap();
-        assert!(history.insert(script.script_hash, (script.script.to_vec(), entries)).is_none());
+        assert!(history.insert(script.script_hash, (script.script.clone(), entries)).is_none());
         Ok(())
     }
 

@@ -17,7 +17,7 @@ impl HistorySink for Counted {
         Ok(())
     }
 
-    fn script(&mut self, script: &ScriptHistory<'_>) -> Result<(), Error> {
+    fn script(&mut self, script: &ScriptHistory) -> Result<(), Error> {
         self.scripts.push((script.rows, script.balance));
         Ok(())
     }
