@@ -323,11 +323,6 @@ impl<'a> Rebuild<'a> {
         Ok(damage.get())
     }
 
-    /// The number of blocks that are damaged, or not in their files.
-    fn damaged_blocks(&self) -> u32 {
-        self.damage.get().map_or(0, |damage| damage.blocks.len() as u32)
-    }
-
     /// Rebuilds the chainstate of the planned chain.
     fn build(&self, planned: &mut Planned, clock: &mut Clock) -> Result<ReindexReport, Error> {
         let Self { options, work, watch, .. } = *self;
@@ -403,8 +398,9 @@ impl<'a> Rebuild<'a> {
         method: &Method,
         lacking: u64,
     ) -> Result<(), Error> {
-        let plan = &planned.plan;
-        if self.lists_missing_files(plan) {
+        let (plan, is_in_place) = (&planned.plan, self.options.output.is_none());
+        if is_in_place && !plan.missing_files.is_empty() {
+            // The block index places blocks in files that do not exist.
             self.target.prepare_index()?;
             self.sink.event(Event::Warning(Warning::MissingBlockFiles { files: plan.missing_files.clone() }));
         }
@@ -417,7 +413,7 @@ impl<'a> Rebuild<'a> {
                 // Otherwise, the block index is still being written.
                 self.target.prepare_index()?;
             }
-            if self.options.output.is_none() {
+            if is_in_place {
                 undo_files.check_access(&plan.chain, method.needs_undo_from())?;
             }
         }
@@ -454,11 +450,6 @@ impl<'a> Rebuild<'a> {
         Ok(Proven { stats, hints, total_amount, utxo_stats, is_pinned })
     }
 
-    /// Whether the block index has to change because it places blocks in files that do not exist.
-    const fn lists_missing_files(&self, plan: &Plan) -> bool {
-        self.options.output.is_none() && !plan.missing_files.is_empty()
-    }
-
     /// Checks that the new chainstate, undo data and the temporary files fit on the disk.
     fn check_disk_need(&self, planned: &Planned, job: &Job<'_>) -> Result<(), Error> {
         let Self { options, target, work, .. } = *self;
@@ -470,7 +461,8 @@ impl<'a> Rebuild<'a> {
         let made = directory_bytes(disk, &made_undo_dir(disk, target.datadir())?).unwrap_or(0);
         let rest = need.without_written(written, made);
         // Without pruning, the blocks that come stay.
-        let to_come = planned.awaited_bytes().filter(|_| !planned.prunes()).unwrap_or(0);
+        let to_come = planned.awaited.as_ref().filter(|_| !planned.prunes());
+        let to_come = to_come.map_or(0, |(_, blocks)| blocks.bytes);
         let blocks_dir = &target.datadir().blocks_dir();
         rest.check(disk, target.building(), work.path(), blocks_dir, to_come)?;
         // Behind a download, the size of blocks to come is only known on mainnet.
@@ -602,7 +594,7 @@ impl<'a> Rebuild<'a> {
             kept: Vec::new(),
             undo: None,
             lost_blocks: 0,
-            damaged_blocks: self.damaged_blocks(),
+            damaged_blocks: self.damage.get().map_or(0, |damage| damage.blocks.len() as u32),
             unconnected: plan.choice.unconnected,
             notes: self.sink.take(),
         })

@@ -67,16 +67,6 @@ impl Planned {
         self.awaited.as_ref().map(|(awaited, _)| Arc::clone(awaited))
     }
 
-    /// Bytes of the blocks that are stored while the rebuild runs, if that is known.
-    pub(super) fn awaited_bytes(&self) -> Option<u64> {
-        self.awaited.as_ref().map(|(_, blocks)| blocks.bytes)
-    }
-
-    /// With pruning, bytes of blocks after which the rebuild settles.
-    pub(super) fn settle_bytes(&self) -> Option<u64> {
-        self.awaited.as_ref().and_then(|(_, blocks)| blocks.settle_bytes)
-    }
-
     /// Whether blocks were deleted before, and all of the chain are stored again.
     pub(super) fn unprunes(&self) -> bool {
         self.plan.is_pruned && !self.prunes()
@@ -100,7 +90,7 @@ impl Planned {
 
     /// Whether block files are deleted behind the rebuild.
     pub(super) fn prunes(&self) -> bool {
-        self.settle_bytes().is_some()
+        self.awaited.as_ref().is_some_and(|(_, blocks)| blocks.settle_bytes.is_some())
     }
 }
 
