@@ -324,16 +324,17 @@ impl Window<'_> {
             for_all(self.threads, 0..self.threads, |_| queue.drain(&faults, &never))?;
             counts.scripts = queue.take_inputs();
         }
-        let (mut connected, mut found) = (Some(Vec::new()), Some(Vec::new()));
+        let (mut connected, mut found) = (Vec::new(), Vec::new());
         for done in done {
             match done? {
-                Done::CheckedSpends(block) => add(&mut connected, block),
-                Done::LookedUp(coins) => add(&mut found, coins),
+                Done::CheckedSpends(block) => connected.push(block),
+                Done::LookedUp(coins) => found.push(coins),
             }
         }
+        let connected: Option<Vec<_>> = connected.into_iter().collect();
         let mut connected = connected.filter(|_| faults.into_lowest().is_none());
         connected.iter_mut().for_each(|blocks| blocks.sort_unstable_by_key(|block| block.height));
-        Ok(SecondStep { connected, found, counts })
+        Ok(SecondStep { connected, found: found.into_iter().collect(), counts })
     }
 
     /// Returns the coins that the blocks of a window both create and spend, with no height in between after
@@ -464,14 +465,6 @@ impl BufferPool {
         if bytes + buffers.memory_bytes() <= self.window_bytes {
             free.push(buffers);
         }
-    }
-}
-
-/// Adds an item to those of a list, or makes it `None`.
-fn add<T>(list: &mut Option<Vec<T>>, item: Option<T>) {
-    match (item, &mut *list) {
-        (Some(item), Some(items)) => items.push(item),
-        _ => *list = None,
     }
 }
 
