@@ -33,7 +33,7 @@ use pipeline::{
         read::BlockReader,
         scripts::Scripts,
         stored_coins::TipCoins,
-        window::{BlockResult, ConnectedBlock, Window},
+        window::{BlockResult, BufferPool, ConnectedBlock, Window},
     },
 };
 use std::{mem, ops::Range, sync::atomic::Ordering, time::Duration};
@@ -278,7 +278,7 @@ impl<'a> Update<'a> {
             queue_bytes: budget.queued_scripts(),
         });
         let threads = budget.threads;
-        let (chain, params, buffers) = (&plan.chain, files.params, memory.buffers());
+        let (chain, params, buffers) = (&plan.chain, files.params, BufferPool::new(memory.window));
         let window = Window { chain, reader, params, scripts, threads, buffers, result: BlockResult::Undo };
         let heights = fork.0 + 1..chain.block_count() as u32;
         let blocks = InOrder::new(window, plan, heights, self.exactly.clone(), self.watch.sink);

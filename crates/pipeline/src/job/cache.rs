@@ -172,7 +172,7 @@ impl Job<'_> {
         let best_block = chainstate.best_block();
         let coins = CoinsCache::new(StoredCoins(chainstate), best_block, random_key()?);
         let reader = &BlockReader::new(&self.plan.chain, self.files);
-        let window = self.window(reader, memory.buffers(), result);
+        let window = self.window(reader, BufferPool::new(memory.window), result);
         let (done, next) = (*committed, committed.counts.blocks as u32);
         let has_more = (end as usize) < self.plan.chain.block_count();
         let mut cache = Cache { job: self, coins, memory, done, committed, has_more, each };

@@ -3,7 +3,6 @@
 use crate::stages::{
     parts::PART_BLOCK_BYTES,
     spill::{FAN_IN, RUN_BUFFER_BYTES},
-    window::BufferPool,
 };
 use api::{
     event::MemoryTable,
@@ -76,14 +75,7 @@ pub struct CacheMemory {
     /// Bytes of open tables.
     pub tables: u64,
     /// Bytes of the blocks of a window.
-    window: usize,
-}
-
-impl CacheMemory {
-    /// The memory for blocks.
-    pub const fn buffers(&self) -> BufferPool {
-        BufferPool::new(self.window)
-    }
+    pub window: usize,
 }
 
 impl MemoryBudget {
