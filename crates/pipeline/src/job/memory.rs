@@ -10,7 +10,6 @@ use api::{
     options::{ChainOptions, UndoPolicy},
 };
 use chain::plan::planner::Plan;
-use std::num::NonZeroUsize;
 use wire::Height;
 
 /// Memory of each worker, in bytes: its current block with undo data, views, hashes and coins, and the
@@ -185,19 +184,15 @@ fn divide(memory: u64, taken: u64, consumers: Consumers) -> MemoryTable {
 /// Limits the threads so that all workers together use at most a third of the memory, and the rest is for
 /// coins.
 pub fn affordable_threads(options: &ChainOptions) -> usize {
-    threads_within(options.memory_bytes, options.threads)
-}
-
-fn threads_within(memory: u64, threads: NonZeroUsize) -> usize {
-    let most = usize::try_from(memory / 3 / WORKER_BYTES).unwrap_or(usize::MAX);
-    threads.get().min(most.max(1))
+    let most = usize::try_from(options.memory_bytes / 3 / WORKER_BYTES).unwrap_or(usize::MAX);
+    options.threads.get().min(most.max(1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use api::{machine::MIN_MEMORY, options::ScriptChecks};
-    use std::path::Path;
+    use std::{num::NonZeroUsize, path::Path};
     use wire::Network;
 
     fn consumers(threads: usize, scripts: bool) -> Consumers {
@@ -257,8 +252,11 @@ mod tests {
 
     #[test]
     fn small_budgets_allow_few_threads() {
-        let allowed =
-            |memory: u64, threads| threads_within(memory << 20, NonZeroUsize::new(threads).unwrap());
+        let allowed = |memory: u64, threads| {
+            let options = ChainOptions::new(Path::new("d"), Network::Main, ScriptChecks::LeftOut);
+            let threads = NonZeroUsize::new(threads).unwrap();
+            affordable_threads(&ChainOptions { memory_bytes: memory << 20, threads, ..options })
+        };
         assert_eq!(
             [allowed(128, 1), allowed(128, 2), allowed(128, 64), allowed(1024, 64), allowed(4096, 64)],
             [1, 2, 3, 28, 64]
