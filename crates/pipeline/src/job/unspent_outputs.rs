@@ -18,7 +18,7 @@ use api::{error::Error, machine};
 use chain::threads::{each_number, lock};
 use hints::Numbering;
 use std::sync::{Mutex, atomic::AtomicBool};
-use wire::{BlockView, Coin, Height, OutPoint, coin::compress_output, script::is_unspendable};
+use wire::{Coin, Height, OutPoint, coin::compress_output, script::is_unspendable};
 
 /// Callback for each block from height 1 on: height, number of outputs, and indices of the unspent ones.
 pub type ForEachBlock<'a> = dyn FnMut(Height, u32, &[u32]) -> Result<(), Error> + Send + 'a;
@@ -194,34 +194,26 @@ impl OutputFinder<'_> {
         };
         let mut out = Vec::new();
         let (mut outputs, mut unspent) = (0, Vec::new());
-        for_each_output(block, |tx, vout, output| {
-            let is_spendable = !is_unspendable(output.script_pubkey());
-            if is_spendable && !coins.is_empty() {
-                out.clear();
-                compress_output(&mut out, output.value(), output.script_pubkey());
-                let outpoint = OutPoint { txid: hashes.txids[tx], vout };
-                let coin = Coin { code: Coin::code_of(height, tx == 0), out: &out };
-                if coins.binary_search(&(height.0, hasher.hash(&outpoint, &coin))).is_ok() {
-                    unspent.push(outputs);
+        for (number, tx) in block.txs().enumerate() {
+            for (output, vout) in tx.outputs().zip(0..) {
+                let is_spendable = !is_unspendable(output.script_pubkey());
+                if is_spendable && !coins.is_empty() {
+                    out.clear();
+                    compress_output(&mut out, output.value(), output.script_pubkey());
+                    let outpoint = OutPoint { txid: hashes.txids[number], vout };
+                    let coin = Coin { code: Coin::code_of(height, number == 0), out: &out };
+                    if coins.binary_search(&(height.0, hasher.hash(&outpoint, &coin))).is_ok() {
+                        unspent.push(outputs);
+                    }
                 }
+                outputs += u32::from(is_spendable || self.counts_unspendable);
             }
-            outputs += u32::from(is_spendable || self.counts_unspendable);
-        });
+        }
         if unspent.len() == coins.len() {
             return Ok(BlockOutputs { height, outputs, unspent });
         }
         let missing = coins.len() - unspent.len();
         let detail = format!("{missing} coins of this height are not outputs of this block, or occur twice");
         Err(Error::damaged(detail).at_block(height, self.job.plan.chain.block(height).hash))
-    }
-}
-
-/// Calls `each` with the outputs of a block: the index of the transaction, the index of the output in it, and
-/// the output.
-fn for_each_output(block: &BlockView<'_>, mut each: impl FnMut(usize, u32, wire::OutputView<'_>)) {
-    for (number, tx) in block.txs().enumerate() {
-        for (output, vout) in tx.outputs().zip(0..) {
-            each(number, vout, output);
-        }
     }
 }
