@@ -16,6 +16,7 @@ use crate::{
         make_undo::UndoSink,
         method::Method,
         partial_state::{MatchState, PartialState},
+        parts::Parts,
         scripts::{ScriptQueue, Scripts},
         spill::{Spill, SpillFile},
         unspent::{ForEachError, Unspent},
@@ -104,7 +105,7 @@ impl Job<'_> {
     /// # Errors
     /// Damage; wrong hints; any I/O error; [`ErrorKind::Interrupted`].
     pub fn match_in_parallel(&self, clock: &mut Clock) -> Result<Attempt, Error> {
-        let deliveries = self.deliveries();
+        let deliveries = self.method.makes_undo().then(|| self.deliveries());
         let PassResult { mut state, join, spill, fault } = self.run_workers(clock, deliveries.as_ref())?;
         if fault.is_none() && self.method.makes_undo() && !state.outcome.partial.coinbases.has_duplicate() {
             // Here the sum shows by itself whether the hints are right, whatever else does not match.
@@ -179,11 +180,10 @@ impl Job<'_> {
         Err(self.wrong_hints("the sum of all coins created less all coins spent is not zero"))
     }
 
-    /// Where matches deliver coins, if undo data is made.
-    fn deliveries(&self) -> Option<Deliveries<'_>> {
-        let memory = self.budget.deliveries();
-        let new = || Deliveries::new(self.work, &self.plan.chain, self.budget.part_block_bytes, memory);
-        self.method.makes_undo().then(new)
+    /// No deliveries to the blocks of the chain yet.
+    pub fn deliveries(&self) -> Deliveries<'_> {
+        let Self { work, plan, budget, .. } = *self;
+        Deliveries { parts: Parts::new(work, &plan.chain, budget.part_block_bytes, budget.deliveries()) }
     }
 
     /// Checks and applies all blocks in parallel, or stops at a block fault.

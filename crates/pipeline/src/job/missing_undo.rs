@@ -91,11 +91,9 @@ impl Job<'_> {
         survey: &UndoSurvey,
         clock: &mut Clock,
     ) -> Result<bool, Error> {
-        let chain = &self.plan.chain;
         let mut known = self.flawed(survey);
         loop {
-            let (part, memory) = (self.budget.part_block_bytes, self.budget.deliveries());
-            let deliveries = Deliveries::new(self.work, chain, part, memory);
+            let deliveries = self.deliveries();
             let Some(mut spending) = self.spending_blocks(&walk.reader, &known)? else {
                 return Ok(false);
             };

@@ -1,8 +1,7 @@
 //! Coins on the way to the inputs that spend them, sorted by block.
 
-use crate::stages::{parts::Parts, work_dir::WorkDir};
+use crate::stages::parts::Parts;
 use api::error::Error;
-use chain::blocks::chain::Chain;
 use coins::{Delivery, Spender};
 use wire::Height;
 
@@ -18,12 +17,7 @@ pub struct SortedDeliveries {
     order: Vec<(Spender, u32)>,
 }
 
-impl<'a> Deliveries<'a> {
-    /// No deliveries yet. See [`Parts::new`] for the limits.
-    pub fn new(work: &'a WorkDir<'a>, chain: &Chain, part_block_bytes: u64, memory_limit: usize) -> Self {
-        Self { parts: Parts::new(work, chain, part_block_bytes, memory_limit) }
-    }
-
+impl Deliveries<'_> {
     /// Adds all deliveries in `encoded`, and clears it.
     pub fn add(&self, encoded: &mut Vec<u8>) -> Result<(), Error> {
         let mut rest = encoded.as_slice();
@@ -77,7 +71,8 @@ impl SortedDeliveries {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chain::blocks::chain::ChainBlock;
+    use crate::stages::work_dir::WorkDir;
+    use chain::blocks::chain::{Chain, ChainBlock};
     use coins::{Join, SipKey};
     use std::{ops::Range, thread};
     use testkit::fault::FaultDisk;
@@ -112,7 +107,7 @@ mod tests {
         for memory_limit in [0, 10_000, 1 << 30] {
             let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
             let work = WorkDir::new(&disk, dir.path().join("work"));
-            let deliveries = Deliveries::new(&work, &chain(), 16_000, memory_limit);
+            let deliveries = Deliveries { parts: Parts::new(&work, &chain(), 16_000, memory_limit) };
             thread::scope(|scope| {
                 for start in [0, 1_000, 2_000, 3_000] {
                     let deliveries = &deliveries;
