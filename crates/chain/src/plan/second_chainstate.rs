@@ -21,12 +21,11 @@ use api::{
 use disk::{
     DiskError,
     chainstate::{ChainstateReader, read_best_block},
-    datadir::{Datadir, FileKind, SNAPSHOT_BASE},
+    datadir::{FileKind, SNAPSHOT_BASE},
     index::{BlockStatus, IndexRows},
 };
-use rules::ChainParams;
 use std::{fmt, path::PathBuf};
-use vfs::{Disk, During as _};
+use vfs::During as _;
 use wire::{BlockHash, Height};
 
 /// Number of blocks whose undo data bitcoind reads when it starts (Core `DEFAULT_CHECKBLOCKS`).
@@ -70,7 +69,8 @@ impl fmt::Display for Obstacle {
 
 impl SecondChainstate {
     /// Finds the second chainstate of a datadir; `None` if there is none, or if bitcoind ignores it.
-    pub fn find(disk: &dyn Disk, datadir: &Datadir, params: &ChainParams) -> Result<Option<Self>, Error> {
+    pub fn find(files: &Files<'_>) -> Result<Option<Self>, Error> {
+        let Files { disk, datadir, params, .. } = *files;
         let dir = datadir.snapshot_dir();
         let base = dir.join(SNAPSHOT_BASE);
         let Some(found) = disk.metadata(&base).during("look at", &base)? else { return Ok(None) };

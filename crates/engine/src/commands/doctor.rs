@@ -225,7 +225,7 @@ impl Examination<'_> {
         let files = &Files { disk, datadir, obfuscation, params, awaited: None };
         // The chainstate first: bitcoind writes the index before the chainstate that needs it.
         let mut chainstate = self.chainstate(is_held);
-        let second = SecondChainstate::find(disk, datadir, params)?;
+        let second = SecondChainstate::find(files)?;
         let has_snapshot = second.is_some();
         let Compared { index, files: [blocks, undo], scripts, unchecked, indexes, last_blocks } =
             self.compare(files, &mut chainstate, lengths, (has_snapshot, is_held))?;
@@ -530,7 +530,7 @@ impl Examination<'_> {
     /// What a rebuild by the block index would refuse.
     fn refusal(&self, files: &Files<'_>) -> Result<(), Error> {
         let before = ExistingState::read(files, false)?;
-        let second = SecondChainstate::find(self.disk, self.datadir, files.params)?;
+        let second = SecondChainstate::find(files)?;
         let request =
             ChainRequest { preferred: before.best_block, makes_undo: true, ..ChainRequest::default() };
         let (chain, second) = (&self.options.chain, second.as_ref());

@@ -58,9 +58,7 @@ pub fn current_obstacle(files: &Files<'_>, second: &SecondChainstate) -> Result<
 /// # Errors
 /// [`ErrorKind::Usage`] if it does not; a damaged block index; any I/O error.
 pub fn check_start(files: &Files<'_>) -> Result<(), Error> {
-    let Some(second) = SecondChainstate::find(files.disk, files.datadir, files.params)? else {
-        return Ok(());
-    };
+    let Some(second) = SecondChainstate::find(files)? else { return Ok(()) };
     let obstacle = current_obstacle(files, &second)?;
     obstacle.map_or(Ok(()), |obstacle| {
         let error = second.error(&obstacle).without_remedies();
@@ -73,9 +71,7 @@ pub fn check_start(files: &Files<'_>) -> Result<(), Error> {
 /// # Errors
 /// [`ErrorKind::Usage`] if there are; any I/O error.
 pub fn refuse(files: &Files<'_>, why: &str) -> Result<(), Error> {
-    let Some(second) = SecondChainstate::find(files.disk, files.datadir, files.params)? else {
-        return Ok(());
-    };
+    let Some(second) = SecondChainstate::find(files)? else { return Ok(()) };
     let detail = format!("this node was started from a UTXO snapshot and has two chainstates{why}");
     let error = Error::new(ErrorKind::Usage, detail).in_file(&second.dir, None);
     let error = match current_obstacle(files, &second) {

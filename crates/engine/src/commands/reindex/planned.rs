@@ -110,8 +110,7 @@ pub fn plan(
     let in_place = options.output.is_none();
     let before =
         if in_place { ExistingState::read(files, options.chain.scan)? } else { ExistingState::default() };
-    let second = SecondChainstate::find(files.disk, files.datadir, files.params);
-    let second = if in_place { second? } else { None };
+    let second = if in_place { SecondChainstate::find(files)? } else { None };
     let hint_reader = options.hints.as_ref().map(|hints| hints::open(files.disk, hints)).transpose()?;
     let request = ChainRequest {
         stop_at_height: awaiting.map(|blocks| blocks.end).or(options.chain.stop_at_height),
