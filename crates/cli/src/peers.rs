@@ -13,7 +13,7 @@ use std::{
     io::Read as _,
     path::{Path, PathBuf},
 };
-use sync::{Host, KnownPeer, PeerAddress};
+use sync::{Host, KnownPeer, PeerAddress, Services};
 
 /// Name of the file, in the folder of the network.
 const FILE: &str = "peregrine-peers.json";
@@ -61,7 +61,7 @@ pub fn load(datadir: &Datadir) -> Vec<KnownPeer> {
         let host: Host = peer.host.parse().ok()?;
         Some(KnownPeer {
             address: PeerAddress { host, port: peer.port },
-            services: peer.services,
+            services: Services(peer.services),
             bytes_per_second: peer.bytes_per_second,
             // Otherwise, one connection that was cut off would end encryption with this peer for good.
             needs_v1: false,
@@ -86,7 +86,7 @@ pub fn save(datadir: &Datadir, known: &[KnownPeer]) {
     let peers = known.iter().map(|peer| Peer {
         host: peer.address.host.to_string(),
         port: peer.address.port,
-        services: peer.services,
+        services: peer.services.0,
         v2: !peer.needs_v1,
         bytes_per_second: peer.bytes_per_second,
         failures: peer.failures,
@@ -151,7 +151,7 @@ mod tests {
         assert!(load(&located.datadir()).is_empty());
         let peer = |host: &str, speed, needs_v1| KnownPeer {
             address: PeerAddress { host: host.parse().unwrap(), port: 38333 },
-            services: 9,
+            services: Services(9),
             bytes_per_second: speed,
             needs_v1,
             failures: 1,

@@ -47,19 +47,11 @@ pub enum Source {
 
 /// The facts about an address.
 #[derive(Clone, Copy, Debug)]
-pub struct AddressEntry {
-    /// The address.
-    pub address: PeerAddress,
-    /// Services that the peer is said to offer, or that it offered.
-    pub services: Services,
+struct AddressEntry {
+    /// What a later run can use too.
+    known: KnownPeer,
     /// Where it was heard of first.
-    pub source: Source,
-    /// Failures since it last was of use.
-    pub failures: u32,
-    /// Bytes per second when it last delivered blocks.
-    pub speed: Option<f64>,
-    /// Whether the version 2 transport failed with it.
-    pub needs_v1: bool,
+    source: Source,
     not_before: Option<Instant>,
 }
 
@@ -69,7 +61,7 @@ pub struct KnownPeer {
     /// Where it listens.
     pub address: PeerAddress,
     /// The services that it is said to offer, or offered (Core `ServiceFlags`).
-    pub services: u64,
+    pub services: Services,
     /// Bytes per second when it last delivered blocks.
     pub bytes_per_second: Option<f64>,
     /// Whether version 2 of the transport failed.
@@ -104,16 +96,13 @@ impl AddressTable {
     }
 
     /// Returns what is known of an address.
-    pub fn get(&self, address: &PeerAddress) -> Option<&AddressEntry> {
+    fn get(&self, address: &PeerAddress) -> Option<&AddressEntry> {
         self.entries.get(*self.index.get(address)?)
     }
 
     /// Returns what is known of all addresses, for saving it.
     pub fn known(&self) -> impl Iterator<Item = KnownPeer> {
-        self.entries.iter().map(|entry| {
-            let AddressEntry { address, speed: bytes_per_second, needs_v1, failures, .. } = *entry;
-            KnownPeer { address, services: entry.services.0, bytes_per_second, needs_v1, failures }
-        })
+        self.entries.iter().map(|entry| entry.known)
     }
 
     /// Adds an address, unless it is known, cannot be one on the public network, or a limit is reached.
@@ -121,7 +110,7 @@ impl AddressTable {
     pub fn add(&mut self, record: &AddressRecord, source: Source) -> bool {
         let (address, group) = (record.address, record.address.host.group());
         if let Some(entry) = self.entry_mut(&address) {
-            entry.services = entry.services.with(record.services);
+            entry.known.services = entry.known.services.with(record.services);
             return false;
         }
         let is_user = source == Source::User;
@@ -132,25 +121,24 @@ impl AddressTable {
         if !(is_user || is_usable && fits) {
             return false;
         }
-        let (failures, speed, needs_v1, not_before) = Default::default();
+        let (bytes_per_second, needs_v1, failures) = Default::default();
         let services = record.services;
-        self.insert(AddressEntry { address, services, source, failures, speed, needs_v1, not_before });
+        self.insert(KnownPeer { address, services, bytes_per_second, needs_v1, failures }, source);
         true
     }
 
-    fn insert(&mut self, entry: AddressEntry) {
-        *self.per_source.entry(entry.source).or_default() += 1;
-        *self.per_group.entry(entry.address.host.group()).or_default() += 1;
-        self.index.insert(entry.address, self.entries.len());
-        self.entries.push(entry);
+    fn insert(&mut self, known: KnownPeer, source: Source) {
+        *self.per_source.entry(source).or_default() += 1;
+        *self.per_group.entry(known.address.host.group()).or_default() += 1;
+        self.index.insert(known.address, self.entries.len());
+        self.entries.push(AddressEntry { known, source, not_before: None });
     }
 
     /// Adds what an earlier run knew of an address, unless the table is full or the address is known.
     pub fn restore(&mut self, known: &KnownPeer) {
-        let KnownPeer { address, services, bytes_per_second: speed, needs_v1, failures } = *known;
-        if self.len() < MAX_ENTRIES && self.get(&address).is_none() && is_usable(&address) {
-            let (services, source, not_before) = (Services(services), Source::Saved, None);
-            self.insert(AddressEntry { address, services, source, failures, speed, needs_v1, not_before });
+        let address = &known.address;
+        if self.len() < MAX_ENTRIES && self.get(address).is_none() && is_usable(address) {
+            self.insert(*known, Source::Saved);
         }
     }
 
@@ -163,17 +151,17 @@ impl AddressTable {
         groups: &HashSet<NetGroup>,
         random: u64,
         now: Instant,
-    ) -> Option<AddressEntry> {
+    ) -> Option<KnownPeer> {
         let count = self.entries.len();
         let start = random.checked_rem(count as u64)? as usize;
         let order = self.entries.iter().skip(start).chain(self.entries.iter().take(start));
-        let usable = order.filter(|entry| {
-            entry.not_before.is_none_or(|at| now >= at)
-                && entry.services.has(Services::FULL)
-                && networks.contains(&entry.address.host.network())
-                && !groups.contains(&entry.address.host.group())
+        let not_tried = order.filter(|entry| entry.not_before.is_none_or(|at| now >= at));
+        let usable = not_tried.map(|entry| entry.known).filter(|known| {
+            known.services.has(Services::FULL)
+                && networks.contains(&known.address.host.network())
+                && !groups.contains(&known.address.host.group())
         });
-        usable.min_by_key(|entry| (entry.failures, entry.speed.is_none())).copied()
+        usable.min_by_key(|known| (known.failures, known.bytes_per_second.is_none()))
     }
 
     /// Notes that an address is being dialled, so that it is not chosen again at once.
@@ -193,22 +181,21 @@ impl AddressTable {
     /// Notes that a peer shook hands, and what it offers.
     pub fn connected(&mut self, address: &PeerAddress, services: Services) {
         if let Some(entry) = self.entry_mut(address) {
-            entry.services = services;
-            entry.failures = 0;
+            (entry.known.services, entry.known.failures) = (services, 0);
         }
     }
 
     /// Notes with which speed a peer delivered blocks, in bytes per second.
     pub fn delivered(&mut self, address: &PeerAddress, speed: f64) {
         if let Some(entry) = self.entry_mut(address) {
-            entry.speed = Some(speed);
+            entry.known.bytes_per_second = Some(speed);
         }
     }
 
     /// Notes that the version 2 transport failed with an address.
     pub fn needs_v1(&mut self, address: &PeerAddress) {
         if let Some(entry) = self.entry_mut(address) {
-            entry.needs_v1 = true;
+            entry.known.needs_v1 = true;
         }
     }
 
@@ -216,9 +203,10 @@ impl AddressTable {
     /// it is removed, unless the user gave it.
     pub fn failed(&mut self, address: &PeerAddress, now: Instant) {
         let Some(entry) = self.entry_mut(address) else { return };
-        entry.failures = entry.failures.saturating_add(1);
-        entry.not_before = Some(now + RETRY * (1 << entry.failures.min(6)) / 2);
-        if entry.failures >= MAX_FAILURES && entry.source != Source::User {
+        let failures = entry.known.failures.saturating_add(1);
+        entry.known.failures = failures;
+        entry.not_before = Some(now + RETRY * (1 << failures.min(6)) / 2);
+        if failures >= MAX_FAILURES && entry.source != Source::User {
             self.remove(address);
         }
     }
@@ -228,7 +216,7 @@ impl AddressTable {
     pub fn misbehaved(&mut self, address: &PeerAddress, now: Instant) {
         if let Some(entry) = self.entry_mut(address) {
             entry.not_before = Some(now + BAN);
-            entry.failures = MAX_FAILURES - 1;
+            entry.known.failures = MAX_FAILURES - 1;
         }
     }
 
@@ -240,7 +228,7 @@ impl AddressTable {
         let Some(at) = self.index.remove(address) else { return };
         let entry = self.entries.swap_remove(at);
         if let Some(moved) = self.entries.get(at) {
-            self.index.insert(moved.address, at);
+            self.index.insert(moved.known.address, at);
         }
         lower(&mut self.per_source, &entry.source);
         lower(&mut self.per_group, &address.host.group());
@@ -296,14 +284,14 @@ mod tests {
     fn what_an_earlier_run_knew_is_restored_and_counts_for_its_group() {
         let mut table = AddressTable::new();
         let known = |at, bytes_per_second, needs_v1, failures| {
-            let AddressRecord { address, services: Services(services), .. } = full(1, 2, at);
+            let AddressRecord { address, services, .. } = full(1, 2, at);
             KnownPeer { address, services, bytes_per_second, needs_v1, failures }
         };
         (0..MAX_PER_GROUP + 4).for_each(|at| table.restore(&known(at, Some(1e6), true, 2)));
         table.restore(&known(0, None, false, 0));
         assert_eq!(table.len(), MAX_PER_GROUP + 4, "they passed the limits when they were added");
-        let entry = table.get(&full(1, 2, 3).address).unwrap();
-        assert_eq!((entry.speed, entry.needs_v1, entry.failures), (Some(1e6), true, 2));
+        let entry = table.get(&full(1, 2, 3).address).unwrap().known;
+        assert_eq!((entry.bytes_per_second, entry.needs_v1, entry.failures), (Some(1e6), true, 2));
         assert!(!table.add(&full(1, 2, 200), Source::Seed(0)), "the group is full");
         (0..9).for_each(|_| table.failed(&full(1, 2, 3).address, Instant::now()));
         assert_eq!(table.len(), MAX_PER_GROUP + 3);

@@ -22,6 +22,7 @@ pub use api::follow::{ConnectedAtTip, FollowEnd, FollowReport};
 pub use net::{
     address::{Host, NetworkKind, PeerAddress},
     addresses::KnownPeer,
+    message::Services,
     pool::Target,
     seeds::default_port,
     transport::TransportVersion,

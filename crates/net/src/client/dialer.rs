@@ -213,10 +213,10 @@ impl Dialer {
         let others: Vec<_> = all.iter().copied().filter(|network| *network != NetworkKind::I2p).collect();
         let has_enough_i2p = opening_i2p >= MAX_OPENING_I2P && !others.is_empty();
         let networks = if has_enough_i2p { others.as_slice() } else { all };
-        let entry = self.table.choose(networks, &groups, random, now)?;
-        let has_v2 = entry.services.has(Services::P2P_V2) && !entry.needs_v1;
+        let known = self.table.choose(networks, &groups, random, now)?;
+        let has_v2 = known.services.has(Services::P2P_V2) && !known.needs_v1;
         let version = if self.use_v2 && has_v2 { TransportVersion::V2 } else { TransportVersion::V1 };
-        Some((Target::Address(entry.address), version))
+        Some((Target::Address(known.address), version))
     }
 
     /// Returns the next target to dial, or `None` if there are enough connections or nothing to dial.
