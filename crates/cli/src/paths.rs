@@ -66,8 +66,8 @@ struct Folders {
 }
 
 impl Folders {
-    /// The folders of a datadir, and of a `work_dir` that is in none of its databases, and in a directory that
-    /// exists: that of a disk which is not mounted is not created on another disk.
+    /// The folders of a datadir, and of a `work_dir` that is in none of its databases, and in a directory
+    /// that exists: that of a disk which is not mounted is not created on another disk.
     fn of(located: &Located, work_dir: Option<&Path>) -> Result<Self, Error> {
         let mut folders = Self::new(&located.datadir(), work_dir);
         folders.roots.push(resolve(&located.root));

@@ -373,8 +373,8 @@ pub enum CommitError {
 }
 
 /// Checks that this process can create files for the owner of the databases `names` below `home`, or, if one
-/// is missing, for the owner of the directory in which it is created: otherwise the node could not open what is written. The
-/// superuser always can.
+/// is missing, for the owner of the directory in which it is created: otherwise the node could not open what
+/// is written. The superuser always can.
 ///
 /// # Errors
 /// [`DiskError::NotOwner`] if it cannot; [`DiskError::NotReplaceable`] for a dangling link; any I/O error.

@@ -175,8 +175,8 @@ fn refusal(error: PartsError) -> Error {
                 true => "it has a complete export with other options; export into another directory",
                 false => {
                     "an interrupted export with other options, or up to another block, has left this \
-                     directory; repeat that one, with --to and the height `to` in its dataset.json, or \
-                     remove the directory"
+                     directory; repeat that one, up to the height `to` in its dataset.json, or remove \
+                     the directory"
                 }
             };
             usage(detail).in_file(path, None)

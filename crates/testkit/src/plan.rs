@@ -348,8 +348,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the number of satoshis that a transaction must have for each output. Amounts stay above a few
-    /// hundred satoshis, as less is not worth its fee; for many millions of coins, regtest does not issue enough
-    /// bitcoins for that.
+    /// hundred satoshis, as less is not worth its fee; for many millions of coins, regtest does not issue
+    /// enough bitcoins for that.
     const fn least_share(&self) -> u64 {
         if self.spec.max_coins <= 4_000_000 { 1_500 } else { 1 }
     }

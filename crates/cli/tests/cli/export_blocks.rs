@@ -172,7 +172,9 @@ fn beside_a_process_that_uses_the_datadir_old_blocks_can_be_read() {
     // It has stored twenty blocks, and not connected them yet.
     edit_index(&dir.path().join("regtest/blocks/index"), |index| {
         let stored = index.entries.iter_mut().filter(|entry| entry.height.0 > chain.tip().height - 20);
-        stored.for_each(|entry| entry.status.0 &= !BlockStatus::HAVE_UNDO);
+        for entry in stored {
+            (entry.status.0, entry.undo_pos) = (entry.status.0 & !BlockStatus::HAVE_UNDO, None);
+        }
     })
     .unwrap();
     let live = rows(dir.path(), "outputs", &["--live"]);

@@ -58,8 +58,8 @@ pub fn read_live<T>(options: &ChainOptions, read: impl Fn() -> Result<T, Error>)
     read()
 }
 
-/// Chooses the chain up to the chainstate's best block, or, without a chainstate, the most-work chain; beside a
-/// running bitcoind, the blocks that it has connected.
+/// Chooses the chain up to the chainstate's best block, or, without a chainstate, the most-work chain; beside
+/// a running bitcoind, the blocks that it has connected.
 ///
 /// # Errors
 /// Those of [`job::plan`].

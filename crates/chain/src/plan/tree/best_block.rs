@@ -71,8 +71,8 @@ impl Tree<'_> {
         best.map(|tip| self.chain_to(tip.node)).unwrap_or_default()
     }
 
-    /// The same, unless the block with the most work that is on disk is on another branch: then the chain that
-    /// ends with it. bitcoind stays there as long as nobody has the blocks of the other headers.
+    /// The same, unless the block with the most work that is on disk is on another branch: then the chain
+    /// that ends with it. bitcoind stays there as long as nobody has the blocks of the other headers.
     pub fn best_stored_chain(&mut self) -> Vec<u32> {
         let tips = self.evaluate_all(&ChainRequest::default());
         let chain = tips.header.map(|tip| self.chain_to(tip.node)).unwrap_or_default();
