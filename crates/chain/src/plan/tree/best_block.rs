@@ -71,12 +71,13 @@ impl Tree<'_> {
         best.map(|tip| self.chain_to(tip.node)).unwrap_or_default()
     }
 
-    /// The same, unless the block with the most work that is on disk is on another branch: then the chain
-    /// that ends with it. bitcoind stays there as long as nobody has the blocks of the other headers.
+    /// The same, unless another branch is stored higher than that chain: then the chain that ends with the
+    /// last block of that branch. bitcoind stays there as long as nobody has the blocks of the other headers.
     pub fn best_stored_chain(&mut self) -> Vec<u32> {
         let tips = self.evaluate_all(&ChainRequest::default());
         let chain = tips.header.map(|tip| self.chain_to(tip.node)).unwrap_or_default();
-        let other = tips.placed.filter(|tip| chain.get(tip.height.0 as usize) != Some(&tip.node));
+        let stored = chain.iter().rposition(|&number| self.nodes[number as usize].data_pos.is_some());
+        let other = tips.placed.filter(|tip| stored.is_none_or(|height| height < tip.height.0 as usize));
         other.map_or(chain, |tip| self.chain_to(tip.node))
     }
 
