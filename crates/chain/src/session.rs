@@ -249,6 +249,12 @@ pub fn check_owner(disk: &dyn Disk, datadir: &Datadir, with_index: bool) -> Resu
     Ok(replace::check_owner(disk, datadir.net_dir(), &databases)?)
 }
 
+/// The work directory of a rebuild in place that is given no other one: beside the chainstate.
+pub fn work_dir_beside(disk: &dyn Disk, datadir: &Datadir) -> PathBuf {
+    let chainstate = datadir.chainstate_dir();
+    dir_of(&disk.resolve(&chainstate).unwrap_or(chainstate)).join(WORK_DIR)
+}
+
 /// Finishes or undoes the commit of an earlier run that was interrupted, and removes databases that such a
 /// run was building. The datadir must be locked for changes. Returns `None` if no commit was interrupted.
 pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Result<Option<Recovery>, Error> {
@@ -260,9 +266,7 @@ pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Resu
             // files of any other run stay.
             if is_of_chainstate {
                 clear_made_undo(disk, datadir)?;
-                let chainstate = datadir.chainstate_dir();
-                let beside = disk.resolve(&chainstate).unwrap_or(chainstate);
-                Checkpoint::remove(disk, &dir_of(&beside).join(WORK_DIR))?;
+                Checkpoint::remove(disk, &work_dir_beside(disk, datadir))?;
             }
         }
         sink.event(Event::Warning(Warning::Recovered { outcome: recovery }));

@@ -45,7 +45,7 @@ use chain::{
         existing_state::ExistingState, planner::tree_of_index, second_chainstate::SecondChainstate,
         tree::Tree,
     },
-    session::{has_unfinished, open_datadir, with_owner},
+    session::{has_unfinished, open_datadir, with_owner, work_dir_beside},
 };
 use deep::BlockPlaces;
 use digest::obfuscation::Obfuscation;
@@ -73,7 +73,7 @@ use std::{
     time::Instant,
 };
 use survey::{FileLengths, survey};
-use vfs::{Disk, Ownership, dir_of};
+use vfs::{Disk, Ownership};
 use wire::{BlockHash, Height, Network};
 
 /// Number of last blocks whose undo data a pruned node keeps (Core `MIN_BLOCKS_TO_KEEP`).
@@ -544,10 +544,10 @@ impl Examination<'_> {
     fn leftovers(&self) -> Leftovers {
         let Self { disk, datadir, .. } = *self;
         let home = datadir.net_dir();
-        let chainstate = disk.resolve(&datadir.chainstate_dir()).unwrap_or(datadir.chainstate_dir());
+        let given = self.options.work_dir.as_ref().map(|dir| dir.join(WORK_DIR));
+        let work = given.unwrap_or_else(|| work_dir_beside(disk, datadir));
         // What cannot be read is of no use for a later run either.
-        let home_of_work = self.options.work_dir.as_deref().unwrap_or(dir_of(&chainstate));
-        let checkpoint = Checkpoint::read(disk, &home_of_work.join(WORK_DIR)).ok().flatten();
+        let checkpoint = Checkpoint::read(disk, &work).ok().flatten();
         let done = |words: &[u64]| words.iter().map(|word| word.count_ones()).sum();
         Leftovers {
             has_journal: replace::is_interrupted(disk, home).unwrap_or_default(),

@@ -5,17 +5,14 @@ pub use disk::replace::Recovery;
 use api::error::Error;
 #[cfg(feature = "serde")]
 use api::json::{OptionalOutcome, PathText};
-use chain::{
-    commit::WORK_DIR,
-    session::{self, check_owner, has_unfinished, with_owner},
-};
+use chain::session::{self, check_owner, has_unfinished, with_owner, work_dir_beside};
 use disk::{
     datadir::{Datadir, Location},
     lock::{DatadirLock, LockMode},
 };
 use pipeline::stages::work_dir::WorkDir;
 use std::path::PathBuf;
-use vfs::{Disk, During as _, dir_of};
+use vfs::{Disk, During as _};
 use wire::Network;
 
 api::reported! {
@@ -55,12 +52,9 @@ fn recover_at(disk: &dyn Disk, location: &Location) -> Result<RecoveryReport, Er
         let _lock = DatadirLock::take(disk, &datadir, LockMode::Change)?;
         report.recovery = session::recover(disk, &datadir, &|_| {})?;
         report.has_removed = report.recovery.is_none();
-        let chainstate = datadir.chainstate_dir();
-        let beside = disk.resolve(&chainstate).unwrap_or(chainstate);
-        let work = WorkDir::new(disk, dir_of(&beside).join(WORK_DIR));
+        let work = WorkDir::new(disk, work_dir_beside(disk, &datadir));
         if !work.may_have_checkpoint() {
-            // Sorted runs without a checkpoint are those of the run that is finished now. Nothing depends on
-            // their removal.
+            // Without a checkpoint, no run can use what is there. Nothing depends on its removal.
             let _ = work.remove();
         }
         return Ok(report);

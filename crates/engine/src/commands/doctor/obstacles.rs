@@ -3,15 +3,14 @@
 
 use super::advice::Advice;
 use api::error::Error;
-use chain::commit::WORK_DIR;
-use chain::session::foreign_building;
+use chain::session::{foreign_building, work_dir_beside};
 use disk::{
     datadir::{Datadir, FileKind},
     made_undo::foreign_made_undo,
     node_indexes::IndexKind,
 };
 use std::path::{Path, PathBuf};
-use vfs::{Disk, During as _, dir_of};
+use vfs::{Disk, During as _};
 
 /// Finds the first obstacle in a datadir.
 ///
@@ -51,8 +50,7 @@ pub fn in_place_of_new_files(disk: &dyn Disk, datadir: &Datadir) -> Result<Optio
     if let Some(path) = foreign_building(disk, datadir)? {
         return Ok(Some(path));
     }
-    let chainstate = datadir.chainstate_dir();
-    let work = dir_of(&disk.resolve(&chainstate).unwrap_or(chainstate)).join(WORK_DIR);
+    let work = work_dir_beside(disk, datadir);
     let found = disk.metadata(&work).during("look at", &work)?;
     Ok(found.is_some_and(|found| !found.is_dir).then_some(work))
 }
