@@ -61,7 +61,9 @@ impl Peers {
     /// Records that a connection was closed. Returns whether there was one. A peer that has sent no block is
     /// forgotten: over months at the tip, there are many.
     pub fn close(&mut self, id: PeerId) -> bool {
-        self.all.retain(|&other, peer| other != id || peer.blocks > 0);
+        if self.all.get(&id).is_some_and(|peer| peer.blocks == 0) {
+            self.all.remove(&id);
+        }
         self.connected.remove(&id)
     }
 
