@@ -37,6 +37,9 @@ pub enum PartsError {
     /// An earlier run for something else has left a part of its directory.
     #[error("{}: an interrupted run that wanted something else has left this", .0.display())]
     OtherRequest(PathBuf),
+    /// The directory is complete, and has something else than what it was to be continued with.
+    #[error("{}: it is complete, and has something else", .0.display())]
+    OtherContent(PathBuf),
     /// A file has the name of one to come, and no run that has written the directory has written it.
     #[error("{}: a file belongs here, but no export has written this one; move it away", .0.display())]
     Foreign(PathBuf),
@@ -154,7 +157,8 @@ impl<'d> Parts<'d> {
         let (found, _lock) = read_and_lock(disk, &file)?;
         let flaw = |flaw| PartsError::WouldLose { path: dir.clone(), flaw };
         let Some(Continued { files, mut outdated, to_come }) = continued(&found).map_err(flaw)? else {
-            return Err(PartsError::OtherRequest(dir.clone()));
+            let refusal = if is_complete { PartsError::OtherContent } else { PartsError::OtherRequest };
+            return Err(refusal(dir.clone()));
         };
         let len = |name: &String| {
             let path = dir.join(name);

@@ -8,7 +8,6 @@ use engine::{
     ChainOptions, Error, ErrorKind, Height, Network, RealDisk, Remedy,
     blocks::{BlockConsumer, BlockData, BlockRange, HashAt, PartConsumer, ReadBlocksOptions, SpendsOptions},
     history::{HistoryConsumer, HistoryEntry, HistoryRange, HistorySink, ScriptHistory},
-    unfinished::SUFFIX,
 };
 use export::{
     BlockDataset, Blocks, Columns, DatasetFile, DatasetOptions, HistoryDataset, HistoryFolder, PartsError,
@@ -170,15 +169,13 @@ fn refusal(error: PartsError) -> Error {
     match error {
         PartsError::Unfinished(error) => error.into(),
         PartsError::OtherRequest(path) => {
-            let is_complete = !path.as_os_str().as_encoded_bytes().ends_with(SUFFIX.as_bytes());
-            let detail = match is_complete {
-                true => "it has a complete export with other options; export into another directory",
-                false => {
-                    "an interrupted export with other options, or up to another block, has left this \
-                     directory; repeat that one, up to the height `to` in its dataset.json, or remove \
-                     the directory"
-                }
-            };
+            let detail = "an interrupted export with other options, or up to another block, has left this \
+                          directory; repeat that one, up to the height `to` in its dataset.json, or remove \
+                          the directory";
+            usage(detail).in_file(path, None)
+        }
+        PartsError::OtherContent(path) => {
+            let detail = "it has a complete export with other options; export into another directory";
             usage(detail).in_file(path, None)
         }
         PartsError::Exists(path) => usage("it exists already").in_file(path, None),
