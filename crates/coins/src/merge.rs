@@ -38,6 +38,10 @@ pub trait EntrySource {
     fn advance(&mut self) -> Result<Option<Entry<'_>>, Self::Error>;
 }
 
+/// Number of matched pairs after which a merge pauses: what they deliver takes less than a megabyte, unless
+/// scripts are large.
+const PAIRS_UNTIL_PAUSE: u32 = 4_096;
+
 /// The reason why a merge fails.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MergeError<E> {
@@ -130,6 +134,8 @@ pub struct Merge<S: EntrySource> {
     heap: BinaryHeap<Next>,
     /// The entry that was returned last.
     current: Head,
+    /// Number of matched pairs since the last pause.
+    pairs: u32,
 }
 
 impl<S: EntrySource> Merge<S> {
@@ -146,8 +152,8 @@ impl<S: EntrySource> Merge<S> {
                 heap.push(next);
             }
         }
-        let (matcher, current) = Default::default();
-        Ok(Self { matcher, sources, heap, current })
+        let (matcher, current, pairs) = Default::default();
+        Ok(Self { matcher, sources, heap, current, pairs })
     }
 
     /// Returns the matcher of this merge.
@@ -155,7 +161,13 @@ impl<S: EntrySource> Merge<S> {
         &mut self.matcher
     }
 
-    /// Returns the next unmatched entry, or `None` at the end.
+    /// Whether there are no more entries.
+    pub fn is_at_end(&self) -> bool {
+        self.heap.is_empty()
+    }
+
+    /// Returns the next unmatched entry; `None` at the end ([`Merge::is_at_end`]), and also after some
+    /// matched pairs, so that the caller can take what they deliver, or stop.
     ///
     /// # Errors
     /// [`MergeError`]; the merge must not be used afterwards.
@@ -178,6 +190,11 @@ impl<S: EntrySource> Merge<S> {
             }
             if is_unmatched {
                 return Ok(Some(self.current.entry()));
+            }
+            self.pairs += 1;
+            if self.pairs == PAIRS_UNTIL_PAUSE {
+                self.pairs = 0;
+                return Ok(None);
             }
         }
     }
@@ -225,9 +242,10 @@ impl EntrySource for ShardSource {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Spender;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
-    use wire::Txid;
+    use wire::{Height, Txid};
 
     /// (txid byte, vout, spend, code, out)
     type Row = (u8, u32, bool, u32, Vec<u8>);
@@ -265,7 +283,29 @@ mod tests {
         while let Some(Entry { is_spend, outpoint, coin }) = merge.advance()? {
             rows.push((outpoint.txid.0[0], outpoint.vout, is_spend, coin.code, coin.out.to_vec()));
         }
+        assert!(merge.is_at_end());
         Ok(rows)
+    }
+
+    /// A caller once got what all pairs of a merge deliver at once, however many there were.
+    #[test]
+    fn a_merge_of_pairs_pauses_so_that_deliveries_can_be_taken() {
+        let mut carried = Vec::new();
+        Spender::new(Height(3), 0).unwrap().carried(&mut carried);
+        let [creations, spends] =
+            [(false, 4, vec![7, 6]), (true, 0, carried)].map(|(is_spend, code, out)| {
+                let row = |vout| (1, vout, is_spend, code, out.clone());
+                Rows((0..10_000).map(row).collect::<Vec<_>>().into_iter(), Row::default())
+            });
+        let (mut merge, mut largest, mut pauses) = (Merge::new(vec![creations, spends]).unwrap(), 0, 0);
+        while !merge.is_at_end() {
+            assert_eq!(merge.advance().unwrap(), None);
+            largest = largest.max(merge.matcher().deliveries().len());
+            merge.matcher().deliveries().clear();
+            pauses += 1;
+        }
+        assert_eq!(pauses, 3);
+        assert!((1..200_000).contains(&largest), "{largest}");
     }
 
     #[test]

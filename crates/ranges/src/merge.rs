@@ -223,14 +223,14 @@ impl Merging<'_> {
         let inputs = runs.map(|(of, run)| Claims { input: self.input(run, shard), of }).collect();
         let mut merge = Merge::new(inputs)?;
         let mut count = 0;
-        loop {
+        while !merge.is_at_end() {
             match merge.advance() {
                 Ok(Some(entry)) if entry.is_spend && !self.keeps_spends => {
                     let outpoint = entry.outpoint;
                     return Err(self.explain(shard, &outpoint));
                 }
                 Ok(Some(entry)) => writer.add(&entry)?,
-                Ok(None) => break,
+                Ok(None) => Error::check_interrupt(self.interrupt)?,
                 Err(MergeError::Mismatch(outpoint)) => return Err(self.explain(shard, &outpoint)),
                 Err(MergeError::EntrySource(error)) => return Err(damaged(error)),
             }

@@ -126,7 +126,8 @@ pub fn merge_runs(runs: &[SortedRunReader]) -> (u64, usize) {
     let source = |run| RunSource(SortedRunReader::cursor(run, 0..coins::SHARDS, RUN_BUFFER_BYTES));
     let mut merge = Merge::new(runs.iter().map(source).collect()).expect(DISK);
     let (mut coins, mut bytes) = (0, 0);
-    while let Some(entry) = merge.advance().expect("the parts of a valid chain match") {
+    while !merge.is_at_end() {
+        let Some(entry) = merge.advance().expect("the parts of a valid chain match") else { continue };
         coins += 1;
         bytes += entry.coin.out.len();
     }

@@ -75,7 +75,8 @@ fn merged(parts: Vec<Vec<SurvivorShard>>) -> Result<Rows, String> {
     let sources = parts.into_iter().map(ShardSource::new).collect();
     let mut merge = Merge::new(sources).expect("shards do not fail");
     let mut rows = Vec::new();
-    while let Some(entry) = merge.advance().map_err(|error| error.to_string())? {
+    while !merge.is_at_end() {
+        let Some(entry) = merge.advance().map_err(|error| error.to_string())? else { continue };
         if entry.is_spend {
             return Err(format!("{} is missing", entry.outpoint));
         }

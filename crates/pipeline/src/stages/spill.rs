@@ -237,7 +237,7 @@ impl<'a> Spill<'a> {
         let copied = for_all(threads, (0..SHARDS).step_by(part), |start| {
             let mut shards = start..SHARDS.min(start + part);
             self.write_run(0, |writer| {
-                shards.try_for_each(|shard| join.each_open(shard, |entry| writer.add(&entry)))
+                Ok(shards.try_for_each(|shard| join.each_open(shard, |entry| writer.add(&entry)))?)
             })
         })?;
         copied.into_iter().collect()
@@ -294,7 +294,7 @@ impl<'a> Spill<'a> {
     fn write_run(
         &self,
         level: u8,
-        fill: impl FnOnce(&mut SortedRunWriter) -> Result<(), DiskError>,
+        fill: impl FnOnce(&mut SortedRunWriter) -> Result<(), Error>,
     ) -> Result<SpillFile, Error> {
         self.work.take()?;
         let number = {
@@ -363,37 +363,36 @@ impl<'a> Spill<'a> {
         with_spends: bool,
         interrupt: &AtomicBool,
     ) -> Result<(SpillFile, bool), Error> {
-        let mut result = Ok(false);
+        let mut is_complete = false;
         let run = self.write_run(level, |writer| {
             let mut merge = Merge::new(sources)?;
-            for count in 0u64.. {
-                if count % INTERRUPT_CHECK_INTERVAL == 0 {
-                    let delivered = self.deliver(&mut merge);
-                    if delivered.is_err() || interrupt.load(Ordering::Relaxed) {
-                        result = delivered.map(|()| false);
+            let mut count = 0u64;
+            while !merge.is_at_end() {
+                if count.is_multiple_of(INTERRUPT_CHECK_INTERVAL) {
+                    self.deliver(&mut merge)?;
+                    if interrupt.load(Ordering::Relaxed) {
                         return Ok(());
                     }
                 }
+                count += 1;
                 match merge.advance() {
                     Ok(Some(entry)) if !entry.is_spend || with_spends => writer.add(&entry)?,
                     // The run is of no use any more, but further spends without a coin help to find the
                     // first.
                     Ok(Some(Entry { outpoint, .. })) => self.record_mismatch(outpoint),
+                    Ok(None) => count = 0,
                     Err(MergeError::Mismatch(outpoint)) => {
                         self.record_mismatch(outpoint);
-                        break;
+                        return Ok(());
                     }
-                    Ok(None) => {
-                        let is_complete = with_spends || !self.has_mismatch();
-                        result = self.deliver(&mut merge).map(|()| is_complete);
-                        break;
-                    }
-                    Err(MergeError::EntrySource(error)) => return Err(error),
+                    Err(MergeError::EntrySource(error)) => return Err(error.into()),
                 }
             }
+            self.deliver(&mut merge)?;
+            is_complete = with_spends || !self.has_mismatch();
             Ok(())
         })?;
-        Ok((run, result?))
+        Ok((run, is_complete))
     }
 
     /// Hands over the coins that the matches of a merge have delivered since the last call.
@@ -554,7 +553,7 @@ mod tests {
             let outpoint = OutPoint { txid: Txid([byte; 32]), vout: 0 };
             let coin = Coin { code: 2, out: &[0, 6] };
             let entry = Entry { is_spend: false, outpoint, coin };
-            let run = spill.write_run(0, |writer| writer.add(&entry)).unwrap();
+            let run = spill.write_run(0, |writer| Ok(writer.add(&entry)?)).unwrap();
             spill.runs().list.push(run);
         };
         (1..=2).for_each(run_of);

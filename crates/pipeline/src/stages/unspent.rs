@@ -155,13 +155,14 @@ impl Range {
         let mut inputs = vec![MergeInput::Memory(ShardSource::new(self.shards))];
         inputs.extend(runs.iter().map(|run| MergeInput::of_run(run, range.clone())));
         let mut merge = Merge::new(inputs)?;
-        loop {
+        while !merge.is_at_end() {
             match merge.advance() {
                 Ok(Some(entry)) => visit(entry)?,
-                Ok(None) => return Ok(()),
+                Ok(None) => {}
                 Err(MergeError::Mismatch(_)) => return Err(ForEachError::Mismatch),
                 Err(MergeError::EntrySource(error)) => return Err(error.into()),
             }
         }
+        Ok(())
     }
 }
