@@ -18,10 +18,10 @@ use super::coding::{DELETION, Input, MAX_SEQUENCE, VALUE, put_string};
 /// shorter.
 pub(super) const MAX_LOG_BYTES: u64 = 256 << 20;
 
-/// One operation, as ranges of the bytes of [`MemTable`].
+/// One operation, as ranges of the bytes of [`MemTable`], of which there are at most [`MAX_LOG_BYTES`].
 struct Row {
-    key: Range<usize>,
-    value: Range<usize>,
+    key: Range<u32>,
+    value: Range<u32>,
     trailer: u64,
 }
 
@@ -47,7 +47,7 @@ impl MemTable {
         }
         let range_of = |string: &[u8], rest: Input<'_>| {
             let end = base + batch.len() - rest.0.len();
-            end - string.len()..end
+            (end - string.len()) as u32..end as u32
         };
         let mut sequence = first;
         while !rest.is_empty() {
@@ -57,7 +57,7 @@ impl MemTable {
             }
             let key = rest.string().map(|key| range_of(key, rest)).ok_or("a key extends beyond the batch")?;
             let value = match kind {
-                DELETION => 0..0,
+                DELETION => 0..0u32,
                 _ => rest
                     .string()
                     .map(|value| range_of(value, rest))
@@ -69,6 +69,8 @@ impl MemTable {
         if sequence - first != u64::from(count) {
             return Err("the number of operations differs from the one in the batch header");
         }
+        // Doubled, the bytes of a large batch would take the memory that small budgets leave.
+        self.bytes.reserve_exact(batch.len());
         self.bytes.extend_from_slice(batch);
         self.last_sequence = self.last_sequence.max(sequence.saturating_sub(1));
         Ok(first)
@@ -77,8 +79,8 @@ impl MemTable {
     /// Sorts the rows and drops all but the newest of each key. To be called after the last batch.
     pub(super) fn finish(&mut self) {
         let (bytes, rows) = (&self.bytes, &mut self.rows);
-        let key = |row: &Row| bytes.get(row.key.clone()).unwrap_or_default();
-        rows.sort_by(|a, b| key(a).cmp(key(b)).then(b.trailer.cmp(&a.trailer)));
+        let key = |row: &Row| slice(bytes, &row.key);
+        rows.sort_unstable_by(|a, b| key(a).cmp(key(b)).then(b.trailer.cmp(&a.trailer)));
         rows.dedup_by(|later, kept| key(later) == key(kept));
         rows.shrink_to_fit();
     }
@@ -95,14 +97,18 @@ impl MemTable {
 
     /// Returns the index of the first row whose key is not below `start`.
     pub(super) fn seek(&self, start: &[u8]) -> usize {
-        self.rows.partition_point(|row| self.bytes.get(row.key.clone()).is_some_and(|key| key < start))
+        self.rows.partition_point(|row| slice(&self.bytes, &row.key) < start)
     }
 
     /// Returns key, trailer and value of the row at `index`.
     pub(super) fn row(&self, index: usize) -> Option<(&[u8], u64, &[u8])> {
         let row = self.rows.get(index)?;
-        Some((self.bytes.get(row.key.clone())?, row.trailer, self.bytes.get(row.value.clone())?))
+        Some((slice(&self.bytes, &row.key), row.trailer, slice(&self.bytes, &row.value)))
     }
+}
+
+fn slice<'a>(bytes: &'a [u8], range: &Range<u32>) -> &'a [u8] {
+    bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
 }
 
 /// A batch that is being written.

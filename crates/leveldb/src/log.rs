@@ -19,6 +19,7 @@
 //! fragments out of order) is an error here and in Core.
 
 use std::path::Path;
+use vfs::{During as _, ReadAt};
 
 use super::LevelDbError;
 use super::coding::{Input, masked_crc};
@@ -37,19 +38,23 @@ const LAST: u8 = 4;
 /// Calls `each` with offset and bytes of every record of the log `file`, in order; `path` is used in errors.
 ///
 /// # Errors
-/// [`LevelDbError::Damaged`] in the cases described in the module, or the error of `each`.
+/// [`LevelDbError::Damaged`] in the cases described in the module; [`LevelDbError::File`] if the disk fails;
+/// the error of `each`.
 pub(super) fn read_records(
-    file: &[u8],
+    file: &dyn ReadAt,
     path: &Path,
     mut each: impl FnMut(u64, &[u8]) -> Result<(), LevelDbError>,
 ) -> Result<(), LevelDbError> {
     let mut record = Vec::new();
     // Offset of the record whose fragments are being collected.
     let mut record_offset = None;
-    for (number, block) in file.chunks(BLOCK_LEN).enumerate() {
-        let mut rest = Input(block);
+    let (len, mut block) = (file.len().during("measure", path)?, Vec::new());
+    for start in (0..len).step_by(BLOCK_LEN) {
+        block.resize((len - start).min(BLOCK_LEN as u64) as usize, 0);
+        file.read_exact_at(&mut block, start).during("read", path)?;
+        let mut rest = Input(&block);
         while rest.0.len() >= HEADER_LEN {
-            let offset = (number * BLOCK_LEN + block.len() - rest.0.len()) as u64;
+            let offset = start + (block.len() - rest.0.len()) as u64;
             let damaged = |flaw: &str| damaged(path, offset, flaw);
             let Some((kind, data)) =
                 fragment(&mut rest, block.len() < BLOCK_LEN).map_err(|flaw| damaged(&flaw))?
@@ -153,7 +158,7 @@ mod tests {
 
     fn read(file: &[u8]) -> Result<Vec<(u64, Vec<u8>)>, String> {
         let mut records = Vec::new();
-        let result = read_records(file, Path::new("000003.log"), |offset, record| {
+        let result = read_records(&file.to_vec(), Path::new("000003.log"), |offset, record| {
             records.push((offset, record.to_vec()));
             Ok(())
         });

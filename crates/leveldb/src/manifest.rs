@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use super::coding::{Input, MAX_SEQUENCE, put_string, put_varint, split_internal};
 use super::{LevelDbError, log};
-use vfs::{Disk, During as _};
+use vfs::{Disk, During as _, ReadAt};
 
 /// Number of levels of tables. Tables may overlap in level 0, but not in the others.
 pub(super) const LEVELS: usize = 7;
@@ -117,14 +117,14 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Manifest, LevelDbError
 }
 
 /// Decodes the manifest `file`.
-fn decode(file: &[u8], path: &Path) -> Result<Manifest, LevelDbError> {
+fn decode(file: &dyn ReadAt, path: &Path) -> Result<Manifest, LevelDbError> {
     let mut state = EditState::default();
     log::read_records(file, path, |offset, edit| {
         state.apply(edit).map_err(|flaw| LevelDbError::Damaged { path: path.into(), offset, flaw })
     })?;
     state.finish().map_err(|flaw| LevelDbError::Damaged {
         path: path.into(),
-        offset: file.len() as u64,
+        offset: file.len().unwrap_or_default(),
         flaw,
     })
 }

@@ -268,8 +268,8 @@ fn read_logs(
             let feature = format!("logs of more than {MAX_LOG_BYTES} bytes are not supported");
             return Err(LevelDbError::Unsupported { path, offset: len, feature });
         }
-        let file = disk.read(&path, MAX_LOG_BYTES).during("read", &path)?;
-        log::read_records(&file, &path, |offset, batch| {
+        let file = disk.open(&path).during("read", &path)?;
+        log::read_records(&*file, &path, |offset, batch| {
             let damaged = |flaw| LevelDbError::Damaged { path: path.clone(), offset, flaw };
             let first = memory.add_batch(batch).map_err(|flaw| damaged(flaw.to_owned()))?;
             // LevelDB leaves out no number.

@@ -44,6 +44,9 @@ use vfs::{AtomicFile, Disk, During as _, write_synced};
 /// Bytes of rows after which a table is finished. With filter and index, about 4 % more, it stays below
 /// Core's `DBWRAPPER_MAX_FILE_SIZE`.
 const TABLE_ROWS_LEN: u64 = (32 << 20) / 16 * 15;
+/// Number of complete tables of a range that wait to be synced, each with its open file: the system limits
+/// how many a process may have.
+const MAX_OPEN_TABLES: usize = 64;
 
 /// Maximum length of all logs in bytes: LevelDB begins a table after as much (of chainstates, 2 MiB).
 const LOG_BYTES: usize = 2 << 20;
@@ -516,7 +519,9 @@ impl RangeUpdate<'_> {
 
     fn close(&mut self) -> Result<(), LevelDbError> {
         self.complete.extend(self.open.take().map(TableWriter::complete).transpose()?);
-        Ok(())
+        let oldest =
+            self.complete.len().checked_sub(MAX_OPEN_TABLES).and_then(|at| self.complete.get_mut(at));
+        oldest.map_or(Ok(()), UnsyncedTable::close)
     }
 }
 

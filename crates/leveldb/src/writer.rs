@@ -20,15 +20,21 @@ const WRITE_SIZE: usize = 1 << 20;
 
 /// A complete table whose bytes may not be on the medium yet.
 pub(super) struct UnsyncedTable {
-    file: Box<dyn WriteFile>,
+    /// The open file; `None` once it is synced.
+    file: Option<Box<dyn WriteFile>>,
     path: PathBuf,
     meta: TableMeta,
 }
 
 impl UnsyncedTable {
-    /// Returns when the table is on the medium.
+    /// Returns when the table is on the medium; closes its file.
+    pub(super) fn close(&mut self) -> Result<(), LevelDbError> {
+        Ok(self.file.take().map_or(Ok(()), |mut file| file.sync()).during("sync", &self.path)?)
+    }
+
+    /// The same.
     pub(super) fn sync(mut self) -> Result<TableMeta, LevelDbError> {
-        self.file.sync().during("sync", &self.path)?;
+        self.close()?;
         Ok(self.meta)
     }
 }
@@ -221,7 +227,7 @@ impl TableWriter {
         self.write_out()?;
         let Self { number, written: size, smallest, last: largest, .. } = self;
         let meta = TableMeta { number, size, smallest, largest };
-        Ok(UnsyncedTable { file: self.file, path: self.path, meta })
+        Ok(UnsyncedTable { file: Some(self.file), path: self.path, meta })
     }
 
     fn finish_data_block(&mut self) -> Result<(), LevelDbError> {
