@@ -22,7 +22,6 @@ use disk::{
     xor::read_or_create_block_obfuscation,
 };
 use rules::{ChainParams, pow};
-use std::path::Path;
 use vfs::{Disk, During as _, dir_of};
 use wire::{ByteOffset, FileNo, Height};
 
@@ -47,9 +46,8 @@ pub fn create(
         Err(error) => error,
     };
     let (blocks, index_dir) = (datadir.blocks_dir(), datadir.index_dir());
-    create_dirs(disk, &options.datadir, dir_of(&index_dir))?;
-    if let Some(home) = &options.blocksdir {
-        create_dirs(disk, home, &blocks)?;
+    for dir in [dir_of(&index_dir), &blocks] {
+        disk.create_dir_all(dir).during_creation(dir)?;
     }
     let _lock = lock_for_change(disk, &datadir, sink)?;
     let [blk, rev] = [FileKind::Blk, FileKind::Rev].map(|kind| datadir.block_files(disk, kind));
@@ -143,20 +141,6 @@ fn commit_index(
         write_block_index(disk, target.building(), index)?;
         target.commit(sink).map(drop)
     })
-}
-
-/// Creates the directories down to that of the block files, and syncs them, so that they outlast a power cut.
-fn create_dirs(disk: &dyn Disk, root: &Path, blocks: &Path) -> Result<(), Error> {
-    let above_root = match disk.exists(root).during("look at", root)? {
-        true => None,
-        false => root.parent().filter(|above| !above.as_os_str().is_empty()),
-    };
-    disk.create_dir_all(blocks).during_creation(blocks)?;
-    let above_blocks = blocks.ancestors().skip(1).take_while(|dir| dir.starts_with(root));
-    for dir in above_blocks.chain(above_root) {
-        disk.sync_dir(dir).during("sync", dir)?;
-    }
-    Ok(())
 }
 
 /// The block index of a datadir that contains only the genesis block.

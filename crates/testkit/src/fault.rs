@@ -27,7 +27,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-use vfs::{Disk, Lock, Metadata, Ownership, ReadAt, RealDisk, WriteAt, WriteFile, exchange_in_steps};
+use vfs::{Disk, Lock, Metadata, Ownership, ReadAt, RealDisk, WriteAt, WriteFile, dir_of, exchange_in_steps};
 
 /// How long an injected fault lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -502,11 +502,12 @@ impl Disk for FaultDisk {
 
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
         let _change = self.state.change()?;
+        let missing: Vec<&Path> = dir.ancestors().take_while(|above| !above.exists()).collect();
+        RealDisk.create_dir_all(dir)?;
         if let Some(mut names) = self.state.names() {
-            let missing: Vec<&Path> = dir.ancestors().take_while(|above| !above.exists()).collect();
-            missing.into_iter().rev().for_each(|above| names.made(above));
+            missing.into_iter().for_each(|made| names.synced(dir_of(made)));
         }
-        RealDisk.create_dir_all(dir)
+        Ok(())
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -276,7 +276,8 @@ pub trait Disk: Send + Sync {
     }
 
     /// Creates a directory and its missing parents. Each gets the owner and the group of its parent, where
-    /// the system allows it, and grants access to the owner only ([`CORE_DIR_MODE`]).
+    /// the system allows it, and grants access to the owner only ([`CORE_DIR_MODE`]). When it returns, the
+    /// names of those that it has created are on the medium.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
 
     /// Returns `path` with all symbolic links followed. The last name may be missing, also if a link leads to

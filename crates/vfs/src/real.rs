@@ -130,15 +130,13 @@ impl Disk for RealDisk {
         if dir.is_dir() {
             return Ok(());
         }
-        if let Some(above) = dir.parent().filter(|above| !above.as_os_str().is_empty()) {
-            self.create_dir_all(above)?;
-        }
+        self.create_dir_all(dir_of(dir))?;
         match fs::DirBuilder::new().mode(CORE_DIR_MODE).create(dir) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => return Ok(()),
             done => done.map_err(|error| explain_full(error, dir))?,
         }
         let given = File::open(dir).and_then(|opened| give_to_owner_of_dir(&opened, dir));
-        given.inspect_err(|_| {
+        given.and_then(|()| self.sync_dir(dir_of(dir))).inspect_err(|_| {
             let _ = fs::remove_dir(dir);
         })
     }
@@ -612,7 +610,7 @@ fn swap_names(_: &Path, _: &Path) -> io::Result<()> {
 /// Whether the error means that this system or file system cannot exchange names (`EINVAL` from file systems
 /// on Linux).
 fn cannot_swap(error: &io::Error) -> bool {
-    [Errno::NOSYS, Errno::INVAL, Errno::OPNOTSUPP]
+    [Errno::NOSYS, Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP]
         .into_iter()
         .any(|e| error.raw_os_error() == Some(e.raw_os_error()))
 }

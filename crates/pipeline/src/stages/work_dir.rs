@@ -168,9 +168,6 @@ impl<'a> WorkDir<'a> {
         }
         if found.is_none() {
             self.disk.create_dir_all(&self.path).during_creation(&self.path)?;
-            // Otherwise a power failure could remove the directory, and a checkpoint with it.
-            let parent = dir_of(&self.path);
-            self.disk.sync_dir(parent).during("sync", parent)?;
         }
         let path = self.path.join(LOCK_NAME);
         *held = self.disk.lock(&path).during("lock", &path)?;
