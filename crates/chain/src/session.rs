@@ -258,18 +258,17 @@ pub fn work_dir_beside(disk: &dyn Disk, datadir: &Datadir) -> PathBuf {
 /// Finishes or undoes the commit of an earlier run that was interrupted, and removes databases that such a
 /// run was building. The datadir must be locked for changes. Returns `None` if no commit was interrupted.
 pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Result<Option<Recovery>, Error> {
-    let is_of_chainstate = replace::is_of_journal(disk, datadir.net_dir(), Path::new(CHAINSTATE))?;
-    let recovery = replace::recover(disk, datadir.net_dir(), &replaceable())?;
-    if let Some(recovery) = recovery {
-        if recovery == Recovery::Finished {
-            // The undo data of that commit is in place, and its checkpoint would have been removed next. The
-            // files of any other run stay.
-            if is_of_chainstate {
-                clear_made_undo(disk, datadir)?;
-                Checkpoint::remove(disk, &work_dir_beside(disk, datadir))?;
-            }
+    let recovery = replace::recover_and(disk, datadir.net_dir(), &replaceable(), |databases| {
+        // The undo data of that commit is in place, and its checkpoint would have been removed next. The
+        // files of any other run stay.
+        if databases.iter().any(|name| name == Path::new(CHAINSTATE)) {
+            clear_made_undo(disk, datadir)?;
+            Checkpoint::remove(disk, &work_dir_beside(disk, datadir))?;
         }
-        sink.event(Event::Warning(Warning::Recovered { outcome: recovery }));
+        Ok(())
+    })?;
+    if let Some(outcome) = recovery {
+        sink.event(Event::Warning(Warning::Recovered { outcome }));
     }
     clear_stale_made_undo(disk, datadir)?;
     Ok(recovery)

@@ -23,7 +23,7 @@ mod journal;
 use crate::datadir::{FILTER_DATABASE, FIRST_FILTERS, SNAPSHOT_BASE, is_filter_file};
 use crate::error::{DiskError, Obstacle};
 use journal::{Journal, JournalEntry, JournalPhase};
-pub use journal::{fingerprint, is_of_journal};
+pub use journal::{fingerprint, is_interrupted};
 use leveldb::is_database_file;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -247,6 +247,10 @@ impl<'d> Replacement<'d> {
         id: [u8; 16],
         keep_old: bool,
     ) -> Result<Self, DiskError> {
+        // The clean-up after an earlier commit of this process may have failed.
+        if Journal::read(disk, home)?.is_some_and(|journal| journal.phase == JournalPhase::Exchanged) {
+            recover(disk, home, names)?;
+        }
         let databases = names
             .iter()
             .map(|name| ReplacedDatabase::new(disk, home, name))
@@ -328,7 +332,10 @@ impl<'d> Replacement<'d> {
         self.exchange_all(&mut journal).inspect_err(|_| {
             let _ = self.undo_all(&mut journal);
         })?;
-        finish(self.disk, &self.home, &self.databases, self.keep_old, last).map_err(CommitError::InPlace)
+        let kept = clean_up_all(self.disk, &self.databases, self.keep_old);
+        last();
+        let done = kept.and_then(|kept| Journal::remove(self.disk, &self.home).map(|()| kept));
+        done.map_err(CommitError::InPlace)
     }
 
     /// Puts the old databases back. If something stays undone, the next job recovers by the journal.
@@ -398,11 +405,6 @@ pub fn check_owner(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<(), 
     Ok(())
 }
 
-/// Whether a replacement of databases below `home` was interrupted.
-pub fn is_interrupted(disk: &dyn Disk, home: &Path) -> Result<bool, DiskError> {
-    Journal::exists(disk, home)
-}
-
 /// Returns the path of the journal if a replacement of databases below `home` was interrupted before all were
 /// in place, so that one may be under another name.
 ///
@@ -416,7 +418,7 @@ pub fn interrupted_exchange(disk: &dyn Disk, home: &Path) -> Result<Option<PathB
 
 /// Whether an earlier job has left anything below `home` that [`recover`] would repair or remove.
 pub fn needs_recovery(disk: &dyn Disk, home: &Path, names: &[impl AsRef<Path>]) -> Result<bool, DiskError> {
-    if Journal::exists(disk, home)? {
+    if is_interrupted(disk, home)? {
         return Ok(true);
     }
     for dir in building_places(disk, home, names)? {
@@ -469,10 +471,29 @@ pub fn recover(
     home: &Path,
     names: &[impl AsRef<Path>],
 ) -> Result<Option<Recovery>, DiskError> {
-    let recovery = match Journal::read(disk, home)? {
-        Some(journal) => Some(recover_from(disk, home, journal)?),
-        None => None,
-    };
+    recover_and(disk, home, names, |_| Ok(()))
+}
+
+/// Like [`recover`]; calls `last` with the names of the databases if all new ones are in place. After a crash
+/// or an error in it, the next recovery calls it again.
+///
+/// # Errors
+/// The same errors, and those of `last`.
+pub fn recover_and(
+    disk: &dyn Disk,
+    home: &Path,
+    names: &[impl AsRef<Path>],
+    last: impl FnOnce(&[PathBuf]) -> Result<(), DiskError>,
+) -> Result<Option<Recovery>, DiskError> {
+    let mut recovery = None;
+    if let Some(mut journal) = Journal::read(disk, home)? {
+        let outcome = recover_from(disk, home, &mut journal)?;
+        if outcome == Recovery::Finished {
+            last(&journal.entries.iter().map(|entry| entry.name.clone()).collect::<Vec<_>>())?;
+        }
+        recovery = Some(outcome);
+        Journal::remove(disk, home)?;
+    }
     Journal::remove_unfinished(disk, home)?;
     for dir in building_places(disk, home, names)? {
         clear(disk, &dir)?;
@@ -480,11 +501,12 @@ pub fn recover(
     Ok(recovery)
 }
 
-fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Recovery, DiskError> {
+/// Does what is left of the steps but the last: removing the journal.
+fn recover_from(disk: &dyn Disk, home: &Path, journal: &mut Journal) -> Result<Recovery, DiskError> {
     let database = |entry: &JournalEntry| ReplacedDatabase::new(disk, home, &entry.name);
     let databases = journal.entries.iter().map(database).collect::<Result<Vec<_>, _>>()?;
     if journal.phase == JournalPhase::Exchanged {
-        finish(disk, home, &databases, journal.keep_old, || ())?;
+        clean_up_all(disk, &databases, journal.keep_old)?;
         return Ok(Recovery::Finished);
     }
     let (mut live, mut live_names, mut beside) = (Vec::new(), Vec::new(), Vec::new());
@@ -521,12 +543,11 @@ fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Re
         beside.iter().try_for_each(|database| database.exchange(disk))?;
         journal.phase = JournalPhase::Exchanged;
         journal.write(disk, home)?;
-        finish(disk, home, &databases, journal.keep_old, || ())?;
+        clean_up_all(disk, &databases, journal.keep_old)?;
         return Ok(Recovery::Finished);
     }
     if unused_new {
         live.iter().try_for_each(|database| database.undo(disk))?;
-        Journal::remove(disk, home)?;
         return Ok(Recovery::Undone);
     }
     beside.iter().try_for_each(|database| clear(disk, &database.beside))?;
@@ -534,24 +555,18 @@ fn recover_from(disk: &dyn Disk, home: &Path, mut journal: Journal) -> Result<Re
     journal.entries.retain(|entry| live_names.contains(&entry.name));
     journal.phase = JournalPhase::Exchanged;
     journal.write(disk, home)?;
-    finish(disk, home, &live, journal.keep_old, || ())?;
+    clean_up_all(disk, &live, journal.keep_old)?;
     Ok(Recovery::Abandoned)
 }
 
-/// Does steps 4 and 5, and calls `last` between them. Returns the paths of the old databases that are kept.
-fn finish(
+/// Does step 4. Returns the paths of the old databases that are kept.
+fn clean_up_all(
     disk: &dyn Disk,
-    home: &Path,
     databases: &[ReplacedDatabase],
     keep_old: bool,
-    last: impl FnOnce(),
 ) -> Result<Vec<PathBuf>, DiskError> {
     let kept = databases.iter().map(|database| database.clean_up(disk, keep_old));
-    let kept = kept.collect::<Result<Vec<_>, _>>();
-    last();
-    let kept = kept?;
-    Journal::remove(disk, home)?;
-    Ok(kept.into_iter().flatten().collect())
+    Ok(kept.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
 fn undo_if_live(disk: &dyn Disk, database: &ReplacedDatabase, id: &[u8; 16]) -> Result<(), DiskError> {

@@ -61,24 +61,16 @@ pub struct Journal {
     pub entries: Vec<JournalEntry>,
 }
 
-/// Whether a replacement of the database `name` below `home` was interrupted.
-///
-/// # Errors
-/// [`DiskError::Damaged`] if the journal cannot be decoded; [`DiskError::File`].
-pub fn is_of_journal(disk: &dyn Disk, home: &Path, name: &Path) -> Result<bool, DiskError> {
-    Ok(Journal::read(disk, home)?.is_some_and(|journal| journal.entries.iter().any(|it| it.name == name)))
+/// Whether a replacement of databases below `home` was interrupted.
+pub fn is_interrupted(disk: &dyn Disk, home: &Path) -> Result<bool, DiskError> {
+    let path = Journal::path(home);
+    Ok(disk.exists(&path).during("look for", &path)?)
 }
 
 impl Journal {
     /// The path of the journal in `home`.
     pub fn path(home: &Path) -> PathBuf {
         home.join(NAME)
-    }
-
-    /// Whether `home` contains a journal.
-    pub fn exists(disk: &dyn Disk, home: &Path) -> Result<bool, DiskError> {
-        let path = Self::path(home);
-        Ok(disk.exists(&path).during("look for", &path)?)
     }
 
     /// Replaces the journal in `home` by this one. When it returns, the journal is on the medium.
@@ -99,7 +91,7 @@ impl Journal {
 
     /// Reads the journal in `home`; `None` if there is none.
     pub fn read(disk: &dyn Disk, home: &Path) -> Result<Option<Self>, DiskError> {
-        if !Self::exists(disk, home)? {
+        if !is_interrupted(disk, home)? {
             return Ok(None);
         }
         let path = home.join(NAME);
