@@ -122,10 +122,11 @@ impl IndexJob<'_> {
                 turns: Turns::new(*heights.start()),
                 taker: Mutex::new(taker),
             };
+            let with_coins = [filters, stats].into_iter().flatten().filter(|base| !base.heights.is_empty());
             let parts = BlockParts {
                 plan: self.plan,
                 files: self.files,
-                with_coins: filters.is_some() || stats.is_some(),
+                coins_from: with_coins.map(|base| Height(*base.heights.start())).min(),
                 // No index depends on witnesses.
                 with_witnesses: false,
                 part_blocks: PART_BLOCKS,

@@ -18,7 +18,7 @@ use crate::{
     write::{FilterFiles, InOrderWriter, NewRows, add_rows},
 };
 use api::{
-    error::Error,
+    error::{Error, ErrorKind},
     event::{Event, Watch},
     stage::Stage,
 };
@@ -36,7 +36,12 @@ pub fn update_indexes(
     options: &IndexOptions,
     watch: Watch<'_>,
 ) -> Result<MadeIndexesReport, Error> {
-    job::run(disk, options, Access::Change, watch, update)
+    job::run(disk, options, Access::Change, watch, update).map_err(|mut error| {
+        if error.kind == ErrorKind::Interrupted {
+            error.detail = "interrupted; each index is whole, and the next update continues it".to_owned();
+        }
+        error
+    })
 }
 
 /// Writes the rows that each index lacks; returns what was written.

@@ -115,7 +115,7 @@ pub fn read<C: BlockConsumer>(
         plan,
         files,
         heights: range.from.0..=range.to.0,
-        with_coins: options.with_coins,
+        coins_from: options.with_coins.then_some(Height(0)),
         with_witnesses: true,
         part_blocks: options.part_blocks,
         threads: options.chain.threads.get(),

@@ -232,7 +232,7 @@ impl History<'_> {
             plan: self.plan,
             files: self.files,
             heights: 0..=self.range.to.0,
-            with_coins: true,
+            coins_from: Some(Height(0)),
             with_witnesses: false,
             part_blocks: PART_BLOCKS,
             threads: memory.readers,

@@ -120,8 +120,8 @@ pub struct BlockParts<'a> {
     pub files: &'a Files<'a>,
     /// The blocks, at least one.
     pub heights: RangeInclusive<u32>,
-    /// Also give the coins that the blocks spend, for which undo data is needed.
-    pub with_coins: bool,
+    /// From this height on, also give the coins that the blocks spend, for which undo data is needed.
+    pub coins_from: Option<Height>,
     /// Also check witnesses and the rules of a block; otherwise only that its transactions are those to which
     /// its header commits. Without it, wtxids are empty.
     pub with_witnesses: bool,
@@ -194,7 +194,7 @@ impl Shared<'_> {
         let chain = &self.parts.plan.chain;
         let located = self.reader.read(height, false, buffers)?;
         let BlockBuffers { block, undo, arena, undo_arena, hashes } = buffers;
-        let with_coins = self.parts.with_coins && height.0 > 0;
+        let with_coins = height.0 > 0 && self.parts.coins_from.is_some_and(|from| from <= height);
         if with_coins {
             self.read_undo(height, undo)?;
         }

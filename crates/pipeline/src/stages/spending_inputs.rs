@@ -128,8 +128,8 @@ impl<'a> SpendsRequest<'a> {
         // The genesis block spends nothing, and has no undo data.
         let heights = first.max(1)..=last.0;
         if !heights.is_empty() {
-            let (with_coins, with_witnesses, part_blocks) = (true, false, READ_BLOCKS);
-            let read = BlockParts { plan, files, heights, with_coins, with_witnesses, part_blocks, threads };
+            let (coins_from, with_witnesses, part_blocks) = (Some(Height(0)), false, READ_BLOCKS);
+            let read = BlockParts { plan, files, heights, coins_from, with_witnesses, part_blocks, threads };
             read.read(&spends, watch)?;
         }
         Ok(spends)

@@ -9,6 +9,7 @@ use acceptance::{
         assert_sound, check, database, filters, make, of_case, of_datadir, rows, update, with_indexes,
         write_rows,
     },
+    undo::UndoDamage,
     update::{AT_ONCE, store, update_options},
 };
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
@@ -43,6 +44,19 @@ fn an_update_gives_the_rows_of_a_new_index() {
         update(&FaultDisk::healthy(), &options).unwrap();
         assert!(rows(&database(&case, IndexKind::Tx)) == before, "there was nothing to do");
     }
+}
+
+/// bitcoind reads undo data only for the indexes that need it, and only above their ends.
+#[test]
+fn undo_data_that_no_index_needs_may_be_missing() {
+    let (case, options) = behind(TxForm::ByTxid);
+    let of = |kinds: &[IndexKind]| IndexOptions { kinds: kinds.to_vec(), ..options.clone() };
+    update(&FaultDisk::healthy(), &of(&[IndexKind::BlockFilter])).unwrap();
+    UndoDamage::AllGone.apply(case.root(), Network::Regtest);
+    let both = of(&[IndexKind::Tx, IndexKind::BlockFilter]);
+    let updated = update(&FaultDisk::healthy(), &both).unwrap();
+    assert_eq!(updated.result.indexes.len(), 1, "{updated:?}");
+    assert!(check(&of(&[IndexKind::Tx])).is_sound());
 }
 
 /// bitcoind of release 32 goes on with rows by block above an index by txid.

@@ -90,7 +90,7 @@ pub fn export(
         plan,
         files,
         heights: from.0..=to.0,
-        with_coins: true,
+        coins_from: Some(Height(0)),
         with_witnesses: true,
         part_blocks: PART_BLOCKS,
         threads: options.threads.get(),
