@@ -4,6 +4,7 @@ use crate::{
     args::common::{NamedIndexes, index_kind},
     prelude::*,
 };
+use engine::Remedy;
 use indexes::{
     CheckedIndexesReport, IndexKind, IndexObserver, IndexOptions, MadeIndex, MadeIndexesReport, TxForm,
 };
@@ -110,12 +111,22 @@ impl<'a> IndexesAfter<'a> {
                 indexes::bring_indexes(&RealDisk, &options, observer.as_deref(), watch)
             })
         });
-        let report = WithIndexes { report, indexes: indexes.transpose()? };
+        let report = WithIndexes { report, indexes: indexes.transpose().map_err(after_command)? };
         Ok(reply(&report, exit, |WithIndexes { report, indexes }| {
             let rows = indexes.iter().map(made_rows).fold(rows(report), Rows::then);
             rows.each("before that", located.faults())
         }))
     }
+}
+
+/// Adds to an error of the indexes that the command has done all else.
+fn after_command(mut error: Error) -> Error {
+    let done = "the chainstate is in place, but not all indexes";
+    error.detail = match error.kind {
+        ErrorKind::Interrupted => format!("interrupted; {done}"),
+        _ => format!("{}; {done}", error.detail),
+    };
+    error.with_remedies([Remedy::MakeIndex(None)])
 }
 
 pub fn make(args: &MakeIndexArgs) -> Done {

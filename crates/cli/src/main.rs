@@ -61,7 +61,12 @@ fn main() -> ExitCode {
     if words.get(1).is_some_and(|word| word == "help") {
         words.retain(|word| word != "--help" && word != "-h");
     }
-    let matches = root.clone().get_matches_from(&words);
+    let matches = root.clone().try_get_matches_from(&words).unwrap_or_else(|error| {
+        if error.use_stderr() && words.iter().any(|word| word == "--json") {
+            output::print_refusal(&error.to_string());
+        }
+        error.exit()
+    });
     let args = Args::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut root).exit());
     limits::ignore_file_size_signal();
     limits::raise_open_files();

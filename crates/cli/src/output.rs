@@ -9,7 +9,7 @@ use std::{
     fmt::Display,
     io::{self, Write},
     process::ExitCode,
-    sync::{Arc, atomic::AtomicBool},
+    sync::atomic::AtomicBool,
 };
 
 /// The text that a command prints, and the exit code if printing succeeds.
@@ -28,6 +28,12 @@ pub fn finish(json: bool, done: Done) -> ExitCode {
         }
     };
     exit.into()
+}
+
+/// Prints as JSON that a command line was refused, with the first line of this text.
+pub fn print_refusal(text: &str) {
+    let detail = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    print(&failure_json(&Error::new(ErrorKind::Usage, detail)), Exit::Done);
 }
 
 /// Returns an error as it is written to stderr: a headline, what is known of the place on lines of its
@@ -118,7 +124,7 @@ pub fn print_message(text: &str) {
 }
 
 /// Handles signals as [`stop::interrupt`] does. With `json`, an interrupt is also reported as JSON.
-pub fn interrupt(json: bool) -> Result<Arc<AtomicBool>, Error> {
+pub fn interrupt(json: bool) -> Result<&'static AtomicBool, Error> {
     stop::interrupt(move || {
         // A failure to write this does not matter: the process ends soon in any case.
         let error = Error::interrupted();

@@ -3,7 +3,7 @@
 use crate::{peers, prelude::*};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use engine::Remedy;
-use peregrine::output::print_message;
+use peregrine::{output::print_message, running};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use sync::{Host, NetworkKind, PeerAddress, PeerOptions, Target, default_port};
 
@@ -202,7 +202,12 @@ impl PeerArgs {
         if args.proxy.is_none() && args.onlynet.is_empty() && args.connect.is_empty() {
             return Err(failed("it connects to no peer"));
         }
-        print_message(&format!("note: {}: this command connects to peers as bitcoind does", node.because));
+        if !running::errors_as_json() {
+            print_message(&format!(
+                "note: {}: this command connects to peers as bitcoind does",
+                node.because
+            ));
+        }
         Ok(args)
     }
 

@@ -31,8 +31,10 @@ pub fn record<T>(
 ) -> Result<T, Error> {
     chain.map_or(Ok(()), limits::check)?;
     let interrupt = output::interrupt(running::as_json())?;
+    // A signal at the end of an earlier call may have come too late for it.
+    Error::check_interrupt(interrupt)?;
     let recorder = Recorder::new(style, stages, chain);
-    let done = call(&recorder, &interrupt);
+    let done = call(&recorder, interrupt);
     if let Some(dir) = engine::unsynced_dir() {
         recorder.event(Event::Warning(Warning::DirectoryNotSynced { dir: dir.to_owned() }));
     }

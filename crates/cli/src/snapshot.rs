@@ -36,7 +36,7 @@ pub struct MakeSnapshotArgs {
     pub make: MakeArgs,
 
     /// Take the coins from the datadir's chainstate, which is of its best block; no block is read
-    #[arg(long, conflicts_with = "to")]
+    #[arg(long, conflicts_with_all = ["to", "scan", "undo", "assumevalid", "restart", "checkpoint_every"])]
     pub chainstate: bool,
 }
 

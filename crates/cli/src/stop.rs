@@ -15,7 +15,7 @@ use signal_hook::{
 use std::{
     fs,
     sync::{
-        Arc,
+        Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -34,21 +34,26 @@ static WRITES_BEGUN: AtomicU64 = AtomicU64::new(0);
 static WRITES_DONE: AtomicU64 = AtomicU64::new(0);
 /// Whether the engine is in stage plan.
 static PLANNING: AtomicBool = AtomicBool::new(false);
+/// What the first signal sets. A command can call the engine more than once, but there is one handler.
+static INTERRUPT: AtomicBool = AtomicBool::new(false);
+static IS_HANDLED: Mutex<bool> = Mutex::new(false);
 
-/// Installs the signal handler and returns the flag that it sets. `report` writes that the process was
-/// interrupted, if it has to be ended.
+/// Installs the signal handler, unless an earlier call has, and returns the flag that it sets. `report`
+/// writes that the process was interrupted, if it has to be ended.
 ///
 /// # Errors
 /// [`ErrorKind::Environment`] if the handler cannot be installed.
-pub fn interrupt(report: impl Fn() + Send + Sync + Copy + 'static) -> Result<Arc<AtomicBool>, Error> {
+pub fn interrupt(report: impl Fn() + Send + Sync + Copy + 'static) -> Result<&'static AtomicBool, Error> {
     // Files may be read before the engine reports its first stage.
     at_stage(Stage::Plan);
-    let interrupt = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&interrupt);
+    let mut is_handled = IS_HANDLED.lock().unwrap_or_else(PoisonError::into_inner);
+    if *is_handled {
+        return Ok(&INTERRUPT);
+    }
     let wait = |mut signals: Signals| {
         let handle = move || {
             for _ in &mut signals {
-                if flag.swap(true, Ordering::Relaxed) {
+                if INTERRUPT.swap(true, Ordering::Relaxed) {
                     end();
                 }
                 // Without this thread, a blocked process needs a second signal.
@@ -60,7 +65,13 @@ pub fn interrupt(report: impl Fn() + Send + Sync + Copy + 'static) -> Result<Arc
     let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     let waiting = Signals::new([SIGINT, SIGTERM].into_iter().chain(hangup)).and_then(wait);
     waiting.map_err(|error| Error::new(ErrorKind::Environment, format!("cannot handle Ctrl-C: {error}")))?;
-    Ok(interrupt)
+    *is_handled = true;
+    Ok(&INTERRUPT)
+}
+
+/// Forgets the signal that has ended what the user wanted to end: what follows it ends with the next one.
+pub fn await_next() {
+    INTERRUPT.store(false, Ordering::Relaxed);
 }
 
 /// Whether this process was started so that it ignores a signal, as `nohup` does.
@@ -88,7 +99,7 @@ pub fn writing<T>(write: impl FnOnce() -> T) -> T {
 fn end_if_blocked(report: impl Fn() + Send + 'static) {
     let mut writes = WRITES_DONE.load(Ordering::Relaxed);
     let (mut last_unblocked, mut last_not_planning) = (Instant::now(), Instant::now());
-    loop {
+    while INTERRUPT.load(Ordering::Relaxed) {
         thread::sleep(POLL_INTERVAL);
         let done = WRITES_DONE.load(Ordering::Relaxed);
         if done != writes || WRITES_BEGUN.load(Ordering::Relaxed) == done {
@@ -113,4 +124,24 @@ fn end_if_blocked(report: impl Fn() + Send + 'static) {
 
 fn end() -> ! {
     std::process::exit(i32::from(Exit::Interrupted as u8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use signal_hook::low_level::raise;
+
+    /// The watcher of the signal that ended `sync --follow` once ended the process in the plan of indexes.
+    #[test]
+    fn a_signal_does_not_end_what_begins_after_its_effect() {
+        let interrupt = interrupt(|| {}).unwrap();
+        raise(SIGINT).unwrap();
+        while !interrupt.load(Ordering::Relaxed) {
+            thread::sleep(POLL_INTERVAL / 10);
+        }
+        await_next();
+        at_stage(Stage::Plan);
+        thread::sleep(BLOCKED_TIMEOUT + 4 * POLL_INTERVAL);
+        assert!(!super::interrupt(|| {}).unwrap().load(Ordering::Relaxed), "and there is one handler");
+    }
 }

@@ -12,6 +12,7 @@ use crate::{
     update::update_rows,
 };
 use engine::hints::{AggregateKind, HintOptions};
+use peregrine::stop;
 use sync::{
     DownloadReport, FollowEnd, FollowReport, MIN_PRUNE_BYTES, MarkedBranch, Shortfall, SyncOptions,
     SyncReport,
@@ -173,6 +174,9 @@ pub fn run(args: &SyncArgs) -> Done {
     let report = record(Some(&options.chain), args.datadir.progress, stages, |recorder, interrupt| {
         sync::sync(&RealDisk, &options, recorder, interrupt)
     })?;
+    if report.follow.as_ref().is_some_and(|follow| follow.end == FollowEnd::Interrupted) {
+        stop::await_next();
+    }
     let exit = report.shortfall.as_ref().map_or(Exit::Done, |_| Exit::Environment);
     let exit = report.left_out.map_or(exit, |_| Exit::Consensus);
     after.reply(report, exit, |report| sync_rows(report, located.prune))

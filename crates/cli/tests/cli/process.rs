@@ -129,6 +129,21 @@ fn a_second_signal_ends_a_run_without_a_report() {
     assert!(output.stdout.is_empty(), "{output:?}");
 }
 
+/// It once said that the datadir is unchanged, and the whole rebuild was made again.
+#[test]
+fn a_signal_while_indexes_are_made_says_that_the_chainstate_is_in_place() {
+    let (dir, [flag, hash]) = long_work();
+    let running = start_and_stop(dir.path(), &[&flag, &hash, "--index", "txindex"], "read");
+    running.signal(Signal::INT);
+    running.signal(Signal::CONT);
+    let (output, stderr) = running.wait();
+    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    let error = &json(&output)["error"];
+    let expected = "interrupted; the chainstate is in place, but not all indexes";
+    assert_eq!((&error["kind"], &error["detail"]), (&"interrupted".into(), &expected.into()), "{error}");
+    assert!(error["help"][0].as_str().unwrap().contains("peregrine index make"), "{error}");
+}
+
 #[test]
 fn second_run_on_a_datadir_exits_with_5() {
     let (dir, [flag, hash]) = long_work();
