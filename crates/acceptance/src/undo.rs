@@ -108,7 +108,8 @@ impl UndoFiles {
             .and_then(|(undo, rest)| Some((undo, rest.get(..CHECKSUM_LEN)?)))
     }
 
-    fn entry(&self, hash: &BlockHash) -> &IndexEntry {
+    /// The entry of a block.
+    pub fn entry(&self, hash: &BlockHash) -> &IndexEntry {
         self.index.entries.iter().find(|entry| entry.hash == *hash).unwrap()
     }
 

@@ -17,8 +17,8 @@ use disk::{block_files::BlockAppender, index::FileInfo};
 use rules::{BlockSums, ChainParams, Violation};
 use std::{sync::Mutex, thread::Scope};
 use wire::{
-    BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, SpentCoinsError, SpentCoinsForm,
-    TxView,
+    BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, ScriptVerifier, SpentCoinsError,
+    SpentCoinsForm, TxView,
 };
 
 /// Bytes that are appended before they are written to the medium, so that few files are open.
@@ -96,13 +96,18 @@ impl Appending<'_> {
 /// See the module.
 pub struct BlockWriter<'a> {
     params: &'static ChainParams,
+    verifier: Option<&'a dyn ScriptVerifier>,
     appending: Mutex<Appending<'a>>,
 }
 
 impl<'a> BlockWriter<'a> {
-    /// A writer that appends with `appender`.
-    pub const fn new(params: &'static ChainParams, appender: BlockAppender<'a>) -> Self {
-        Self { params, appending: Mutex::new(Appending { appender, unflushed: 0 }) }
+    /// A writer that appends with `appender`. `verifier` runs the solutions of a signed network.
+    pub const fn new(
+        params: &'static ChainParams,
+        verifier: Option<&'a dyn ScriptVerifier>,
+        appender: BlockAppender<'a>,
+    ) -> Self {
+        Self { params, verifier, appending: Mutex::new(Appending { appender, unflushed: 0 }) }
     }
 
     /// Starts `threads` threads that handle the blocks of `arrived`, and send the results to `handled`. They
@@ -145,7 +150,7 @@ impl<'a> BlockWriter<'a> {
         let (ExpectedBlock { height, hash, .. }, len) = (block.expected, block.bytes.len());
         let coins_len = block.coins.as_ref().map_or(0, |(_, bytes)| bytes.len());
         let send = |outcome| handled.send(HandledBlock { height, hash, len, coins_len, outcome }).is_ok();
-        match check_arrived(&block.expected, &block.bytes, arena, hashes) {
+        match check_arrived(&block.expected, self.verifier, &block.bytes, arena, hashes) {
             Err(outcome) => send(outcome),
             Ok((time, BlockSums { legacy_sigops })) => {
                 let undo = claimed_undo(&block, arena).map(Box::new);
@@ -208,12 +213,13 @@ impl<'a> BlockWriter<'a> {
 /// [`BlockOutcome::Mutated`] or [`BlockOutcome::Invalid`].
 pub fn check_arrived(
     expected: &ExpectedBlock,
+    verifier: Option<&dyn ScriptVerifier>,
     bytes: &[u8],
     arena: &mut BlockArena,
     hashes: &mut BlockHashes,
 ) -> Result<(BlockTime, BlockSums), BlockOutcome> {
     let view = arena.parse(bytes).map_err(|_| BlockOutcome::Mutated)?;
-    match expected.check(&view, &[], hashes) {
+    match expected.check_with(verifier, &view, hashes) {
         Ok(sums) => Ok((view.header().time, sums)),
         Err(BlockFlaw::Invalid(violation)) if !may_be_merkle_nodes(&view) => {
             Err(BlockOutcome::Invalid(violation))
@@ -257,7 +263,7 @@ mod tests {
         std::fs::create_dir_all(datadir.blocks_dir()).unwrap();
         let files = BlockFiles::new(disk, &datadir, Obfuscation::default());
         let params = ChainParams::of(Network::Regtest);
-        let writer = BlockWriter::new(params, files.append_after(Vec::new(), AppendOptions::default()));
+        let writer = BlockWriter::new(params, None, files.append_after(Vec::new(), AppendOptions::default()));
         let genesis = (Height(0), params.genesis.time, &params.genesis_block());
         let appended = lock(&writer.appending).append(genesis.0, genesis.1, genesis.2).map(drop);
         let before = disk.count();
@@ -273,7 +279,7 @@ mod tests {
         std::fs::create_dir_all(datadir.blocks_dir()).unwrap();
         let files = BlockFiles::new(&disk, &datadir, Obfuscation::default());
         let params = ChainParams::of(Network::Regtest);
-        let writer = BlockWriter::new(params, files.append_after(Vec::new(), AppendOptions::default()));
+        let writer = BlockWriter::new(params, None, files.append_after(Vec::new(), AppendOptions::default()));
         let (arrived_in, arrived) = unbounded();
         let (outcomes_in, outcomes) = unbounded();
         for _ in 0..500 {

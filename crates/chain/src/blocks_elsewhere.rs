@@ -277,7 +277,8 @@ impl Taking<'_> {
             let Some(bytes) = search.read_block(&record, &mut arena)? else { continue };
             let expected = self.chain.expected(height, hash);
             // A damaged copy: the block may be elsewhere too.
-            let Ok((time, _)) = check_arrived(&expected, &bytes, &mut arena, &mut hashes) else { continue };
+            let checked = check_arrived(&expected, self.files.verifier, &bytes, &mut arena, &mut hashes);
+            let Ok((time, _)) = checked else { continue };
             self.store(height, time, &bytes, hashes.txids.len() as u32)?;
             report.used += 1;
         }

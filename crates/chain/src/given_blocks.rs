@@ -148,7 +148,8 @@ impl Wanted<'_> {
             return Err(self.unwanted(&what));
         };
         let mut hashes = BlockHashes::default();
-        let checked = check_arrived(&self.chain.expected(height, hash), &bytes, &mut arena, &mut hashes);
+        let (expected, verifier) = (self.chain.expected(height, hash), self.files.verifier);
+        let checked = check_arrived(&expected, verifier, &bytes, &mut arena, &mut hashes);
         let (time, _) = checked.map_err(|outcome| match outcome {
             BlockOutcome::Invalid(violation) => Error::violation(&violation).at_block(height, hash),
             _ => {

@@ -30,10 +30,11 @@ use api::{
     event::{Event, EventSink},
     machine,
     note::Warning,
-    options::{ChainOptions, ReindexOptions},
+    options::{ChainOptions, ReindexOptions, ScriptChecks},
     remedy::Remedy,
     subject::Subject,
 };
+use digest::obfuscation::Obfuscation;
 use disk::{
     checkpoint::Checkpoint,
     datadir::{CHAINSTATE, Datadir, INDEX, Location},
@@ -55,6 +56,7 @@ pub struct Session<'d> {
     disk: &'d dyn Disk,
     /// The parameters of the chain.
     params: &'static ChainParams,
+    scripts: ScriptChecks,
     /// The datadir with the blocks, or an output without any.
     datadir: Datadir,
     /// Locks the datadir of the result for changes.
@@ -75,7 +77,8 @@ impl<'d> Session<'d> {
             Err(error) if options.live && error.is_about(Subject::DatadirInUse) => None,
             lock => Some(lock?),
         };
-        Ok(Self { disk, params: options.params, datadir, change_lock: None, _read_lock: lock })
+        let (params, scripts) = (options.params, options.scripts.clone());
+        Ok(Self { disk, params, scripts, datadir, change_lock: None, _read_lock: lock })
     }
 
     /// Opens the datadir of a rebuild, and that of its result, which is another one with
@@ -105,8 +108,9 @@ impl<'d> Session<'d> {
             }
         };
         let change_lock = lock_for_change(disk, &result, sink)?;
-        let params = options.chain.params;
-        Ok((Self { disk, params, datadir, change_lock: Some(change_lock), _read_lock: read_lock }, result))
+        let (params, scripts) = (options.chain.params, options.chain.scripts.clone());
+        let change_lock = Some(change_lock);
+        Ok((Self { disk, params, scripts, datadir, change_lock, _read_lock: read_lock }, result))
     }
 
     /// Opens an output that gets a chainstate only, and must not have one.
@@ -123,7 +127,8 @@ impl<'d> Session<'d> {
         let datadir = Datadir::at(output, params.network);
         prepare_output(disk, &datadir, false, sink)?;
         let change_lock = Some(lock_for_change(disk, &datadir, sink)?);
-        Ok(Self { disk, params, datadir, change_lock, _read_lock: None })
+        let scripts = ScriptChecks::LeftOut;
+        Ok(Self { disk, params, scripts, datadir, change_lock, _read_lock: None })
     }
 
     /// Hands over the lock for changes, so that the caller can release it before the session ends.
@@ -147,9 +152,7 @@ impl<'d> Session<'d> {
     }
 
     fn files_checking(&self, files_max: usize) -> Result<Files<'_>, Error> {
-        let Self { disk, datadir, params, .. } = self;
-        let obfuscation = files::obfuscation(*disk, datadir, params, files_max)?;
-        Ok(Files { disk: *disk, datadir, obfuscation, params, awaited: None })
+        Ok(self.files_with(files::obfuscation(self.disk, &self.datadir, self.params, files_max)?))
     }
 
     /// Like [`Session::files`], for a command that takes the blocks of files with another key elsewhere.
@@ -158,8 +161,12 @@ impl<'d> Session<'d> {
     /// The same errors, except for files of which only some have another key.
     pub fn files_of_some(&self) -> Result<Files<'_>, Error> {
         let Self { disk, datadir, params, .. } = self;
-        let (obfuscation, _) = files::obfuscation_of_some(*disk, datadir, params, usize::MAX)?;
-        Ok(Files { disk: *disk, datadir, obfuscation, params, awaited: None })
+        Ok(self.files_with(files::obfuscation_of_some(*disk, datadir, params, usize::MAX)?.0))
+    }
+
+    fn files_with(&self, obfuscation: Obfuscation) -> Files<'_> {
+        let Self { disk, ref datadir, params, ref scripts, .. } = *self;
+        Files { disk, datadir, obfuscation, params, verifier: scripts.verifier(), awaited: None }
     }
 }
 

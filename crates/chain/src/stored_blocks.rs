@@ -364,7 +364,8 @@ impl StoredBlocks {
                 let Some(end) = end else { continue };
                 let mut bytes = vec![0; size as usize];
                 files.read(FileKind::Blk, number, data_pos.0, &mut bytes)?;
-                if check_arrived(&chain.expected(height, hash), &bytes, &mut arena, &mut hashes).is_err() {
+                let expected = &chain.expected(height, hash);
+                if check_arrived(expected, files.verifier, &bytes, &mut arena, &mut hashes).is_err() {
                     continue;
                 }
                 let info = info_mut(infos, number);

@@ -37,14 +37,14 @@ pub mod violation;
 pub use block::{BlockContext, BlockSums, check_block};
 pub use digest::merkle;
 pub use ethnum::U256;
-pub use header::{Ancestors, HeaderContext, check_header, median_time_past, median_times};
+pub use header::{Ancestors, HeaderContext, MEDIAN_TIME_SPAN, check_header, median_time_past, median_times};
 pub use params::{
     BuriedDeployment, CORE_VERSION, ChainParams, PinnedUtxoSet, UnknownDeployment, bip30_enforced,
     is_bip30_exempt, subsidy,
 };
 pub use pow::{expected_bits, work};
 pub use script_flags::script_flags;
-pub use signet::{SignetSolution, signet_solution};
+pub use signet::{SignetSolution, check_signet_solution, signet_solution};
 pub use spend::{
     BlockSpendContext, BlockTotals, RewardContext, SpendContext, SpentCoin, check_block_spends,
     check_coinbase_amount, check_tx_spends,

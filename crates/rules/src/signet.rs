@@ -2,13 +2,14 @@
 //!
 //! The challenge is the script of a virtual output, created by a virtual transaction that commits to the
 //! block without its solution; the solution spends it. This module constructs both from the block's bytes;
-//! the caller runs the script. The solution is in the coinbase's witness commitment output, as a push that
-//! starts with [`SIGNET_HEADER`].
+//! the caller's verifier runs the script. The solution is in the coinbase's witness commitment output, as a
+//! push that starts with [`SIGNET_HEADER`].
 
-use crate::merkle::merkle_root;
+use crate::{ChainParams, SIGNET_SOLUTION, Violation, ViolationDetails, merkle::merkle_root};
 use digest::sha256::sha256d;
 use wire::{
-    BlockView, OutPoint, OutputView, Reader, ScriptFlags, TxView, Txid,
+    BlockArena, BlockView, Height, OutPoint, OutputView, Reader, Sats, ScriptFlags, ScriptVerifier, TxView,
+    Txid,
     read::{WireError, write_compact_size},
     script::{COMMITMENT_HEADER, OP_0, OP_PUSHDATA1, OP_PUSHDATA2, OP_PUSHDATA4, OP_RETURN, next_op},
 };
@@ -30,6 +31,30 @@ pub struct SignetSolution {
     /// The serialised virtual transaction that spends the challenge with its single input. The coin that it
     /// spends has amount 0 and the challenge as its script.
     pub to_sign: Vec<u8>,
+}
+
+/// Runs the script of a signed network's block solution, which no assumed-valid block is spared (Core
+/// `CheckSignetBlockSolution`); succeeds on other networks. `txids` are those of the block, in order.
+///
+/// # Errors
+/// [`SIGNET_SOLUTION`] if the solution is missing or invalid.
+pub fn check_signet_solution(
+    params: &ChainParams,
+    verifier: &dyn ScriptVerifier,
+    block: &BlockView<'_>,
+    height: Height,
+    txids: &[Txid],
+) -> Result<(), Violation> {
+    let Some(challenge) = params.signet_challenge.filter(|_| height.0 > 0) else { return Ok(()) };
+    let violation = |detail: String| ViolationDetails::new(detail).of(&SIGNET_SOLUTION);
+    let solution = signet_solution(block, txids, challenge)
+        .ok_or_else(|| violation("the block has no well-formed solution".to_owned()))?;
+    let mut arena = BlockArena::default();
+    let to_sign = arena.parse_tx(&solution.to_sign).map_err(|error| violation(error.to_string()))?;
+    verifier
+        .transaction(&to_sign, &[(Sats(0), challenge.to_vec())])
+        .and_then(|tx| tx.verify(0..1, SIGNET_FLAGS))
+        .map_err(|fault| violation(fault.to_string()))
 }
 
 /// Constructs the spend that must be valid under [`SIGNET_FLAGS`] (Core `SignetTxs::Create`).

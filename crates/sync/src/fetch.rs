@@ -126,7 +126,7 @@ pub fn fetch(
     sink.event(Event::Started(if stays { Stage::Follow } else { Stage::Headers }));
     let (mut contents, aside) = read_contents(files, options, damage, follower, sink)?;
     let appender = files.appender(mem::take(&mut contents.infos), options.chain.hooks.block_file_len);
-    let writer = &BlockWriter::new(files.params, appender);
+    let writer = &BlockWriter::new(files.params, files.verifier, appender);
     let (arrived_in, arrived) = unbounded();
     let (outcomes_in, outcomes) = unbounded();
     // Without a last height, the chain goes on above what the block index knows.

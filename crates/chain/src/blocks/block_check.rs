@@ -6,10 +6,10 @@
 
 use crate::blocks::{block_hashes::BlockHashes, chain::Chain, damage::Damage};
 use rules::{
-    BlockContext, BlockSums, ChainParams, Violation, ViolationClass, check_block,
+    BlockContext, BlockSums, ChainParams, Violation, ViolationClass, check_block, check_signet_solution,
     merkle::{MerkleRoot, merkle_root},
 };
-use wire::{BlockHash, BlockTime, BlockView, Height, Txid};
+use wire::{BlockHash, BlockTime, BlockView, Height, ScriptVerifier, Txid};
 
 /// The block that bytes must be.
 #[derive(Clone, Copy, Debug)]
@@ -111,12 +111,28 @@ impl ExpectedBlock {
             _ => BlockFlaw::Invalid(violation),
         })
     }
+
+    /// Like [`ExpectedBlock::check`]; also checks the solution of a block of a signed network, if there is a
+    /// verifier. bitcoind would not start on a datadir with a block that lacks one.
+    pub fn check_with(
+        &self,
+        verifier: Option<&dyn ScriptVerifier>,
+        block: &BlockView<'_>,
+        hashes: &mut BlockHashes,
+    ) -> Result<BlockSums, BlockFlaw> {
+        let sums = self.check(block, &[], hashes)?;
+        let solution = verifier
+            .map(|verifier| check_signet_solution(self.params, verifier, block, self.height, &hashes.txids));
+        solution.transpose().map_err(BlockFlaw::Invalid)?;
+        Ok(sums)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::{BlockArena, Network};
+    use std::sync::Arc;
+    use wire::{BlockArena, Network, Sats, ScriptFault, TxVerifier, TxView};
 
     /// Checks the genesis block of regtest after `change`, as the block at a height.
     fn check(height: u32, change: impl Fn(&mut Vec<u8>)) -> Result<BlockSums, BlockFlaw> {
@@ -145,5 +161,39 @@ mod tests {
             matches!(&invalid, Err(BlockFlaw::Invalid(violation)) if violation.core == "bad-cb-height"),
             "{invalid:?}"
         );
+    }
+
+    #[derive(Debug)]
+    struct Refusing;
+
+    impl ScriptVerifier for Refusing {
+        fn transaction(
+            &self,
+            _: &TxView<'_>,
+            _: &[(Sats, Vec<u8>)],
+        ) -> Result<Arc<dyn TxVerifier>, ScriptFault> {
+            Err(ScriptFault::default())
+        }
+    }
+
+    /// A block without one was once stored: bitcoind could not read it, and did not start.
+    #[test]
+    fn a_block_of_a_signed_network_needs_a_solution() {
+        let chain = testkit::Chain::generate(&testkit::ChainSpec {
+            blocks: Some(2),
+            ..testkit::ChainSpec::new(1, 10_000)
+        });
+        let block = chain.main().nth(1).unwrap();
+        let regtest = ChainParams::of(Network::Regtest);
+        let signed = ChainParams { signet_challenge: Some(&[]), ..regtest.clone() };
+        for (params, is_refused) in [(regtest, false), (&*Box::leak(Box::new(signed)), true)] {
+            let (hash, median_time_past_prev) = (block.hash, params.genesis.time);
+            let expected = ExpectedBlock { params, height: Height(1), hash, median_time_past_prev };
+            let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
+            let checked =
+                expected.check_with(Some(&Refusing), &arena.parse(&block.bytes).unwrap(), &mut hashes);
+            let refused = matches!(&checked, Err(BlockFlaw::Invalid(it)) if it.core == "bad-signet-blksig");
+            assert_eq!((refused, checked.is_ok()), (is_refused, !is_refused), "{checked:?}");
+        }
     }
 }

@@ -21,7 +21,7 @@ use disk::{
 use rules::{BlockSums, ChainParams, Violation};
 use std::{collections::BTreeMap, io, path::PathBuf};
 use vfs::{Disk, During as _, ReadAt};
-use wire::{BlockArena, BlockHash, BlockView, ByteOffset, FileNo, Height, Txid};
+use wire::{BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, ScriptVerifier, Txid};
 
 /// Access to the block files of a datadir.
 pub struct Files<'a> {
@@ -32,6 +32,8 @@ pub struct Files<'a> {
     pub obfuscation: Obfuscation,
     /// The parameters of the chain.
     pub params: &'static ChainParams,
+    /// What runs the solutions of blocks that come or are found, on a signed network.
+    pub verifier: Option<&'a dyn ScriptVerifier>,
     /// The blocks that a download stores while a job runs behind it.
     pub awaited: Option<&'a AwaitedBlocks>,
 }
@@ -241,6 +243,20 @@ impl Files<'_> {
         file: FileNo,
         data_pos: ByteOffset,
     ) -> Result<(), Error> {
+        // The median time matters only for rules that do not matter here.
+        let (params, hash, median_time_past_prev) = (self.params, *hash, BlockTime(0));
+        self.violation_in(ExpectedBlock { params, height, hash, median_time_past_prev }, file, data_pos)
+            .map(drop)
+    }
+
+    /// Like [`Files::check_stored`]. Returns the first rule that the block breaks, of those that need no
+    /// other block than the headers below it.
+    pub fn violation_in(
+        &self,
+        expected: ExpectedBlock,
+        file: FileNo,
+        data_pos: ByteOffset,
+    ) -> Result<Option<Violation>, Error> {
         let (mut record, mut arena, mut hashes) = <(RecordBuffer, BlockArena, BlockHashes)>::default();
         let damaged = |flaw: &str| {
             Error::damaged(format!("the block is damaged: {flaw}"))
@@ -250,15 +266,13 @@ impl Files<'_> {
         let mut check = || {
             self.open_records(FileKind::Blk, file)?.read(data_pos, &mut record)?;
             let view = arena.parse_first(record.bytes()).map_err(|error| damaged(&error.to_string()))?;
-            // The median time matters only for rules that do not matter here.
-            let (hash, median_time_past_prev) = (*hash, view.header().time);
-            let expected = ExpectedBlock { params: self.params, height, hash, median_time_past_prev };
-            match expected.check(&view, &[], &mut hashes) {
+            match expected.check_with(self.verifier, &view, &mut hashes) {
                 Err(BlockFlaw::Damaged(_)) => Err(damaged("it does not match its header")),
-                Ok(_) | Err(BlockFlaw::Invalid(_)) => Ok(()),
+                Err(BlockFlaw::Invalid(violation)) => Ok(Some(violation)),
+                Ok(_) => Ok(None),
             }
         };
-        check().map_err(|error: Error| error.at_block(height, *hash))
+        check().map_err(|error: Error| error.at_block(expected.height, expected.hash))
     }
 }
 

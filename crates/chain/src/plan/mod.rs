@@ -8,3 +8,4 @@ pub mod planner;
 pub mod second_chainstate;
 pub mod siblings;
 pub mod tree;
+pub mod unconnected;

@@ -74,6 +74,9 @@ pub struct Plan {
     pub never_connected_from: Option<Height>,
     /// Whether any of the undo data that bitcoind reads when it starts at the last block is not on disk.
     pub lacks_last_undo: bool,
+    /// Whether the block index does not mark all blocks of the chain as valid, as bitcoind does with those
+    /// that it has connected.
+    pub lacks_marks: bool,
     /// `blk` files that do not exist, and in which the block index places blocks outside the chain. bitcoind
     /// would not start.
     pub missing_files: Vec<FileNo>,
@@ -141,6 +144,7 @@ impl Plan {
             tip_is_contested: false,
             never_connected_from: None,
             lacks_last_undo: false,
+            lacks_marks: false,
             missing_files: Vec::new(),
             obstacle: None,
             is_pruned: false,
@@ -206,7 +210,9 @@ pub fn plan(
         let below_marked = choice.reconsidered.map_or(u32::MAX, |Height(height)| height.saturating_sub(1));
         Height(fork.max(with_undo.min(below_marked)) + 1)
     });
-    let new_index = scanned.map(|scanned| index_of_scan(&scanned, &tree, &branch, is_contested));
+    let new_index = scanned.map(|scanned| index_of_scan(&scanned, &tree, &branch, files.params));
+    let marked_to = tree.checked_to(&branch).map_or(0, |Height(height)| height);
+    let lacks_marks = !request.scan && (marked_to as usize) + 1 < branch.len();
     let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
     let existing = files.datadir.blk_files(files.disk)?;
     let missing_files: Vec<_> = tree.files().into_iter().filter(|file| !existing.contains(file)).collect();
@@ -237,6 +243,7 @@ pub fn plan(
         tip_is_contested,
         never_connected_from,
         lacks_last_undo,
+        lacks_marks,
         missing_files,
         obstacle,
         is_pruned,
@@ -453,16 +460,11 @@ pub fn links_of_index<'a>(
     Ok((tree, index, heights))
 }
 
-/// Makes the block index that Core would have: blocks of the chosen chain as validated, others as stored.
-/// Among contested blocks, only those of the chain have undo data: bitcoind writes it again for any other one
-/// that it connects.
-fn index_of_scan(
-    scanned: &Scanned,
-    tree: &Tree<'_>,
-    branch: &[u32],
-    is_contested: impl Fn(&u32) -> bool,
-) -> BlockIndex {
-    let mut index = BlockIndex::default();
+/// Makes the block index that Core would have: blocks of the chosen chain as validated, those that this job
+/// has found invalid as such, others as stored. Undo data outside the chain is not proven: bitcoind writes it
+/// when it connects such a block, but only if the index has none.
+fn index_of_scan(scanned: &Scanned, tree: &Tree<'_>, branch: &[u32], params: &ChainParams) -> BlockIndex {
+    let (mut index, failed) = (BlockIndex::default(), tree.failed());
     for file in &scanned.files {
         let info = info_mut(&mut index.files, file.file);
         (info.size, info.undo_size) = (file.size as u32, file.undo_size as u32);
@@ -474,10 +476,14 @@ fn index_of_scan(
             continue;
         }
         let chosen = branch.get(height.0 as usize) == Some(&number);
-        let undo_pos = tree.undo_pos(number).filter(|_| height.0 > 0 && (chosen || !is_contested(&number)));
-        let mut status = BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS;
-        status |= if chosen { BlockStatus::VALID_SCRIPTS } else { BlockStatus::VALID_TRANSACTIONS };
-        status |= if undo_pos.is_some() { BlockStatus::HAVE_UNDO } else { 0 };
+        let undo_pos = tree.undo_pos(number).filter(|_| height.0 > 0 && chosen);
+        let mut status = BlockStatus::stored(height >= params.segwit_height);
+        // Core connects the genesis block without marking it.
+        if chosen && height.0 > 0 {
+            status = status.validated();
+        }
+        status.0 |= if undo_pos.is_some() { BlockStatus::HAVE_UNDO } else { 0 };
+        status.0 |= if failed.binary_search(&block.hash).is_ok() { BlockStatus::FAILED_VALID } else { 0 };
         info_mut(&mut index.files, block.file).add_block(height, block.header.time.0.into());
         // Not a later file without blocks, behind which bitcoind would leave a gap.
         index.last_file = index.last_file.max(block.file);
@@ -485,7 +491,7 @@ fn index_of_scan(
             hash: block.hash,
             header: block.header,
             height,
-            status: BlockStatus(status),
+            status,
             tx_count: block.tx_count,
             file: Some(block.file),
             data_pos: Some(block.data_pos),

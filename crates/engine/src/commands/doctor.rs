@@ -222,7 +222,7 @@ impl Examination<'_> {
             }
             Err(error) => (Obfuscation::default(), Some(error)),
         };
-        let files = &Files { disk, datadir, obfuscation, params, awaited: None };
+        let files = &Files { disk, datadir, obfuscation, params, verifier: None, awaited: None };
         // The chainstate first: bitcoind writes the index before the chainstate that needs it.
         let mut chainstate = self.chainstate(is_held);
         let second = SecondChainstate::find(files)?;

@@ -29,6 +29,7 @@ use chain::{
     plan::{
         indexes::tell_unchanged,
         planner::{AfterSuspect, Plan},
+        unconnected::check_unconnected,
     },
     session::Session,
 };
@@ -485,7 +486,11 @@ impl<'a> Rebuild<'a> {
     ) -> Result<Vec<PathBuf>, Error> {
         self.sink.event(Event::Started(Stage::Commit));
         Error::check_interrupt(self.watch.interrupt)?;
-        if undo.is_some() || planned.unprunes() {
+        // Hints without undo data prove blocks that bitcoind may never have connected.
+        let lacks_marks = planned.plan.lacks_marks
+            && planned.plan.blocks_without_undo(Height(0)) > 0
+            && self.options.output.is_none();
+        if undo.is_some() || planned.unprunes() || lacks_marks {
             self.target.prepare_index()?;
         }
         self.write_index(planned, undo)?;
@@ -532,6 +537,9 @@ impl<'a> Rebuild<'a> {
             if let Some(undo) = undo {
                 undo.change_entry(&plan.chain, entry);
             }
+            if entry.height > Height(0) && plan.chain.has(entry.height, &entry.hash) {
+                entry.status = entry.status.validated();
+            }
             planned.change_pruned(entry);
         };
         let change_files = |infos: &mut Vec<FileInfo>| {
@@ -543,6 +551,8 @@ impl<'a> Rebuild<'a> {
             let mut index = index.clone();
             index.entries.iter_mut().for_each(change);
             change_files(&mut index.files);
+            let threads = self.options.chain.threads.get();
+            check_unconnected(files, &mut index, threads, self.watch.interrupt)?;
             files.sync_pairs(index.files.len())?;
             return Ok(write_block_index(files.disk, dir, &index)?);
         }

@@ -20,12 +20,13 @@ use chain::{
         existing_state::ExistingState,
         planner::{Plan, plan, tree_of_index},
         tree::Tree,
+        unconnected::check_unconnected,
     },
 };
 use disk::{
     DiskError,
     datadir::FileKind,
-    index::{BlockIndex, FileInfo, IndexEntry, rewrite_block_index, write_block_index},
+    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, rewrite_block_index, write_block_index},
     made_undo::clear_made_undo,
 };
 use std::path::Path;
@@ -77,6 +78,7 @@ pub fn ensure_index(
     let orphans = planned.choice.orphans.map(|orphans| orphans.last);
     let lost = lost_best.into_iter().chain(lower).chain(orphans).collect();
     let mut index = index_of(planned);
+    check_unconnected(files, &mut index, options.threads.get(), interrupt)?;
     // What a `rev` file has that the scan does not recognize stays: the old index may refer to it.
     for (number, info) in (0..).map(FileNo).zip(&mut index.files) {
         let len = u32::try_from(files.len(FileKind::Rev, number)?).unwrap_or(u32::MAX);
@@ -140,7 +142,8 @@ fn index_of(plan: Plan) -> BlockIndex {
     let end = never_connected_from.unwrap_or(Height(0));
     let was_connected = |entry: &IndexEntry| entry.height < end && chain.has(entry.height, &entry.hash);
     for entry in index.entries.iter_mut().filter(|entry| !was_connected(entry)) {
-        entry.status = entry.status.not_connected();
+        entry.undo_pos = None;
+        entry.status = BlockStatus(entry.status.not_connected().0 & !BlockStatus::HAVE_UNDO);
     }
     index
 }

@@ -224,7 +224,7 @@ mod tests {
         let block = ChainBlock { hash, file: FileNo(0), data_pos: ByteOffset(0), undo_pos: None };
         let chain = &Chain::new(vec![block; 2], vec![time; 2]);
         let awaited = &AwaitedBlocks::new(2, bytes.len() as u64 + 100, None);
-        let files = &Files { disk, datadir, obfuscation, params, awaited: Some(awaited) };
+        let files = &Files { disk, datadir, obfuscation, params, verifier: None, awaited: Some(awaited) };
         let (faults, none) = (BlockFaults::default(), CompletedBlocks::none(2));
         let undo = UndoReading { from: Height(u32::MAX), skips_damaged: true };
         let source = BlockSource::new(chain, files, &faults, &none, undo, 1);
@@ -256,7 +256,7 @@ mod tests {
         let (datadir, disk) = (&Datadir::at(dir.path(), Network::Regtest), &FaultDisk::healthy());
         let (params, obfuscation) = (ChainParams::of(Network::Regtest), Obfuscation::default());
         let awaited = &AwaitedBlocks::new(1, 0, None);
-        let files = &Files { disk, datadir, obfuscation, params, awaited: Some(awaited) };
+        let files = &Files { disk, datadir, obfuscation, params, verifier: None, awaited: Some(awaited) };
         let (faults, none) = (BlockFaults::default(), CompletedBlocks::none(1));
         let undo = UndoReading { from: Height(u32::MAX), skips_damaged: true };
         let source = BlockSource::new(chain, files, &faults, &none, undo, 1);

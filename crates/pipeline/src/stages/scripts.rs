@@ -7,10 +7,7 @@
 
 use super::block_fault::{BlockFault, BlockFaults, LocatedFault};
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
-use rules::{
-    ChainParams, SCRIPT, SIGNET_SOLUTION, SpentCoin, Violation, ViolationDetails, signet::SIGNET_FLAGS,
-    signet_solution,
-};
+use rules::{ChainParams, SCRIPT, SpentCoin, Violation, ViolationDetails, check_signet_solution};
 use std::{
     ops::Range,
     sync::{
@@ -20,8 +17,8 @@ use std::{
     time::Duration,
 };
 use wire::{
-    BlockArena, BlockHash, BlockView, CoinError, Height, Sats, ScriptFlags, ScriptVerifier, TxIndex,
-    TxVerifier, TxView, Txid,
+    BlockHash, BlockView, CoinError, Height, Sats, ScriptFlags, ScriptVerifier, TxIndex, TxVerifier, TxView,
+    Txid,
 };
 
 /// Memory of a task in the queue, in bytes: it keeps its transaction alive.
@@ -53,27 +50,17 @@ impl Scripts<'_> {
         self.skipped_to.is_none_or(|skipped_to| height > skipped_to)
     }
 
-    /// Runs the script of a signed network's block solution, even in assumed-valid blocks (Core
-    /// `CheckSignetBlockSolution`); succeeds on other networks.
+    /// See [`check_signet_solution`].
     ///
     /// # Errors
-    /// [`SIGNET_SOLUTION`] if the solution is missing or invalid.
+    /// The same error.
     pub fn check_solution(
         &self,
         block: &BlockView<'_>,
         height: Height,
         txids: &[Txid],
     ) -> Result<(), Violation> {
-        let Some(challenge) = self.params.signet_challenge.filter(|_| height.0 > 0) else { return Ok(()) };
-        let violation = |detail: String| ViolationDetails::new(detail).of(&SIGNET_SOLUTION);
-        let solution = signet_solution(block, txids, challenge)
-            .ok_or_else(|| violation("the block has no well-formed solution".to_owned()))?;
-        let mut arena = BlockArena::default();
-        let to_sign = arena.parse_tx(&solution.to_sign).map_err(|error| violation(error.to_string()))?;
-        self.verifier
-            .transaction(&to_sign, &[(Sats(0), challenge.to_vec())])
-            .and_then(|tx| tx.verify(0..1, SIGNET_FLAGS))
-            .map_err(|fault| violation(fault.to_string()))
+        check_signet_solution(self.params, self.verifier, block, height, txids)
     }
 
     /// Runs all scripts of a transaction in the calling thread.

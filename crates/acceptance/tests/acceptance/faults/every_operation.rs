@@ -37,17 +37,13 @@ struct Rebuild {
 }
 
 const PLAIN: Rebuild = Rebuild { before: tiny_case, options: Case::options, has_index: false };
-const SCAN: Rebuild = Rebuild { options: Case::scan, has_index: true, ..PLAIN };
+const SCAN: Rebuild = Rebuild { before: without_positions, options: Case::scan, has_index: true };
 /// It spills often enough for merges, and saves checkpoints, from which the next one resumes.
 const SPILLING: Rebuild =
     Rebuild { before: scattered_case, options: |case| bounded(&case.options()), ..PLAIN };
 /// It makes undo data, and writes the coins cache after a few blocks.
 const CACHE: Rebuild = Rebuild {
-    before: || {
-        let case = tiny_case();
-        UndoDamage::NoPositions.apply(case.root(), Network::Regtest);
-        case
-    },
+    before: without_positions,
     options: |case| {
         changed(with_threads(&case.options(), 2), |it| {
             (it.engine, it.chain.hooks.join_bytes) = (Engine::Cache, Some(3000));
@@ -55,6 +51,13 @@ const CACHE: Rebuild = Rebuild {
     },
     has_index: true,
 };
+
+/// A datadir whose block index lacks what a new one has.
+fn without_positions() -> Case {
+    let case = tiny_case();
+    UndoDamage::NoPositions.apply(case.root(), Network::Regtest);
+    case
+}
 
 /// A datadir of the same chain in many small files: a checkpoint after each.
 fn scattered_case() -> Case {

@@ -2,8 +2,10 @@
 //! invalid, siblings of which only one has undo data, false claims among undo data that is made.
 
 use acceptance::prelude::*;
-use acceptance::undo::{Expected, UndoDamage, assert_complete, with_undo};
+use acceptance::undo::{Expected, UndoDamage, UndoFiles, assert_complete, with_undo};
 use acceptance::update::write_in_order as write;
+use bitcoin::{Sequence, absolute::LockTime};
+use disk::index::{BlockStatus, IndexEntry};
 
 /// Height of the last block of the valid chain.
 const TOP: u32 = 125;
@@ -93,6 +95,32 @@ fn an_invalid_block_that_was_never_connected_does_not_prevent_a_rebuild() {
         UndoDamage::AllGone.apply(root, Network::Regtest);
         undo != UndoPolicy::Trust
     });
+}
+
+/// bitcoind checks some rules, and that the bytes are those of the block, only when a block arrives: it once
+/// connected such a block, and followed a chain that Core rejects.
+#[test]
+fn a_scan_vouches_for_no_block_outside_the_chain_that_is_invalid_or_damaged() {
+    let [near, above] = [TOP - 3, TOP + 1].map(|height| chain().main().nth(height as usize).unwrap());
+    let not_final = sibling(above, 1, |block| {
+        block.txdata[0].lock_time = LockTime::from_consensus(2 * TOP);
+        block.txdata[0].input[0].sequence = Sequence::ZERO;
+    });
+    let (sound, mut damaged) = (sibling(near, 1, |_| {}), sibling(near, 2, |_| {}));
+    *damaged.bytes.last_mut().unwrap() ^= 1;
+    let mut blocks = blocks_to(TOP);
+    blocks.extend([&sound, &damaged, &not_final].map(Clone::clone));
+    let dir = scratch();
+    for (way, options) in all_ways(dir.path()).into_iter().filter(|(_, options)| options.chain.scan) {
+        let _ = fs::remove_dir_all(dir.path().join("regtest"));
+        write(dir.path(), &blocks);
+        assert_eq!(run(&options).unwrap().height, Height(TOP), "{way}");
+        let files = UndoFiles::read(dir.path(), Network::Regtest);
+        assert!(files.entry(&not_final.hash).status.is_failed(), "{way}");
+        assert_eq!(files.entry(&sound.hash).status, BlockStatus::stored(true), "{way}");
+        let header = IndexEntry::of_header(damaged.hash, damaged.header, Height(near.height));
+        assert_eq!(*files.entry(&damaged.hash), header, "{way}");
+    }
 }
 
 /// A stored sibling of the tip, which is invalid, with a block above it: a chain with more work than the

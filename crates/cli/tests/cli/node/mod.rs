@@ -6,5 +6,6 @@ mod indexes;
 mod made_indexes;
 mod releases;
 mod snapshots;
+mod stored_blocks;
 mod sync;
 mod unprune;

@@ -72,13 +72,10 @@ impl Planned {
         self.plan.is_pruned && !self.prunes()
     }
 
-    /// Makes an entry of the new block index agree with what became of blocks that had been deleted.
+    /// Makes an entry of the new block index outside the chain agree with that no block is deleted any more.
     pub(super) fn change_pruned(&self, entry: &mut IndexEntry) {
         let is_deleted = entry.tx_count > 0 && !entry.status.has_data();
-        let is_of_chain = self.plan.chain.has(entry.height, &entry.hash);
-        if self.prunes() && is_deleted && is_of_chain {
-            entry.status = entry.status.validated();
-        } else if self.unprunes() && !is_of_chain {
+        if self.unprunes() && !self.plan.chain.has(entry.height, &entry.hash) {
             // Without pruning, bitcoind expects the number of transactions only for stored blocks, and no
             // connected block above one that is not stored.
             match is_deleted {
