@@ -6,7 +6,7 @@
 use digest::sha256::sha256d;
 use ethnum::U256;
 use std::str::FromStr;
-use wire::{BlockHash, BlockTime, Header, Height, Network, Sats, read::write_compact_size};
+use wire::{BlockHash, BlockTime, Header, Height, Network, Sats, ScriptFlags, read::write_compact_size};
 
 /// The version of Bitcoin Core whose rules and chain parameters these are.
 pub const CORE_VERSION: &str = "31.99";
@@ -53,8 +53,9 @@ pub struct ChainParams {
     /// Blocks whose coinbase was overwritten by one of `bip30_exceptions`: its coins were never spent and
     /// never can be.
     pub overwritten_coinbases: &'static [(Height, BlockHash)],
-    /// Blocks that break a script rule that applies to all others.
-    pub script_flag_exceptions: &'static [ScriptFlagException],
+    /// Blocks that break a script rule that applies to all others from the genesis block on, with those of
+    /// these rules that apply to them.
+    pub script_flag_exceptions: &'static [(BlockHash, ScriptFlags)],
     /// The script that blocks of a signed network must solve (BIP-0325).
     pub signet_challenge: Option<&'static [u8]>,
     /// The block up to which scripts are assumed valid by default (Core `defaultAssumeValid`). Core's source
@@ -77,18 +78,6 @@ pub struct PinnedUtxoSet {
     pub block_hash: BlockHash,
     /// `hash_serialized_3`, in internal byte order.
     pub hash_serialized_3: [u8; 32],
-}
-
-/// A block that is exempt from some of the script rules that apply from the genesis block on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ScriptFlagException {
-    pub hash: BlockHash,
-    /// Whether BIP-0016 applies.
-    pub p2sh: bool,
-    /// Whether BIP-0141 applies.
-    pub witness: bool,
-    /// Whether BIP-0341 applies.
-    pub taproot: bool,
 }
 
 /// A soft fork whose activation height is a parameter of the chain (Core `Consensus::BuriedDeployment`).
@@ -167,18 +156,11 @@ static MAIN: ChainParams = ChainParams {
         (Height(91_812), block_hash("00000000000af0aed4792b1acee3d966af36cf5def14935db8de83d6f9306f2f")),
     ],
     script_flag_exceptions: &[
-        ScriptFlagException {
-            hash: block_hash("00000000000002dc756eebf4f49723ed8d30cc28a5f108eb94b1ba88ac4f9c22"),
-            p2sh: false,
-            witness: false,
-            taproot: false,
-        },
-        ScriptFlagException {
-            hash: block_hash("0000000000000000000f14c35b2d841e986ab5441de8c585d5ffe55ea1e395ad"),
-            p2sh: true,
-            witness: true,
-            taproot: false,
-        },
+        (block_hash("00000000000002dc756eebf4f49723ed8d30cc28a5f108eb94b1ba88ac4f9c22"), ScriptFlags::NONE),
+        (
+            block_hash("0000000000000000000f14c35b2d841e986ab5441de8c585d5ffe55ea1e395ad"),
+            ScriptFlags::P2SH.with(ScriptFlags::WITNESS),
+        ),
     ],
     signet_challenge: None,
     assume_valid: Some((
@@ -230,12 +212,10 @@ static TEST: ChainParams = ChainParams {
     segwit_height: Height(834_624),
     bip30_exceptions: &[],
     overwritten_coinbases: &[],
-    script_flag_exceptions: &[ScriptFlagException {
-        hash: block_hash("00000000dd30457c001f4095d208cc1296b0eed002427aa599874af7a432b105"),
-        p2sh: false,
-        witness: false,
-        taproot: false,
-    }],
+    script_flag_exceptions: &[(
+        block_hash("00000000dd30457c001f4095d208cc1296b0eed002427aa599874af7a432b105"),
+        ScriptFlags::NONE,
+    )],
     assume_valid: Some((
         Height(4_842_348),
         block_hash("000000007a61e4230b28ac5cb6b5e5a0130de37ac1faf2f8987d2fa6505b67f4"),
@@ -428,11 +408,6 @@ impl ChainParams {
     /// (Core `IsBIP30Unspendable`).
     pub fn is_overwritten_coinbase(&self, height: Height, hash: &BlockHash) -> bool {
         self.overwritten_coinbases.contains(&(height, *hash))
-    }
-
-    /// Returns the script rules of a block that is an exception, or `None` for all other blocks.
-    pub fn script_flag_exception(&self, hash: &BlockHash) -> Option<&'static ScriptFlagException> {
-        self.script_flag_exceptions.iter().find(|exception| exception.hash == *hash)
     }
 }
 

@@ -10,20 +10,21 @@ use wire::{BlockHash, Height, ScriptFlags};
 /// [`ChainParams::script_flag_exceptions`]; another rule rejects blocks with a witness before
 /// [`ChainParams::segwit_height`]. The others apply from their heights on, also to the exceptions.
 pub fn script_flags(params: &ChainParams, height: Height, hash: &BlockHash) -> ScriptFlags {
-    let exception = params.script_flag_exception(hash);
-    let exempted = exception.map(|exception| [exception.p2sh, exception.witness, exception.taproot]);
-    let [p2sh, witness, taproot] = exempted.unwrap_or([true; 3]);
     let rows = [
-        (ScriptFlags::P2SH, p2sh),
-        (ScriptFlags::WITNESS, witness),
-        (ScriptFlags::TAPROOT, taproot),
-        (ScriptFlags::DERSIG, height >= params.bip66_height),
-        (ScriptFlags::CHECKLOCKTIMEVERIFY, height >= params.bip65_height),
-        (ScriptFlags::CHECKSEQUENCEVERIFY, height >= params.csv_height),
-        (ScriptFlags::NULLDUMMY, height >= params.segwit_height),
+        (ScriptFlags::DERSIG, params.bip66_height),
+        (ScriptFlags::CHECKLOCKTIMEVERIFY, params.bip65_height),
+        (ScriptFlags::CHECKSEQUENCEVERIFY, params.csv_height),
+        (ScriptFlags::NULLDUMMY, params.segwit_height),
     ];
-    let active = rows.into_iter().filter(|(_, is_active)| *is_active);
-    active.fold(ScriptFlags::NONE, |flags, (flag, _)| flags | flag)
+    let active = rows.into_iter().filter(|(_, from)| height >= *from);
+    active.fold(flags_from_genesis(params, hash), |flags, (flag, _)| flags | flag)
+}
+
+/// Those of the script rules that apply to a block at any height, unless it is an exception.
+pub(crate) fn flags_from_genesis(params: &ChainParams, hash: &BlockHash) -> ScriptFlags {
+    let exception = params.script_flag_exceptions.iter().find(|(exempt, _)| exempt == hash);
+    let unless_exempt = ScriptFlags::P2SH | ScriptFlags::WITNESS | ScriptFlags::TAPROOT;
+    exception.map_or(unless_exempt, |(_, flags)| *flags)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use crate::spend::SpentCoin;
 use wire::{
-    InputView, TxView,
+    InputView, ScriptFlags, TxView,
     coin::CompressedScript,
     script::{OP_1, OP_16, OP_PUSHDATA1, next_op, witness_program},
 };
@@ -52,11 +52,12 @@ pub fn count_legacy_of_tx(tx: &TxView<'_>) -> u32 {
 }
 
 /// Returns the cost of one spend in addition to its legacy count: P2SH and witness (Core `GetP2SHSigOpCount`,
-/// `CountWitnessSigOps`).
+/// `CountWitnessSigOps`), if the block's `flags` have them.
 #[inline]
-pub fn spend_cost(input: &InputView<'_>, coin: &SpentCoin<'_>, p2sh: bool, witness: bool) -> u64 {
+pub fn spend_cost(input: &InputView<'_>, coin: &SpentCoin<'_>, flags: ScriptFlags) -> u64 {
+    let witness = flags.contains(ScriptFlags::WITNESS);
     match coin.script {
-        CompressedScript::P2sh(_) if p2sh => {
+        CompressedScript::P2sh(_) if flags.contains(ScriptFlags::P2SH) => {
             let Some(redeem) = last_push(input.script_sig()) else { return 0 };
             let nested = witness_program(redeem).filter(|_| witness);
             SIGOP_COST * u64::from(count_accurate(redeem))
@@ -184,7 +185,7 @@ mod tests {
     }
 
     /// Returns the cost of a spend with a witness of two items, the second of which is `script`.
-    fn cost(coin: CompressedScript<'_>, script_sig: &[u8], script: &[u8], p2sh: bool, witness: bool) -> u64 {
+    fn cost(coin: CompressedScript<'_>, script_sig: &[u8], script: &[u8], flags: ScriptFlags) -> u64 {
         let outpoint = [7; 36];
         let input = [&outpoint[..], &[script_sig.len() as u8], script_sig, &[0xff; 4]].concat();
         let items = [&[2, 3][..], &[OP_CHECKSIG; 3], &[script.len() as u8], script].concat();
@@ -193,7 +194,7 @@ mod tests {
         let tx = arena.parse_tx(&bytes).unwrap();
         let coin =
             SpentCoin { amount: wire::Sats(1), script: coin, height: wire::Height(1), is_coinbase: false };
-        spend_cost(&tx.inputs().next().unwrap(), &coin, p2sh, witness)
+        spend_cost(&tx.inputs().next().unwrap(), &coin, flags)
     }
 
     #[test]
@@ -217,11 +218,12 @@ mod tests {
             // A CHECKMULTISIG in a script that is not P2SH counts only in the transaction that contains it.
             (raw(&multisig), vec![], &[], 0),
         ] {
-            assert_eq!(cost(coin, &script_sig, script, true, true), expected, "{coin:?} {script_sig:x?}");
+            let found = cost(coin, &script_sig, script, ScriptFlags::ALL);
+            assert_eq!(found, expected, "{coin:?} {script_sig:x?}");
         }
         // Without the rules of P2SH or of witnesses, there is nothing to count.
-        assert_eq!(cost(p2sh, &push(&multisig), &multisig, false, true), 0);
-        assert_eq!(cost(p2sh, &push(&p2wsh), &multisig, true, false), 0);
-        assert_eq!(cost(raw(&p2wsh), &[], &multisig, true, false), 0);
+        assert_eq!(cost(p2sh, &push(&multisig), &multisig, ScriptFlags::WITNESS), 0);
+        assert_eq!(cost(p2sh, &push(&p2wsh), &multisig, ScriptFlags::P2SH), 0);
+        assert_eq!(cost(raw(&p2wsh), &[], &multisig, ScriptFlags::P2SH), 0);
     }
 }

@@ -7,6 +7,7 @@
 
 use crate::{
     params::{ChainParams, subsidy},
+    script_flags::flags_from_genesis,
     sigops::{self, MAX_BLOCK_SIGOPS_COST, SIGOP_COST},
     table::{REWARD_RULES, SPEND_RULES},
     violation::{Violation, ViolationDetails, first_violation, require},
@@ -177,7 +178,7 @@ pub fn check_coinbase_amount(context: &RewardContext<'_>) -> Result<(), Violatio
 
 /// The fused pass. Returns the sums, or `None` if any rule is broken.
 fn passes_all(c: &BlockSpendContext<'_>) -> Option<BlockTotals> {
-    let (p2sh, witness) = script_rules(c.params, c.hash);
+    let flags = flags_from_genesis(c.params, c.hash);
     let bip68 = csv_active(c.params, c.height);
     let mut coins = c.coins;
     let mut fees = 0;
@@ -197,7 +198,7 @@ fn passes_all(c: &BlockSpendContext<'_>) -> Option<BlockTotals> {
             {
                 return None;
             }
-            sigop_cost += sigops::spend_cost(&input, coin, p2sh, witness);
+            sigop_cost += sigops::spend_cost(&input, coin, flags);
         }
         let fee = value_in - value_out(&tx);
         fees += fee;
@@ -208,11 +209,6 @@ fn passes_all(c: &BlockSpendContext<'_>) -> Option<BlockTotals> {
     let reward = value_out(&c.block.tx(0)?);
     let passes_all = sigop_cost <= MAX_BLOCK_SIGOPS_COST && reward <= fees + subsidy(c.params, c.height).0;
     passes_all.then_some(BlockTotals { fees: Sats(fees), sigop_cost })
-}
-
-/// Returns whether the P2SH rules and whether the witness rules apply to the block.
-fn script_rules(params: &ChainParams, hash: &BlockHash) -> (bool, bool) {
-    params.script_flag_exception(hash).map_or((true, true), |exception| (exception.p2sh, exception.witness))
 }
 
 pub(crate) fn csv_active(params: &ChainParams, height: Height) -> bool {
@@ -334,9 +330,9 @@ pub(crate) fn relative_locks(c: &SpendContext<'_>) -> Result<(), ViolationDetail
 }
 
 fn sigop_cost_of_tx(c: &SpendContext<'_>) -> u64 {
-    let (p2sh, witness) = script_rules(c.params, c.hash);
+    let flags = flags_from_genesis(c.params, c.hash);
     let spends = c.tx.inputs().zip(c.coins);
-    let cost: u64 = spends.map(|(input, coin)| sigops::spend_cost(&input, coin, p2sh, witness)).sum();
+    let cost: u64 = spends.map(|(input, coin)| sigops::spend_cost(&input, coin, flags)).sum();
     cost + u64::from(sigops::count_legacy_of_tx(c.tx)) * SIGOP_COST
 }
 

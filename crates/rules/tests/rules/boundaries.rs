@@ -217,8 +217,8 @@ fn p2sh_sigops_do_not_count_in_exempt_blocks() {
     let mut chain = mutated("p2sh-sigops-20001");
     let exempt = chain.blocks.len() - 1;
     for (hash, refused_by) in [
-        (exceptions[0].hash, None),
-        (exceptions[1].hash, Some("sigop-cost")),
+        (exceptions[0].0, None),
+        (exceptions[1].0, Some("sigop-cost")),
         (BlockHash::default(), Some("sigop-cost")),
     ] {
         chain.blocks[exempt].hash = hash;

@@ -104,10 +104,9 @@ fn ours(network: Network) -> Vec<String> {
         all.push(format!(".hash_serialized={hash} {}", pinned.height));
         all.push(format!(".blockhash={} {}", pinned.block_hash, pinned.height));
     }
-    for exception in params.script_flag_exceptions {
-        assert!(!exception.taproot && exception.p2sh == exception.witness, "{exception:?}");
-        let flags = if exception.p2sh { "P2SH | SCRIPT_VERIFY_WITNESS" } else { "NONE" };
-        all.push(format!("uint256{{{}}}, SCRIPT_VERIFY_{flags});", exception.hash));
+    for (hash, flags) in params.script_flag_exceptions {
+        let flags = flags.to_string().replace(',', " | SCRIPT_VERIFY_");
+        all.push(format!("uint256{{{hash}}}, SCRIPT_VERIFY_{flags});"));
     }
     let dummy = (network == Network::Regtest).then_some(&"dummySeed.invalid.");
     all.extend(dns_seeds(network).iter().chain(dummy).map(|seed| format!("vSeeds.emplace_back({seed});")));
