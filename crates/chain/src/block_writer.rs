@@ -14,7 +14,7 @@ use crate::{
 use api::error::Error;
 use crossbeam::channel::{Receiver, Sender};
 use disk::{block_files::BlockAppender, index::FileInfo};
-use rules::{BlockSums, ChainParams, Violation};
+use rules::{ChainParams, Violation};
 use std::{sync::Mutex, thread::Scope};
 use wire::{
     BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, ScriptVerifier, SpentCoinsError,
@@ -152,7 +152,7 @@ impl<'a> BlockWriter<'a> {
         let send = |outcome| handled.send(HandledBlock { height, hash, len, coins_len, outcome }).is_ok();
         match check_arrived(&block.expected, self.verifier, &block.bytes, arena, hashes) {
             Err(outcome) => send(outcome),
-            Ok((time, BlockSums { legacy_sigops })) => {
+            Ok((time, legacy_sigops)) => {
                 let undo = claimed_undo(&block, arena).map(Box::new);
                 let (bytes, txids) = (block.bytes, std::mem::take(&mut hashes.txids));
                 let block = CheckedBlock { hash, bytes, facts: BlockFacts { txids, legacy_sigops } };
@@ -207,7 +207,7 @@ impl<'a> BlockWriter<'a> {
 }
 
 /// Checks that bytes are a certain block, and all its rules that need no other block than the headers below
-/// it. Returns its time and sums; `hashes` are those of the block then.
+/// it. Returns its time and the result of [`rules::check_block`]; `hashes` are those of the block then.
 ///
 /// # Errors
 /// [`BlockOutcome::Mutated`] or [`BlockOutcome::Invalid`].
@@ -217,10 +217,10 @@ pub fn check_arrived(
     bytes: &[u8],
     arena: &mut BlockArena,
     hashes: &mut BlockHashes,
-) -> Result<(BlockTime, BlockSums), BlockOutcome> {
+) -> Result<(BlockTime, u32), BlockOutcome> {
     let view = arena.parse(bytes).map_err(|_| BlockOutcome::Mutated)?;
     match expected.check_with(verifier, &view, hashes) {
-        Ok(sums) => Ok((view.header().time, sums)),
+        Ok(legacy_sigops) => Ok((view.header().time, legacy_sigops)),
         Err(BlockFlaw::Invalid(violation)) if !may_be_merkle_nodes(&view) => {
             Err(BlockOutcome::Invalid(violation))
         }

@@ -35,14 +35,8 @@ pub struct BlockContext<'a> {
     pub median_time_past_prev: BlockTime,
 }
 
-/// Sums over a block, which the check of its own bytes returns.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BlockSums {
-    /// Number of legacy signature operations of all transactions.
-    pub legacy_sigops: u32,
-}
-
-/// Checks a block without its spent coins.
+/// Checks a block without its spent coins. Returns the number of legacy signature operations of all its
+/// transactions.
 ///
 /// # Errors
 /// The first broken rule, in the order of Core: [`STRUCTURE_RULES`], [`crate::table::TX_RULES`] for each
@@ -50,9 +44,9 @@ pub struct BlockSums {
 ///
 /// # Panics
 /// If the number of txids is not the number of transactions, or the number of wtxids is neither that nor 0.
-pub fn check_block(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
-    if let Some(sums) = passes_all(context) {
-        return Ok(sums);
+pub fn check_block(context: &BlockContext<'_>) -> Result<u32, Violation> {
+    if let Some(legacy_sigops) = passes_all(context) {
+        return Ok(legacy_sigops);
     }
     check_block_with_table(context)
 }
@@ -61,7 +55,7 @@ pub fn check_block(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
 ///
 /// # Panics
 /// Panics like [`check_block`].
-pub fn check_block_with_table(context: &BlockContext<'_>) -> Result<BlockSums, Violation> {
+pub fn check_block_with_table(context: &BlockContext<'_>) -> Result<u32, Violation> {
     let &BlockContext { params, height, block, txids, wtxids, .. } = context;
     assert_eq!(txids.len(), block.tx_count(), "one txid for each transaction");
     assert!(wtxids.is_empty() || wtxids.len() == txids.len(), "one wtxid for each transaction, or none");
@@ -70,11 +64,11 @@ pub fn check_block_with_table(context: &BlockContext<'_>) -> Result<BlockSums, V
         check_tx(&TxContext { params, height, tx: &tx, tx_index: TxIndex(index) })?;
     }
     first_violation(BODY_RULES, params, height, |check| check(context))?;
-    Ok(BlockSums { legacy_sigops: legacy_sigops(block) })
+    Ok(legacy_sigops(block))
 }
 
-/// The fused pass. Returns the sums, or `None` if any rule is broken.
-fn passes_all(c: &BlockContext<'_>) -> Option<BlockSums> {
+/// The fused pass. Returns what [`check_block`] does, or `None` if any rule is broken.
+fn passes_all(c: &BlockContext<'_>) -> Option<u32> {
     let block = c.block;
     assert_eq!(c.txids.len(), block.tx_count(), "one txid for each transaction");
     assert!(
@@ -109,7 +103,7 @@ fn passes_all(c: &BlockContext<'_>) -> Option<BlockSums> {
         && height_passes
         && witness_passes
         && tx_merkle_root(c) == MerkleRoot { root: block.header().merkle_root, mutated: false };
-    passes_all.then_some(BlockSums { legacy_sigops: legacy })
+    passes_all.then_some(legacy)
 }
 
 fn tx_merkle_root(c: &BlockContext<'_>) -> MerkleRoot {

@@ -34,7 +34,7 @@ pub mod table;
 pub mod tx;
 pub mod violation;
 
-pub use block::{BlockContext, BlockSums, check_block};
+pub use block::{BlockContext, check_block};
 pub use digest::merkle;
 pub use ethnum::U256;
 pub use header::{Ancestors, HeaderContext, MEDIAN_TIME_SPAN, check_header, median_time_past, median_times};

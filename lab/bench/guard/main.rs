@@ -119,7 +119,7 @@ fn check(subject: &Subject<'_>) -> u64 {
     measured(|| {
         let mut sum = 0;
         for block in subject.blocks {
-            let sums = check_block(&BlockContext {
+            let legacy_sigops = check_block(&BlockContext {
                 params,
                 height: block.height,
                 block: &block.view,
@@ -134,7 +134,7 @@ fn check(subject: &Subject<'_>) -> u64 {
                 block: &block.view,
                 coins: &block.spent,
                 mtp_by_height: median_times,
-                legacy_sigops: sums.expect("blocks are valid").legacy_sigops,
+                legacy_sigops: legacy_sigops.expect("blocks are valid"),
             });
             sum += totals.expect("blocks are valid").sigop_cost;
         }

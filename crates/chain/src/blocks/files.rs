@@ -18,7 +18,7 @@ use disk::{
     scan::for_each_block,
     xor::{check_block_obfuscation, read_block_obfuscation},
 };
-use rules::{BlockSums, ChainParams, Violation};
+use rules::{ChainParams, Violation};
 use std::{collections::BTreeMap, io, path::PathBuf};
 use vfs::{Disk, During as _, ReadAt};
 use wire::{BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, ScriptVerifier, Txid};
@@ -307,7 +307,7 @@ impl LocatedBlock<'_> {
     }
 
     /// Parses the block, hashes it, and checks that it is this block of the chain. Returns it with the result
-    /// of its rules: a broken one is not an error.
+    /// of its rules ([`rules::check_block`]): a broken one is not an error.
     ///
     /// # Errors
     /// [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if the bytes are not those of this block.
@@ -316,7 +316,7 @@ impl LocatedBlock<'_> {
         bytes: &'b [u8],
         arena: &'b mut BlockArena,
         hashes: &mut BlockHashes,
-    ) -> Result<(BlockView<'b>, Result<BlockSums, Violation>), Error> {
+    ) -> Result<(BlockView<'b>, Result<u32, Violation>), Error> {
         let block = self.parse(bytes, arena)?;
         let checked = self.check_view(&block, &[], hashes)?;
         Ok((block, checked))
@@ -329,9 +329,9 @@ impl LocatedBlock<'_> {
         block: &BlockView<'_>,
         undo_data: &[u8],
         hashes: &mut BlockHashes,
-    ) -> Result<Result<BlockSums, Violation>, Error> {
+    ) -> Result<Result<u32, Violation>, Error> {
         match self.expected().check(block, undo_data, hashes) {
-            Ok(sums) => Ok(Ok(sums)),
+            Ok(legacy_sigops) => Ok(Ok(legacy_sigops)),
             Err(BlockFlaw::Damaged(damage)) => Err(self.damaged(&damage)),
             Err(BlockFlaw::Invalid(violation)) => Ok(Err(violation)),
         }

@@ -144,10 +144,10 @@ impl Job<'_> {
             Error::check_interrupt(self.watch.interrupt)?;
             let located = reader.read(height, false, &mut buffers)?;
             let BlockBuffers { block: record, arena, hashes, .. } = &mut buffers;
-            let (block, Ok(sums)) = located.check(record.bytes(), arena, hashes)? else {
+            let (block, Ok(legacy_sigops)) = located.check(record.bytes(), arena, hashes)? else {
                 return Ok(None);
             };
-            let (checksum, legacy_sigops) = (record.crc32c(), sums.legacy_sigops);
+            let checksum = record.crc32c();
             spending.blocks.push(RoutedBlock { height, checksum, legacy_sigops, is_claimed: false });
             let memory = self.budget.deliveries().max(WANTED_BYTES << 10);
             let is_complete = spending.add_inputs(&block, height, &hashes.txids);

@@ -214,7 +214,7 @@ impl Worker<'_> {
             }
             None => {
                 let expected = ExpectedBlock::at(chain, params, height);
-                expected.check(&block, undo_data, &mut self.hashes)?.legacy_sigops
+                expected.check(&block, undo_data, &mut self.hashes)?
             }
         };
         if let Some(queue) = self.shared.routing.scripts {

@@ -257,7 +257,7 @@ impl Window<'_> {
             let solution = scripts.check_solution(&block, height, &hashes.txids);
             solution.map_err(|violation| located.verdict(&violation, &hashes.txids))?;
         }
-        let sums = checked.map_err(|violation| located.verdict(&violation, &hashes.txids))?;
+        let legacy_sigops = checked.map_err(|violation| located.verdict(&violation, &hashes.txids))?;
         let ancestor = self.bip34_ancestor(height);
         let creates_only_new = bip30_enforced(self.params, height, &hash, ancestor.as_ref());
         let replaces = is_bip30_exempt(self.params, height, &hash);
@@ -280,7 +280,6 @@ impl Window<'_> {
             });
         }
         let (header, len) = (*block.header(), block.bytes().len());
-        let (legacy_sigops, created_counts) = (sums.legacy_sigops, created.counts());
         Ok(CheckedBlock {
             height,
             hash,
@@ -290,7 +289,7 @@ impl Window<'_> {
             legacy_sigops,
             creates_only_new,
             moves,
-            created_counts,
+            created_counts: created.counts(),
         })
     }
 

@@ -27,10 +27,10 @@ pub fn block_and_undo(bytes: &[u8]) -> bool {
         wtxids: &wtxids,
         median_time_past_prev: MEDIAN_TIMES[height.0 as usize - 1],
     };
-    let sums = check_block(&context);
+    let checked = check_block(&context);
     let by_table = check_block_with_table(&context);
-    assert_eq!(sums.as_ref().ok(), by_table.as_ref().ok(), "table: {by_table:?}");
-    let Ok(sums) = sums else { return false };
+    assert_eq!(checked.as_ref().ok(), by_table.as_ref().ok(), "table: {by_table:?}");
+    let Ok(legacy_sigops) = checked else { return false };
 
     let mut undo_arena = UndoArena::default();
     let Ok(undo) = UndoView::parse(undo, &mut undo_arena) else { return false };
@@ -43,7 +43,7 @@ pub fn block_and_undo(bytes: &[u8]) -> bool {
         block: &block,
         coins: &coins,
         mtp_by_height: &MEDIAN_TIMES,
-        legacy_sigops: sums.legacy_sigops,
+        legacy_sigops,
     };
     let (totals, by_table) = (check_block_spends(&context), check_block_spends_with_table(&context));
     assert_eq!(totals.as_ref().ok(), by_table.as_ref().ok(), "table: {by_table:?}");

@@ -17,7 +17,7 @@ pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut A
         wtxids: &block.wtxids,
         median_time_past_prev: subject.inputs.median_times[block.height.0 as usize - 1],
     };
-    let sums = check_block(&context).expect("generated blocks are valid");
+    let legacy_sigops = check_block(&context).expect("generated blocks are valid");
     let spends = BlockSpendContext {
         params,
         height: block.height,
@@ -25,12 +25,12 @@ pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut A
         block: &block.view,
         coins: &block.spent,
         mtp_by_height: &subject.inputs.median_times,
-        legacy_sigops: sums.legacy_sigops,
+        legacy_sigops,
     };
     let totals = check_block_spends(&spends).expect("generated blocks are valid");
     answers.add(
         "rules",
-        &[sums.legacy_sigops.into(), totals.fees.0 as u64, totals.sigop_cost].map(u64::to_le_bytes).concat(),
+        &[legacy_sigops.into(), totals.fees.0 as u64, totals.sigop_cost].map(u64::to_le_bytes).concat(),
     );
 
     let mut group = criterion.benchmark_group("rules");

@@ -3,8 +3,8 @@
 use digest::sha256::sha256d_many;
 use disk::undo::{UndoArena, UndoView};
 use peregrine_rules::{
-    BlockContext, BlockSpendContext, BlockSums, BlockTotals, ChainParams, HeaderContext, SpentCoin,
-    Violation, block::check_block_with_table, check_block, check_block_spends, check_header, median_times,
+    BlockContext, BlockSpendContext, BlockTotals, ChainParams, HeaderContext, SpentCoin, Violation,
+    block::check_block_with_table, check_block, check_block_spends, check_header, median_times,
     spend::check_block_spends_with_table,
 };
 use std::sync::LazyLock;
@@ -95,7 +95,7 @@ pub(crate) fn check_bytes(
     height: Height,
     block: &BlockView<'_>,
     median_time_past_prev: BlockTime,
-) -> Result<BlockSums, Violation> {
+) -> Result<u32, Violation> {
     let (txids, wtxids) = ids(block);
     let context =
         BlockContext { params, height, block, txids: &txids, wtxids: &wtxids, median_time_past_prev };
