@@ -242,47 +242,31 @@ pub(crate) fn coins_exist(c: &SpendContext<'_>) -> Result<(), ViolationDetails> 
     }
 }
 
-/// The violation of the first invalid coin. Core checks both conditions coin by coin.
-enum BadCoin {
-    Immature { input: u32, depth: u32 },
-    OutOfRange { input: u32, total: i64 },
-}
-
-fn first_bad_coin(c: &SpendContext<'_>) -> Option<BadCoin> {
+/// The first invalid coin: its input, its depth if it is immature, and the sum up to it. Core checks both
+/// conditions coin by coin.
+fn first_bad_coin(c: &SpendContext<'_>) -> Option<(u32, Option<u32>, i64)> {
     let mut total = 0i64;
     for (coin, input) in c.coins.iter().zip(0..) {
         let depth = c.height.0 - coin.height.0;
-        if coin.is_coinbase && depth < COINBASE_MATURITY {
-            return Some(BadCoin::Immature { input, depth });
-        }
+        let immature = (coin.is_coinbase && depth < COINBASE_MATURITY).then_some(depth);
         total = total.saturating_add(coin.amount.0);
-        if !coin.amount.in_money_range() || total > Sats::MAX_MONEY.0 {
-            return Some(BadCoin::OutOfRange { input, total });
+        if immature.is_some() || !coin.amount.in_money_range() || total > Sats::MAX_MONEY.0 {
+            return Some((input, immature, total));
         }
     }
     None
 }
 
 pub(crate) fn coinbase_is_mature(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {
-    match first_bad_coin(c) {
-        Some(BadCoin::Immature { input, depth }) => {
-            let detail =
-                format!("spends a coinbase {depth} blocks deep, expected at least {COINBASE_MATURITY}");
-            Err(ViolationDetails::new(detail).at_input(input))
-        }
-        _ => Ok(()),
-    }
+    let Some((input, Some(depth), _)) = first_bad_coin(c) else { return Ok(()) };
+    let detail = format!("spends a coinbase {depth} blocks deep, expected at least {COINBASE_MATURITY}");
+    Err(ViolationDetails::new(detail).at_input(input))
 }
 
 pub(crate) fn input_values_in_range(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {
-    match first_bad_coin(c) {
-        Some(BadCoin::OutOfRange { input, total }) => Err(ViolationDetails::new(format!(
-            "inputs up to this one are {total} sat, expected at most {}",
-            Sats::MAX_MONEY
-        ))
-        .at_input(input)),
-        _ => Ok(()),
-    }
+    let Some((input, None, total)) = first_bad_coin(c) else { return Ok(()) };
+    let detail = format!("inputs up to this one are {total} sat, expected at most {}", Sats::MAX_MONEY);
+    Err(ViolationDetails::new(detail).at_input(input))
 }
 
 pub(crate) fn inputs_pay_outputs(c: &SpendContext<'_>) -> Result<(), ViolationDetails> {

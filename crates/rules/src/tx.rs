@@ -50,59 +50,37 @@ pub(crate) fn size(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
     })
 }
 
-/// The violation of the first invalid output. Core checks the three conditions output by output, so their
-/// rules share this result, and at most one of them fails.
-enum BadOutput {
-    Negative { vout: usize, value: Sats },
-    TooLarge { vout: usize, value: Sats },
-    TotalTooLarge { vout: usize, total: Sats },
-}
-
-fn first_bad_output(tx: &TxView<'_>) -> Option<BadOutput> {
+/// The first invalid output: its index, its value and the total up to it. Core checks the three conditions
+/// output by output, so their rules share this result, and at most one of them fails.
+fn first_bad_output(tx: &TxView<'_>) -> Option<(usize, Sats, Sats)> {
     let mut total = 0i64;
     for (vout, output) in tx.outputs().enumerate() {
         let value = output.value();
-        if value.0 < 0 {
-            return Some(BadOutput::Negative { vout, value });
-        }
-        if value > Sats::MAX_MONEY {
-            return Some(BadOutput::TooLarge { vout, value });
-        }
-        total += value.0;
-        if total > Sats::MAX_MONEY.0 {
-            return Some(BadOutput::TotalTooLarge { vout, total: Sats(total) });
+        total = total.saturating_add(value.0);
+        if !value.in_money_range() || total > Sats::MAX_MONEY.0 {
+            return Some((vout, value, Sats(total)));
         }
     }
     None
 }
 
 pub(crate) fn output_not_negative(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
-    match first_bad_output(c.tx) {
-        Some(BadOutput::Negative { vout, value }) => {
-            Err(ViolationDetails::new(format!("output {vout} is {value} sat, expected at least 0")))
-        }
-        _ => Ok(()),
-    }
+    let (vout, value, _) = first_bad_output(c.tx).unwrap_or_default();
+    require(value.0 >= 0, || format!("output {vout} is {value} sat, expected at least 0"))
 }
 
 pub(crate) fn output_not_too_large(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
-    match first_bad_output(c.tx) {
-        Some(BadOutput::TooLarge { vout, value }) => Err(ViolationDetails::new(format!(
-            "output {vout} is {value} sat, expected at most {}",
-            Sats::MAX_MONEY
-        ))),
-        _ => Ok(()),
-    }
+    let (vout, value, _) = first_bad_output(c.tx).unwrap_or_default();
+    require(value <= Sats::MAX_MONEY, || {
+        format!("output {vout} is {value} sat, expected at most {}", Sats::MAX_MONEY)
+    })
 }
 
 pub(crate) fn output_total(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
-    match first_bad_output(c.tx) {
-        Some(BadOutput::TotalTooLarge { vout, total }) => Err(ViolationDetails::new(format!(
-            "outputs up to {vout} are {total} sat, expected at most {}",
-            Sats::MAX_MONEY
-        ))),
-        _ => Ok(()),
-    }
+    let (vout, value, total) = first_bad_output(c.tx).unwrap_or_default();
+    require(!value.in_money_range() || total <= Sats::MAX_MONEY, || {
+        format!("outputs up to {vout} are {total} sat, expected at most {}", Sats::MAX_MONEY)
+    })
 }
 
 pub(crate) fn no_duplicate_inputs(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
