@@ -4,23 +4,23 @@
 //! again.
 //!
 //! ```text
-//! magic 8 "PGRN-CKP" | version 4 | network's message magic 4 | file length 8
-//! | chain 32 | settings 32 | next run 8 | number of files 4 | of runs 4
-//! | files: number 4, length and modification time of the blk file 8, 8, of the rev file 8, 8
-//! | runs: number 8, level 1, bytes 8, entries 8, checksum 4
+//! magic 8 "PGRN-CKP" | version 4 | network's message magic 4 | chain 32 | settings 32
+//! | number of files 4
+//!   | files: number 4, length and modification time of the blk file 8, 8, of the rev file 8, 8
+//! | number of runs 4 | runs: number 8, level 1, bytes 8, entries 8, checksum 4 | next run 8
 //! | state: number of blocks 4 | completed: 8 for each 64 blocks, rounded up
 //!   | blocks 8 | transactions 8 | inputs 8 | outputs 8 | bytes of blocks 8 | inputs whose scripts were run 8
 //!   | key of the coinbase hashes 8, 8 | number of coinbases 4 | coinbases: 8 each
 //!   | matching 1: 0 (join)
 //!     | or 1 (hints) | key of the sum 32 | burned 8 | length of the sum 4 | sum
-//!     | or 2 (positions) | number of outputs: 4 for each block
 //!   | number of lengths 4: 0, or that of the blocks | length of the undo data made, or 0: 4 for each block
 //! | checksum 4: CRC-32C of all before
 //! ```
 //! Integers are little-endian. A mainnet manifest has 8 MB, nearly all of it coinbase hashes. The two keys
 //! are secrets, because they allow making hashes and sums collide: only the owner may read the file. Version
 //! 1 had no list of files; version 2 did not name its counts, and had what belongs to the matching among
-//! them; version 3 did not know undo data that is made; version 4 knew none beside hints.
+//! them; version 3 did not know undo data that is made; version 4 knew none beside hints; version 5 stated
+//! its length.
 //!
 //! A manifest is written under another name, synced, and renamed over the one before; then the directory is
 //! synced. After a crash, the old or the new one exists, and possibly an unfinished new one, which is removed
@@ -33,14 +33,13 @@ pub use state::{SavedMatching, SavedState};
 
 use crate::datadir::Datadir;
 use crate::error::DiskError;
-use crate::pack::{Malformed, Pack, pack_fields, put_all, take_all};
+use crate::pack::pack_fields;
 use crate::sealed::{Flaw, Seal, Sealed};
 use crate::{scratch_file, sorted_run};
-use std::cmp::Ordering;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use vfs::{AtomicFile, Disk, During as _, Metadata, remove_if_there};
-use wire::{FileNo, Network, Reader};
+use wire::{FileNo, Network};
 
 /// Name of the manifest.
 const MANIFEST: &str = "manifest";
@@ -52,11 +51,9 @@ pub const ROWS_SUFFIX: &str = ".rows";
 const UNFINISHED: &str = "manifest.new";
 
 const MAGIC: [u8; 8] = *b"PGRN-CKP";
-/// Magic and version, behind which the network and the length of the file follow.
-const SEAL_LEN: usize = 8 + 4;
-const CHECKSUM_LEN: usize = 4;
 /// Maximum length of a manifest, which is read at once, in bytes: enough for a chain with 30 million blocks.
 const MAX_LEN: u64 = 256 << 20;
+
 /// A sorted run from which an interrupted rebuild resumes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SortedRunRef {
@@ -156,15 +153,14 @@ impl Checkpoint {
             return Ok(None);
         }
         let bytes = disk.read(&path, MAX_LEN).during("read", &path)?;
-        let flaw = match (Self::unseal(&bytes), flaw_of_length(&bytes)) {
-            (Ok(checkpoint), None) => return Ok(Some(checkpoint)),
-            (Err(flaw @ Flaw::Version { .. }), _) => {
-                return Err(DiskError::Foreign { path, flaw: flaw.to_string() });
+        match Self::unseal(&bytes) {
+            Ok(checkpoint) => Ok(Some(checkpoint)),
+            Err(flaw @ Flaw::Version { .. }) => Err(DiskError::Foreign { path, flaw: flaw.to_string() }),
+            Err(flaw) => {
+                let flaw = format!("{flaw}; the file is damaged");
+                Err(DiskError::DamagedWorkFile { path, offset: 0, flaw })
             }
-            (Err(Flaw::Damaged(_)) | Ok(_), Some(flaw)) => flaw.to_owned(),
-            (Err(flaw), _) => flaw.to_string(),
-        };
-        Err(DiskError::DamagedWorkFile { path, offset: 0, flaw: format!("{flaw}; the file is damaged") })
+        }
     }
 
     /// Removes the manifest of `dir` if there is one, so that the next job starts over.
@@ -177,37 +173,10 @@ impl Checkpoint {
     }
 }
 
-impl Pack for Checkpoint {
-    fn put(&self, bytes: &mut Vec<u8>) {
-        let Self { network, chain, settings, files, runs, next_run, state } = self;
-        network.put(bytes);
-        let len_at = bytes.len();
-        0u64.put(bytes);
-        chain.put(bytes);
-        settings.put(bytes);
-        next_run.put(bytes);
-        [files.len(), runs.len()].map(|count| count as u32).put(bytes);
-        put_all(files, bytes);
-        put_all(runs, bytes);
-        state.put(bytes);
-        let len = (bytes.len() + CHECKSUM_LEN) as u64;
-        bytes
-            .get_mut(len_at..len_at + 8)
-            .into_iter()
-            .for_each(|field| field.copy_from_slice(&len.to_le_bytes()));
-    }
-
-    fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (network, _len) = (Pack::take(reader)?, reader.u64()?);
-        let (chain, settings, next_run) = (Pack::take(reader)?, Pack::take(reader)?, Pack::take(reader)?);
-        let [files, runs] = Pack::take(reader)?;
-        let (files, runs) = (take_all(reader, files)?, take_all(reader, runs)?);
-        Ok(Self { network, chain, settings, files, runs, next_run, state: Pack::take(reader)? })
-    }
-}
+pack_fields!(Checkpoint { network, chain, settings, files, runs, next_run, state });
 
 impl Sealed for Checkpoint {
-    const SEAL: Seal = Seal { magic: MAGIC, version: 5, what: "a peregrine checkpoint" };
+    const SEAL: Seal = Seal { magic: MAGIC, version: 6, what: "a peregrine checkpoint" };
 
     fn check(&self) -> Result<(), &'static str> {
         self.state.check()?;
@@ -215,16 +184,6 @@ impl Sealed for Checkpoint {
             return Err("it lists a run whose number is not used yet");
         }
         check_list_lengths(&[self.files.len(), self.runs.len()])
-    }
-}
-
-/// Compares the length of a manifest with the one that it states.
-fn flaw_of_length(bytes: &[u8]) -> Option<&'static str> {
-    let stated = bytes.get(SEAL_LEN + 4..).and_then(|rest| Reader::new(rest).u64().ok());
-    match stated.unwrap_or(u64::MAX).cmp(&(bytes.len() as u64)) {
-        Ordering::Greater => Some("truncated"),
-        Ordering::Less => Some("bytes were added"),
-        Ordering::Equal => None,
     }
 }
 
@@ -278,6 +237,7 @@ pub fn is_work_file(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sealed::with_checksum;
     use digest::{sha256::sha256, siphash::SipKey};
     use hex_conservative::DisplayHex as _;
     use vfs::RealDisk;
@@ -345,8 +305,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let join = SavedState { matching: SavedMatching::Join, made: Vec::new(), ..small().state };
         for (state, expected) in [
-            (small().state, "17e9642cf12332c01a640f23212d932d3ad73d6a4d8c62922399fd518db49530"),
-            (join, "773a1d0543ae73e411b66a06ccade52cfaadae6262248d8c18d018b6213287ef"),
+            (small().state, "c6a58c7aaf4d4830e90223a7f3353e65910b4891724d20956a86c1fd270bd377"),
+            (join, "33ca750b7474806d865e83997c88e0dff10e51ed1b2c73fa54b49faba63666aa"),
         ] {
             Checkpoint { state, ..small() }.write(&RealDisk, dir.path()).unwrap();
             let bytes = std::fs::read(dir.path().join(MANIFEST)).unwrap();
@@ -355,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_of_another_length_is_refused_for_that() {
+    fn a_manifest_of_another_length_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(MANIFEST);
         small().write(&RealDisk, dir.path()).unwrap();
@@ -363,10 +323,10 @@ mod tests {
         for len in 0..bytes.len() {
             std::fs::write(&path, &bytes[..len]).unwrap();
             let error = error(dir.path());
-            assert!(error.contains("truncated") || len < MAGIC.len(), "{len} bytes are left: {error}");
+            assert!(error.contains("; the file is damaged"), "{len} bytes are left: {error}");
         }
         std::fs::write(&path, [&bytes[..], &[0]].concat()).unwrap();
-        assert!(error(dir.path()).contains("bytes were added"));
+        assert!(error(dir.path()).contains("checksum mismatch; the file is damaged"));
     }
 
     /// Reads a changed manifest whose checksum is right again, and returns the error: only the content can be
@@ -375,10 +335,9 @@ mod tests {
         small().write(&RealDisk, dir).unwrap();
         let path = dir.join(MANIFEST);
         let mut bytes = std::fs::read(&path).unwrap();
-        bytes.truncate(bytes.len() - CHECKSUM_LEN);
+        bytes.truncate(bytes.len() - 4);
         change(&mut bytes);
-        bytes.extend(crc32c::crc32c(&bytes).to_le_bytes());
-        std::fs::write(&path, bytes).unwrap();
+        std::fs::write(&path, with_checksum(bytes)).unwrap();
         error(dir)
     }
 
@@ -389,15 +348,16 @@ mod tests {
         assert!(refused(0, b'Q').contains("manifest at byte 0: this is not a peregrine checkpoint"));
         assert!(
             refused(8, 1)
-                .ends_with("manifest: written by another version of peregrine (format 1, this one reads 5)")
+                .ends_with("manifest: written by another version of peregrine (format 1, this one reads 6)")
         );
         assert!(refused(12, 0).contains("an unknown network"));
-        let counts = 8 + 4 + 4 + 8 + 2 * 32 + 8;
-        let state = counts + 2 * 4 + (4 + 4 * 8) + 2 * (8 + 1 + 8 + 8 + 4);
+        let files = 8 + 4 + 4 + 2 * 32;
+        let runs = files + 4 + (4 + 4 * 8);
+        let state = runs + 4 + 2 * (8 + 1 + 8 + 8 + 4) + 8;
         let coinbases = state + 4 + 2 * 8 + 6 * 8 + 2 * 8;
         let matching = coinbases + 4 + 2 * 8;
         // Numbers of files, runs, blocks, coinbases, and bytes of the sum that exceed the file.
-        for field in [counts, counts + 4, state, coinbases, matching + 1 + 32 + 8] {
+        for field in [files, runs, state, coinbases, matching + 1 + 32 + 8] {
             let error = refused(field + 3, 0xff);
             assert!(error.contains("ends early"), "field at byte {field}: {error}");
         }
@@ -407,7 +367,7 @@ mod tests {
         let made = matching + 1 + 32 + 8 + 4 + 3;
         assert!(refused(made, 71).contains("ends early"), "70 blocks have lengths of undo data");
         assert!(refused(made, 0).contains("manifest at byte 0: 280 "), "280 bytes are left");
-        assert!(refused(counts - 8, 7).contains("a run whose number is not used yet"));
+        assert!(refused(state - 8, 7).contains("a run whose number is not used yet"));
 
         let beyond = SavedState { blocks: 129, ..small().state };
         let few_made = SavedState { made: vec![1; 69], ..small().state };
@@ -423,7 +383,7 @@ mod tests {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/checkpoint-version-2");
         assert!(
             error(&dir)
-                .ends_with("manifest: written by another version of peregrine (format 2, this one reads 5)")
+                .ends_with("manifest: written by another version of peregrine (format 2, this one reads 6)")
         );
     }
 
