@@ -101,15 +101,8 @@ pub enum LevelDbError {
 
 /// Whether `name` is a name that LevelDB gives to files of a database.
 pub fn is_database_file(name: &OsStr) -> bool {
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let Some(name) = name.to_str() else { return false };
-    match name.split_once('.') {
-        Some((number, "ldb" | "sst" | "log" | "dbtmp")) => is_number(number),
-        _ => {
-            ["CURRENT", "LOCK", "LOG", "LOG.old"].contains(&name)
-                || name.strip_prefix("MANIFEST-").is_some_and(is_number)
-        }
-    }
+    let others = ["CURRENT", "LOCK", "LOG", "LOG.old"];
+    manifest::parse_name(name).is_some() || others.iter().any(|other| name == *other)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@
 
 use hex_conservative::DisplayHex as _;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::coding::{Input, MAX_SEQUENCE, put_string, put_varint, split_internal};
@@ -97,6 +98,18 @@ pub(super) fn manifest_name(number: u64) -> String {
     format!("MANIFEST-{number:06}")
 }
 
+/// Returns the suffix and the number of the file of a database that has this name; the suffix of a manifest
+/// counts as `MANIFEST`.
+pub(super) fn parse_name(name: &OsStr) -> Option<(&str, u64)> {
+    let name = name.to_str()?;
+    let (digits, suffix) = match name.split_once('.') {
+        Some((digits, suffix @ ("ldb" | "sst" | "log" | "dbtmp"))) => (digits, suffix),
+        _ => (name.strip_prefix("MANIFEST-")?, "MANIFEST"),
+    };
+    let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+    Some((suffix, number))
+}
+
 /// Reads `CURRENT` and the manifest it names in the database `dir`.
 ///
 /// # Errors
@@ -104,16 +117,14 @@ pub(super) fn manifest_name(number: u64) -> String {
 pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Manifest, LevelDbError> {
     let current = dir.join("CURRENT");
     let name = disk.read(&current, 4096).during("read", &current)?;
-    let name = std::str::from_utf8(&name).ok().and_then(|text| text.strip_suffix('\n'));
-    let digits = name.and_then(|name| name.strip_prefix("MANIFEST-")).unwrap_or_default();
-    let (Some(name), true) = (name, !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
-    else {
+    let name = std::str::from_utf8(&name).ok().and_then(|text| text.strip_suffix('\n')).unwrap_or_default();
+    let Some(("MANIFEST", number)) = parse_name(name.as_ref()) else {
         let flaw = "it does not contain the name of a MANIFEST and a newline".into();
         return Err(LevelDbError::Damaged { path: current, offset: 0, flaw });
     };
     let path = dir.join(name);
     let file = disk.read(&path, MAX_MANIFEST_LEN).during("read", &path)?;
-    Ok(Manifest { number: digits.parse().unwrap_or(0), ..decode(&file, &path)? })
+    Ok(Manifest { number, ..decode(&file, &path)? })
 }
 
 /// Decodes the manifest `file`.

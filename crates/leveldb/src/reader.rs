@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::batch::{MAX_LOG_BYTES, MemTable};
 use super::cursor::Cursor;
 use super::lookup::Lookup;
-use super::manifest::{self, Manifest, TableMeta, numbered};
+use super::manifest::{self, Manifest, TableMeta, numbered, parse_name};
 use super::table::Table;
 use super::{LevelDbError, log};
 use vfs::{Disk, During as _};
@@ -75,12 +75,9 @@ impl<'d> Database<'d> {
     pub fn open(disk: &'d dyn Disk, dir: &Path) -> Result<Self, LevelDbError> {
         let mut manifest = manifest::read(disk, dir)?;
         let names = disk.list(dir).during("list", dir)?;
-        let numbers = |suffix: &str| -> BTreeSet<u64> {
-            let number = |name: &std::ffi::OsString| {
-                let digits = name.to_str()?.strip_suffix(suffix)?.strip_suffix('.')?;
-                digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
-            };
-            names.iter().filter_map(number).collect()
+        let numbers = |wanted: &str| -> BTreeSet<u64> {
+            let files = names.iter().filter_map(|name| parse_name(name));
+            files.filter(|(suffix, _)| *suffix == wanted).map(|(_, number)| number).collect()
         };
         let (tables, mut sst_tables) = (numbers("ldb"), numbers("sst"));
         sst_tables.retain(|number| !tables.contains(number));
@@ -166,7 +163,8 @@ impl<'d> Database<'d> {
     /// # Errors
     /// The same errors as [`Database::check_tables`].
     pub fn check_table(&self, name: &OsStr) -> Result<bool, LevelDbError> {
-        let number = name.to_str().and_then(|name| name.split_once('.')?.0.parse().ok());
+        let number =
+            parse_name(name).filter(|(suffix, _)| ["ldb", "sst"].contains(suffix)).map(|file| file.1);
         let live = self.manifest.levels.iter().flatten().find(|live| Some(live.number) == number);
         live.map_or(Ok(false), |live| self.open_table(live, false)?.check_blocks().map(|()| true))
     }

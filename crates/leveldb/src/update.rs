@@ -24,7 +24,6 @@
 //! [`Database::merge_if_many`]), so that a row is looked up in few tables.
 
 use std::{
-    ffi::OsString,
     iter, mem,
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
@@ -35,7 +34,7 @@ use hex_conservative::DisplayHex as _;
 use super::batch::{Batch, MemTable};
 use super::coding::{DELETION, MAX_SEQUENCE, VALUE};
 use super::cursor::Cursor;
-use super::manifest::{self, LEVELS, Manifest, TableMeta, manifest_name, numbered};
+use super::manifest::{self, LEVELS, Manifest, TableMeta, manifest_name, numbered, parse_name};
 use super::reader::Database;
 use super::writer::{TableWriter, UnsyncedTable, table_path};
 use super::{LevelDbError, log};
@@ -165,8 +164,8 @@ impl<'d> Database<'d> {
         }
         let names = self.disk.list(&self.dir).during("list", &self.dir)?;
         // A crash can leave files with numbers that no MANIFEST knows.
-        let used = names.iter().filter_map(file_number).max().unwrap_or(0);
-        let first = self.manifest.next_file.max(used.saturating_add(1));
+        let numbers = names.iter().filter_map(|name| parse_name(name)).map(|(_, number)| number);
+        let first = self.manifest.next_file.max(numbers.max().unwrap_or(0).saturating_add(1));
         Ok(DatabaseUpdate { database: self, sequence, first, next: AtomicU64::new(first), merged: None })
     }
 
@@ -377,9 +376,9 @@ impl DatabaseUpdate<'_, '_> {
         let live =
             |number| self.database.manifest.levels.iter().flatten().any(|table| table.number == number);
         for name in names {
-            let Some(number) = file_number(&name).filter(|&number| number < manifest) else { continue };
-            let is_table = name.to_str().is_some_and(|name| name.ends_with(".ldb") || name.ends_with(".sst"));
-            if !(is_table && live(number)) {
+            let Some((suffix, number)) = parse_name(&name) else { continue };
+            let is_needed = ["ldb", "sst"].contains(&suffix) && live(number);
+            if number < manifest && !is_needed {
                 let _ = disk.remove_file(&dir.join(name));
             }
         }
@@ -537,16 +536,6 @@ fn add_tables(levels: &mut [Vec<TableMeta>; LEVELS], new: Vec<TableMeta>) {
     if level > 0 {
         tables.sort_by(|a, b| a.first().cmp(b.first()));
     }
-}
-
-/// Returns the number in the name of a file of a database.
-fn file_number(name: &OsString) -> Option<u64> {
-    let name = name.to_str()?;
-    let digits = match name.split_once('.') {
-        Some((digits, "ldb" | "sst" | "log" | "dbtmp")) => digits,
-        _ => name.strip_prefix("MANIFEST-")?,
-    };
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
 }
 
 #[cfg(test)]
