@@ -6,10 +6,12 @@
 //! and this list:
 //!
 //! ```text
-//! magic 8 "PGRN-DLT" | version 4 | plan 32: its SHA-256 | number of ranges 4 | of shards 4 | of coinbases 4
-//! | blocks 8 | transactions 8 | inputs 8 | outputs 8 | bytes of blocks 8 | inputs whose scripts were run 8
+//! magic 8 "PGRN-DLT" | version 4 | plan 32: its SHA-256 | number of ranges 4
 //! | ranges, ascending: number 4 | content 32 | seconds 4 | checker: length 1, text | program: length 1, text
+//! | number of shards 4
 //! | shards, ascending: number 4 | entries 8 | spends 8 | bytes of the file 8 | its SHA-256 32
+//! | blocks 8 | transactions 8 | inputs 8 | outputs 8 | bytes of blocks 8 | inputs whose scripts were run 8
+//! | number of coinbases 4
 //! | coinbases: 8 each, ascending: keyed hashes of their txids; none when all ranges of the plan are merged
 //! | checksum 4: CRC-32C of all before
 //! ```
@@ -20,14 +22,14 @@
 //! The list is written last. Without it, the directory is what an interrupted run has left.
 
 use crate::error::DiskError;
-use crate::pack::{Malformed, Pack, pack_fields, put_all, take_all};
+use crate::pack::{Pack as _, pack_fields, put_all};
 use crate::sealed::{Seal, Sealed};
 use crate::sorted_run::SortedRunReader;
 use digest::sha256::Sha256;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _, unfinished};
-use wire::{Network, Reader};
+use wire::Network;
 
 /// Name of the list.
 const NAME: &str = "delta";
@@ -128,7 +130,9 @@ impl Delta {
         sha.update(&self.plan);
         self.ranges.iter().for_each(|range| sha.update(&range.number.to_le_bytes()));
         let mut rest = Vec::new();
-        self.put_rest(&mut rest);
+        put_all(&self.shards, &mut rest);
+        self.counts.put(&mut rest);
+        put_all(&self.coinbases, &mut rest);
         sha.update(&rest);
         sha.finalize()
     }
@@ -145,13 +149,6 @@ impl Delta {
     /// Returns the bytes of the list.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.sealed()
-    }
-
-    /// The part of the content that tells what the ranges amount to.
-    fn put_rest(&self, bytes: &mut Vec<u8>) {
-        put_all(&self.shards, bytes);
-        self.counts.put(bytes);
-        put_all(&self.coinbases, bytes);
     }
 
     /// Whether the directory `dir` has a list.
@@ -195,25 +192,10 @@ impl Delta {
     }
 }
 
-impl Pack for Delta {
-    fn put(&self, bytes: &mut Vec<u8>) {
-        self.plan.put(bytes);
-        [self.ranges.len(), self.shards.len(), self.coinbases.len()].map(|count| count as u32).put(bytes);
-        put_all(&self.ranges, bytes);
-        self.put_rest(bytes);
-    }
-
-    fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let plan = Pack::take(reader)?;
-        let [ranges, shards, coinbases] = Pack::take(reader)?;
-        let (ranges, shards) = (take_all(reader, ranges)?, take_all(reader, shards)?);
-        let (counts, coinbases) = (Pack::take(reader)?, take_all(reader, coinbases)?);
-        Ok(Self { plan, ranges, shards, counts, coinbases })
-    }
-}
+pack_fields!(Delta { plan, ranges, shards, counts, coinbases });
 
 impl Sealed for Delta {
-    const SEAL: Seal = Seal { magic: *b"PGRN-DLT", version: 1, what: "the list of a delta" };
+    const SEAL: Seal = Seal { magic: *b"PGRN-DLT", version: 2, what: "the list of a delta" };
 
     fn check(&self) -> Result<(), &'static str> {
         let is_ascending = self.ranges.is_sorted_by(|a, b| a.number < b.number)
@@ -275,7 +257,7 @@ mod tests {
         assert_eq!(
             hashes.map(|hash| hash.to_lower_hex_string()),
             [
-                "32751c4515efe812007bc05f32ad5b6039196c37c746f877b071c63d43b5fc9f",
+                "62d7b09a04d969c34509ae0adcf8280ec6e0068dd63593d0db35b3f7f4ec3082",
                 "89dcfccd25874ba3e37eb5429171cd968a8387e27f720ecc16b83dde86d2abd7"
             ]
         );

@@ -1,7 +1,7 @@
 //! The fields of Peregrine's own small files: how each is written, and read again. Numbers are little-endian.
 
 use digest::siphash::SipKey;
-use wire::{BlockHash, BlockTime, FileNo, Network, Reader, WireError};
+use wire::{BlockHash, BlockTime, FileNo, Height, Network, Reader, WireError};
 
 /// A part of a file, which is written and read by the same list of fields.
 pub(crate) trait Pack: Sized {
@@ -114,6 +114,17 @@ impl Pack for bool {
             mark @ 0..=1 => Ok(mark == 1),
             _ => Err(Malformed::Value("a mark in it is neither 0 nor 1")),
         }
+    }
+}
+
+/// The height + 1, or 0.
+impl Pack for Option<Height> {
+    fn put(&self, bytes: &mut Vec<u8>) {
+        self.map_or(0, |height| height.0 + 1).put(bytes);
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(u32::take(reader)?.checked_sub(1).map(Height))
     }
 }
 

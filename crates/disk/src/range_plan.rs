@@ -7,23 +7,22 @@
 //! ```text
 //! magic 8 "PGRN-PLN" | version 4 | network 4: magic of its messages | magic of the block files 4
 //! | rules: length 1, text | scripts 1: 0 (none are run) or 1
-//! | height + 1 up to which scripts are not run 4, or 0
-//! | key of the coinbase hashes 8, 8 | shards 4 | number of ranges 4 | number of blocks 4
-//! | ranges: height after the last block 4 each
+//! | heights + 1 up to which scripts are not run 4, 4, or 0 | key of the coinbase hashes 8, 8 | shards 4
+//! | number of ranges 4 | ranges: height after the last block 4 each | number of blocks 4
 //! | blocks: hash 32, median time past 4, file 4, position 4, position of the undo data 4, or 0
 //! | checksum 4: CRC-32C of all before
 //! ```
 //! Integers are little-endian. A plan of mainnet has 46 MB. Its SHA-256 identifies it.
 
 use crate::error::DiskError;
-use crate::pack::{Malformed, Pack, pack_fields, put_all, take_all};
+use crate::pack::pack_fields;
 use crate::sealed::{Seal, Sealed};
 use digest::sha256::sha256;
 use digest::siphash::SipKey;
 use std::ops::Range;
 use std::path::Path;
 use vfs::{Disk, During as _, unfinished};
-use wire::{BlockHash, BlockTime, FileNo, Height, Network, Reader};
+use wire::{BlockHash, BlockTime, FileNo, Height, Network};
 
 /// Number of shards of a delta, at most: a coin's shard follows from the first byte of its txid.
 pub const MAX_SHARDS: u32 = 256;
@@ -118,45 +117,21 @@ impl RangePlan {
     }
 }
 
-impl Pack for RangePlan {
-    fn put(&self, bytes: &mut Vec<u8>) {
-        let Self { network, magic, rules, scripts, coinbase_key, shards, ends, blocks, .. } = self;
-        network.put(bytes);
-        magic.put(bytes);
-        rules.put(bytes);
-        scripts.put(bytes);
-        for trusted in [self.assumed_valid_to, self.checked_to] {
-            trusted.map_or(0, |height| height.0 + 1).put(bytes);
-        }
-        coinbase_key.put(bytes);
-        [*shards, ends.len() as u32, blocks.len() as u32].put(bytes);
-        put_all(ends, bytes);
-        put_all(blocks, bytes);
-    }
-
-    fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let (network, magic, rules) = (Pack::take(reader)?, Pack::take(reader)?, Pack::take(reader)?);
-        let (scripts, trusted) = (Pack::take(reader)?, <[u32; 2]>::take(reader)?);
-        let [assumed_valid_to, checked_to] = trusted.map(|above| above.checked_sub(1).map(Height));
-        let (coinbase_key, [shards, ranges, count]) = (Pack::take(reader)?, Pack::take(reader)?);
-        let (ends, blocks) = (take_all(reader, ranges)?, take_all(reader, count)?);
-        Ok(Self {
-            network,
-            magic,
-            rules,
-            scripts,
-            assumed_valid_to,
-            checked_to,
-            coinbase_key,
-            shards,
-            ends,
-            blocks,
-        })
-    }
-}
+pack_fields!(RangePlan {
+    network,
+    magic,
+    rules,
+    scripts,
+    assumed_valid_to,
+    checked_to,
+    coinbase_key,
+    shards,
+    ends,
+    blocks
+});
 
 impl Sealed for RangePlan {
-    const SEAL: Seal = Seal { magic: *b"PGRN-PLN", version: 2, what: "a plan of ranges" };
+    const SEAL: Seal = Seal { magic: *b"PGRN-PLN", version: 3, what: "a plan of ranges" };
 
     fn check(&self) -> Result<(), &'static str> {
         let is_ascending =
@@ -217,7 +192,7 @@ mod tests {
     fn the_bytes_of_a_plan_are_those_of_its_version() {
         assert_eq!(
             sha256(&plan().to_bytes()).to_lower_hex_string(),
-            "abad2189134ea4c37b495380b07abe9fb4b9f07a1db63527d8b9dbfe4ba49d01"
+            "5591cdb5f5e4706b501229f71a76a9f13b35265d6747c443e4d697fa9dad071e"
         );
     }
 
@@ -258,6 +233,6 @@ mod tests {
         bytes[8] += 1;
         std::fs::write(&path, &bytes).unwrap();
         let error = RangePlan::read(&RealDisk, &path).unwrap_err().to_string();
-        assert!(error.contains("written by another version of peregrine (format 3"), "{error}");
+        assert!(error.contains("written by another version of peregrine (format 4"), "{error}");
     }
 }
