@@ -35,6 +35,13 @@ pub trait BlockRows: Table {
     fn each_row(data: &BlockData<'_>, columns: &Columns, add: impl AddRow<Self>) -> Result<(), Error>;
 }
 
+/// The row of a block: columns with the name and the value of a statistic, and others.
+macro_rules! block_row {
+    ($($same:ident)*, of $stats:ident; $($column:ident: $value:expr,)*) => {
+        BlockRow { $($same: $stats.$same,)* $($column: $value,)* }
+    };
+}
+
 impl BlockRows for BlockTable {
     const FILE_BLOCKS: u32 = 10_000;
 
@@ -42,7 +49,11 @@ impl BlockRows for BlockTable {
         let (header, stats) = (data.block.header(), BlockStats::of(data));
         let ages = SpentAges::of(data);
         let [p10, p25, p50, p75, p90] = stats.feerate_percentiles;
-        add(BlockRow {
+        add(block_row! {
+            txs ins outs subsidy totalfee total_out total_size total_weight avgfee avgfeerate avgtxsize
+            maxfee maxfeerate maxtxsize medianfee mediantxsize minfee minfeerate mintxsize
+            swtxs swtotal_size swtotal_weight
+            utxo_increase utxo_size_inc utxo_increase_actual utxo_size_inc_actual, of stats;
             height: data.height.0,
             blockhash: data.hash.0,
             time: header.time.0,
@@ -52,37 +63,11 @@ impl BlockRows for BlockTable {
             nonce: header.nonce,
             size: data.block.bytes().len() as i64,
             weight: data.block.weight().0 as i64,
-            txs: stats.txs,
-            ins: stats.ins,
-            outs: stats.outs,
-            subsidy: stats.subsidy,
-            totalfee: stats.totalfee,
-            total_out: stats.total_out,
-            total_size: stats.total_size,
-            total_weight: stats.total_weight,
-            avgfee: stats.avgfee,
-            avgfeerate: stats.avgfeerate,
-            avgtxsize: stats.avgtxsize,
             feerate_percentile_10: p10,
             feerate_percentile_25: p25,
             feerate_percentile_50: p50,
             feerate_percentile_75: p75,
             feerate_percentile_90: p90,
-            maxfee: stats.maxfee,
-            maxfeerate: stats.maxfeerate,
-            maxtxsize: stats.maxtxsize,
-            medianfee: stats.medianfee,
-            mediantxsize: stats.mediantxsize,
-            minfee: stats.minfee,
-            minfeerate: stats.minfeerate,
-            mintxsize: stats.mintxsize,
-            swtxs: stats.swtxs,
-            swtotal_size: stats.swtotal_size,
-            swtotal_weight: stats.swtotal_weight,
-            utxo_increase: stats.utxo_increase,
-            utxo_size_inc: stats.utxo_size_inc,
-            utxo_increase_actual: stats.utxo_increase_actual,
-            utxo_size_inc_actual: stats.utxo_size_inc_actual,
             coin_days_destroyed: ages.coin_days_destroyed,
             median_spent_age: ages.median,
             max_spent_age: ages.max,
