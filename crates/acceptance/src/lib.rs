@@ -252,6 +252,14 @@ pub fn assert_mentions(error: &Error, words: &[&str]) {
     }
 }
 
+/// Asserts that a run has failed with this kind of error, whose text contains all these words. Returns it.
+pub fn assert_fails<T>(done: Result<T, Error>, kind: ErrorKind, words: &[&str]) -> Error {
+    let error = done.map(drop).unwrap_err();
+    assert_eq!(error.kind, kind, "{error}");
+    assert_mentions(&error, words);
+    error
+}
+
 /// Asserts that an error offers these remedies.
 pub fn assert_offers(error: &Error, remedies: &[Remedy]) {
     for remedy in remedies {

@@ -186,9 +186,8 @@ fn without_peers_a_repair_ends_with_what_is_missing() {
     let (case, source) = (Case::at_tip(), scratch());
     fs::remove_file(&files(&case)[1]).unwrap();
     fs::write(source.path().join("blk00001.dat"), [9; 3_000]).unwrap();
-    let error = run(&options(&case, &[source.path()], &[])).map(drop).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Environment, "{error}");
-    assert_mentions(&error, &["blocks are still damaged or missing", "no peer to ask"]);
+    let done = run(&options(&case, &[source.path()], &[]));
+    assert_fails(done, ErrorKind::Environment, &["blocks are still damaged or missing", "no peer to ask"]);
 }
 
 /// Regression: blocks that were found in the own files counted as if they made up for missing ones.

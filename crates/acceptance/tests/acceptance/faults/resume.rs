@@ -21,9 +21,7 @@ fn checkpoint(root: &Path) -> Checkpoint {
 
 /// Runs until about three quarters are done; must leave a checkpoint.
 fn interrupt(options: &ReindexOptions) {
-    let error = run_until(options, 420).0.map(|report| report.height).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
-    assert_mentions(&error, &["run the same job again to resume"]);
+    assert_fails(run_until(options, 420).0, ErrorKind::Interrupted, &["run the same job again to resume"]);
 }
 
 /// A datadir with an interrupted rebuild, and the options of that rebuild.

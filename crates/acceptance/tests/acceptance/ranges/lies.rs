@@ -190,9 +190,7 @@ fn shards_that_were_merged_from_different_deltas_are_refused() {
     lie(&cut.path("r1"), 1, coin, change_amount);
     let s1 = cut.merge(&deltas, (Some(1), false), "s1").unwrap();
     let output = scratch();
-    let error = cut.finish(&[s0, s1], None, output.path()).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-    assert_mentions(&error, &["range 1", "s0", "s1"]);
+    assert_fails(cut.finish(&[s0, s1], None, output.path()), ErrorKind::Damaged, &["range 1", "s0", "s1"]);
 }
 
 #[test]
