@@ -82,12 +82,8 @@ pub trait RowForm<const N: usize>: Send + Sync {
     /// First byte of all keys.
     const FIRST: u8;
 
-    /// Gives the compact rows of a block's transactions to `add`.
-    fn compact_rows(
-        &self,
-        block: &ObservedBlock<'_>,
-        add: impl FnMut([u8; N]) -> Result<(), Error>,
-    ) -> Result<(), Error>;
+    /// Returns the compact rows of a block's transactions.
+    fn compact_rows(&self, block: &ObservedBlock<'_>) -> impl Iterator<Item = [u8; N]>;
 
     /// Appends what follows the hash in the key of a transaction's row, and its value.
     fn write(&self, chain: &Chain, place: TxPlace, key: &mut Vec<u8>, value: &mut Vec<u8>);
@@ -114,7 +110,8 @@ impl<F: RowForm<N>, const N: usize> TxRows for SortedRows<F, N> {
             return Ok(());
         }
         self.partitions.with_collector(|collector| {
-            self.form.compact_rows(block, |compact| self.partitions.add(collector, &compact))
+            let mut rows = self.form.compact_rows(block);
+            rows.try_for_each(|compact| self.partitions.add(collector, &compact))
         })
     }
 

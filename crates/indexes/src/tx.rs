@@ -84,12 +84,8 @@ impl RowForm<40> for ByTxid {
     const KIND: IndexKind = IndexKind::Tx;
     const FIRST: u8 = b't';
 
-    fn compact_rows(
-        &self,
-        block: &ObservedBlock<'_>,
-        mut add: impl FnMut([u8; 40]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        placed_txs(block).try_for_each(|(_, txid, place)| add(Self::compact(txid, place)))
+    fn compact_rows(&self, block: &ObservedBlock<'_>) -> impl Iterator<Item = [u8; 40]> {
+        placed_txs(block).map(|(_, txid, place)| Self::compact(txid, place))
     }
 
     fn write(&self, chain: &Chain, place: TxPlace, _: &mut Vec<u8>, value: &mut Vec<u8>) {
@@ -121,17 +117,11 @@ impl RowForm<13> for ByBlock {
     const KIND: IndexKind = IndexKind::Tx;
     const FIRST: u8 = b'x';
 
-    fn compact_rows(
-        &self,
-        block: &ObservedBlock<'_>,
-        mut add: impl FnMut([u8; 13]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        if self.sequence(block.height).is_none() {
-            return Ok(());
-        }
-        placed_txs(block).try_for_each(|(_, txid, place)| {
+    fn compact_rows(&self, block: &ObservedBlock<'_>) -> impl Iterator<Item = [u8; 13]> {
+        let has_rows = self.sequence(block.height).is_some();
+        placed_txs(block).filter(move |_| has_rows).map(move |(_, txid, place)| {
             let [prefix @ .., _, _, _] = self.hasher.with_jumbo(&txid.0).finish().to_be_bytes();
-            add(compact::<PREFIX_LEN, 13>(prefix, place))
+            compact::<PREFIX_LEN, 13>(prefix, place)
         })
     }
 
@@ -183,20 +173,16 @@ impl RowForm<16> for Spends {
     const KIND: IndexKind = IndexKind::TxoSpender;
     const FIRST: u8 = b's';
 
-    fn compact_rows(
-        &self,
-        block: &ObservedBlock<'_>,
-        mut add: impl FnMut([u8; 16]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn compact_rows(&self, block: &ObservedBlock<'_>) -> impl Iterator<Item = [u8; 16]> {
         let SipKey(k0, k1) = self.0;
-        placed_txs(block).skip(1).try_for_each(|(tx, _, place)| {
-            tx.inputs().map(|input| input.prevout()).try_for_each(|prevout| {
-                let mut bytes = [0; 36];
-                let (txid, vout) = bytes.split_at_mut(32);
-                txid.copy_from_slice(&prevout.txid.0);
-                vout.copy_from_slice(&prevout.vout.to_le_bytes());
-                add(compact(siphash24(k0, k1, &bytes).to_le_bytes(), place))
-            })
+        let spends = placed_txs(block).skip(1);
+        let spends = spends.flat_map(|(tx, _, place)| tx.inputs().map(move |input| (input.prevout(), place)));
+        spends.map(move |(prevout, place)| {
+            let mut bytes = [0; 36];
+            let (txid, vout) = bytes.split_at_mut(32);
+            txid.copy_from_slice(&prevout.txid.0);
+            vout.copy_from_slice(&prevout.vout.to_le_bytes());
+            compact(siphash24(k0, k1, &bytes).to_le_bytes(), place)
         })
     }
 
