@@ -29,21 +29,13 @@ pub fn get(disk: &dyn Disk, options: &ChainOptions, outpoints: &[OutPoint]) -> R
     // In the order of the keys, so that each table is opened once.
     let mut order: Vec<(usize, &OutPoint)> = outpoints.iter().enumerate().collect();
     order.sort_unstable_by_key(|(_, outpoint)| **outpoint);
-    let (mut lookup, mut found) = (reader.lookup(), Vec::with_capacity(outpoints.len()));
+    let (mut lookup, mut found) = (reader.lookup(), vec![None; outpoints.len()]);
     for (at, outpoint) in order {
-        let coin = match lookup.coin(outpoint)? {
-            Some(coin) => Ok(StoredCoin::new(reader, *height, *outpoint, coin)?),
-            None => Err(*outpoint),
-        };
-        found.push((at, coin));
+        let coin = lookup.coin(outpoint)?;
+        found[at] = coin.map(|coin| StoredCoin::new(reader, *height, *outpoint, coin)).transpose()?;
     }
-    found.sort_unstable_by_key(|(at, _)| *at);
-    let (mut coins, mut not_unspent) = (Vec::new(), Vec::new());
-    for (_, coin) in found {
-        match coin {
-            Ok(coin) => coins.push(coin),
-            Err(outpoint) => not_unspent.push(outpoint),
-        }
-    }
+    let without_coin = outpoints.iter().zip(&found).filter(|(_, coin)| coin.is_none());
+    let not_unspent = without_coin.map(|(outpoint, _)| *outpoint).collect();
+    let coins = found.into_iter().flatten().collect();
     Ok(GetReport { height: *height, best_block: reader.best_block(), coins, not_unspent })
 }
