@@ -8,7 +8,10 @@ use api::{
 };
 use chain::threads::for_all;
 use disk::{chainstate::ChainstateReader, index::IndexRows};
-use pipeline::job::stored_chainstate::{StoredChainstate, StoredCoin};
+use pipeline::{
+    job::stored_chainstate::{StoredChainstate, StoredCoin},
+    stages::coin_reader::each_coin,
+};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::atomic::{AtomicU64, Ordering},
@@ -96,11 +99,7 @@ struct Scan<'a> {
     watch: Watch<'a>,
 }
 
-/// Number of coins between two checks for an interrupt.
-const INTERRUPT_CHECK_INTERVAL: u64 = 1 << 12;
-
 /// What was found in a range.
-#[derive(Default)]
 struct Part {
     txouts: u64,
     found: Vec<FoundCoin>,
@@ -109,25 +108,20 @@ struct Part {
 impl Scan<'_> {
     /// Reads the coins of all txids that begin with `first`.
     fn range(&self, first: u8) -> Result<Part, Error> {
-        let (end, mut part) = (first.checked_add(1).map(|end| [end]), Part::default());
+        let (end, mut found) = (first.checked_add(1).map(|end| [end]), Vec::new());
         let mut coins = self.reader.coins_between(&[first], end.as_ref().map(<[u8; 1]>::as_slice))?;
-        while let Some((outpoint, coin)) = coins.advance()? {
-            if part.txouts.is_multiple_of(INTERRUPT_CHECK_INTERVAL)
-                && self.watch.interrupt.load(Ordering::Relaxed)
-            {
-                return Err(Error::interrupted());
+        let txouts = each_coin(&mut coins, 0, self.watch.without_events(), |outpoint, coin| {
+            if let Some(&script_index) = self.wanted.get(compressed_script(coin)) {
+                let coin = StoredCoin::new(self.reader, self.height, *outpoint, *coin)?;
+                found.push(FoundCoin { coin, script_index, block_hash: None });
             }
-            part.txouts += 1;
-            if let Some(&script_index) = self.wanted.get(compressed_script(&coin)) {
-                let coin = StoredCoin::new(self.reader, self.height, outpoint, coin)?;
-                part.found.push(FoundCoin { coin, script_index, block_hash: None });
-            }
-        }
-        let coins = self.coins.fetch_add(part.txouts, Ordering::Relaxed) + part.txouts;
+            Ok(())
+        })?;
+        let coins = self.coins.fetch_add(txouts, Ordering::Relaxed) + txouts;
         // Txids are uniformly distributed.
         let coins_total = coins * 256 / (u64::from(first) + 1);
         self.watch.sink.event(Event::Coins(CoinProgress { coins, coins_total: coins_total.max(coins) }));
-        Ok(part)
+        Ok(Part { txouts, found })
     }
 }
 
