@@ -5,7 +5,10 @@ use acceptance::prelude::*;
 use acceptance::{
     damage,
     hinted::add_headers,
-    sync::{assert_sound, honest, index, repair_on, repairing, serving, try_repair, wait_until},
+    sync::{
+        assert_sound, branch_of, honest, index, main_to, peer_with, repair_on, repairing, try_repair,
+        wait_until,
+    },
 };
 use disk::blk::RECORD_HEADER_LEN;
 use sync::repair;
@@ -193,9 +196,10 @@ fn damaged_blocks_are_downloaded_and_a_sound_chainstate_stays() {
 fn damaged_blocks_stay_in_the_index_until_others_are_stored() {
     let case = Case::at_tip();
     [60, 100].into_iter().for_each(|height| case.flip_block(height, 100));
-    let before = case.index();
+    let entries = || [60, 100].map(|height| entry(&case, height));
+    let (before, [was_damaged, was_lacking]) = (case.index(), entries());
     // Nobody has the second block.
-    let peer = ScriptedPeer::start(&serving(chain().main().take(80)), Fault::None);
+    let peer = peer_with(&main_to(79));
     let interrupt = Arc::new(AtomicBool::new(false));
     thread::scope(|scope| {
         let (options, interrupt) = (from(&case, &[&peer]), &interrupt);
@@ -210,14 +214,10 @@ fn damaged_blocks_stay_in_the_index_until_others_are_stored() {
         interrupt.store(true, Ordering::Relaxed);
         assert_eq!(running.join().unwrap().unwrap_err().kind, ErrorKind::Interrupted);
     });
-    let place = |index: &disk::index::BlockIndex, height: u32| {
-        let hash = chain().main().nth(height as usize).unwrap().hash;
-        *index.entries.iter().find(|entry| entry.hash == hash).unwrap()
-    };
-    let after = case.index();
-    assert_eq!(place(&before, 100), place(&after, 100));
-    assert!(place(&before, 60).data_pos != place(&after, 60).data_pos);
-    assert!(place(&after, 60).status.was_connected(), "bitcoind would not accept those above it");
+    let [stored, lacking] = entries();
+    assert_eq!(lacking, was_lacking);
+    assert!(stored.data_pos != was_damaged.data_pos);
+    assert!(stored.status.was_connected(), "bitcoind would not accept those above it");
     let report = repaired(&case);
     assert_eq!((report.damaged, report.download.unwrap().blocks), (1, 1));
     assert_sound(case.root(), chain(), "after an interrupt");
@@ -295,13 +295,11 @@ fn peers_of_another_chain_end_a_repair_that_has_changed_nothing() {
     for (fork, tip) in [(1, 139), (59, 140), (1, 100)] {
         let (case, what) = (Case::at_tip(), format!("fork at {fork}, tip {tip}"));
         [60, 100].into_iter().for_each(|height| case.flip_block(height, 100));
-        let mut other: Vec<_> = chain().main().take(tip + 1).cloned().collect();
+        let mut other = main_to(tip);
         other.extend((tip == 140).then(|| other[140].clone()));
-        other[fork + 1..].iter_mut().for_each(|block| *block = sibling(block, 3, |_| {}));
-        let onto = other[fork].hash;
-        rebase(other[fork + 1..].iter_mut(), onto);
+        let other = branch_of(other, fork, |block| sibling(block, 3, |_| {}));
         let before = tree(case.root());
-        let peer = ScriptedPeer::start(&serving(&other), Fault::None);
+        let peer = peer_with(&other);
         let start = Instant::now();
         let error = try_repair(&from(&case, &[&peer])).map(drop).unwrap_err();
         assert_eq!((error.kind, error.height), (ErrorKind::Environment, Some(Height(60))), "{what}: {error}");
@@ -351,16 +349,11 @@ fn the_blocks_below_a_snapshot_are_bitcoinds_to_download() {
 fn progress_names_the_stages() {
     let case = Case::at_tip();
     case.flip_block(100, 100);
-    let stages = std::sync::Mutex::new(Vec::new());
-    let sink = |event| {
-        if let Event::Started(stage) = event {
-            stages.lock().unwrap().push(stage.name());
-        }
-    };
-    let peer = honest();
+    let (seen, peer) = (Mutex::new(Vec::new()), honest());
+    let sink = |event: Event| seen.lock().unwrap().push(event);
     repair(&FaultDisk::healthy(), &from(&case, &[&peer]), &sink, &AtomicBool::new(false)).unwrap();
     assert_eq!(
-        stages.into_inner().unwrap(),
+        stages(&seen.into_inner().unwrap()),
         ["plan", "check", "read", "headers", "download", "prove", "plan", "check", "commit"]
     );
 }

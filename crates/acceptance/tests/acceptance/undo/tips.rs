@@ -3,7 +3,7 @@
 
 use acceptance::prelude::*;
 use acceptance::undo::{Expected, UndoDamage, UndoFiles, assert_complete, with_undo};
-use acceptance::update::write_in_order as write;
+use acceptance::update::{replace, write_in_order as write};
 use bitcoin::{Sequence, absolute::LockTime};
 use disk::index::{BlockStatus, IndexEntry};
 
@@ -33,9 +33,8 @@ fn below_invalid_blocks(count: u32) -> Vec<GeneratedBlock> {
     let mut blocks = blocks_to(TOP);
     let mut above: Vec<_> =
         chain().main().filter(|block| block.height > TOP).take(count as usize).cloned().collect();
-    above[0] = greedy_sibling(&above[0], 1);
-    let hash = above[0].hash;
-    rebase(above[1..].iter_mut(), hash);
+    let greedy = greedy_sibling(&above[0], 1);
+    replace(&mut above, 0, greedy);
     above.iter_mut().for_each(|block| (block.undo, block.stale) = (None, true));
     blocks.extend(above);
     blocks
@@ -148,8 +147,7 @@ fn an_invalid_block_below_connected_ones_is_an_error() {
     let mut greedy = greedy_sibling(&blocks[TOP as usize], 1);
     (greedy.undo, greedy.stale) = (blocks[TOP as usize].undo.clone(), false);
     let hash = greedy.hash;
-    blocks[TOP as usize] = greedy;
-    rebase(blocks[TOP as usize + 1..].iter_mut(), hash);
+    replace(&mut blocks, TOP as usize, greedy);
     let dir = scratch();
     write(dir.path(), &blocks);
     for (what, options) in all_ways(dir.path()) {
