@@ -88,9 +88,14 @@ pub fn trusting(options: &ReindexOptions) -> ReindexOptions {
     changed(options.clone(), |it| it.chain.undo = UndoPolicy::Trust)
 }
 
-/// The same options up to a height, which may be below that of the chainstate.
+/// The same options up to a height.
+pub fn up_to(options: ReindexOptions, height: u32) -> ReindexOptions {
+    changed(options, |it| it.chain.stop_at_height = Some(Height(height)))
+}
+
+/// The same, and the height may be below that of the chainstate.
 pub fn lowered(options: ReindexOptions, height: u32) -> ReindexOptions {
-    changed(options, |it| (it.chain.stop_at_height, it.accept_lower_tip) = (Some(Height(height)), true))
+    changed(up_to(options, height), |it| it.accept_lower_tip = true)
 }
 
 /// Rebuilds on a disk whose syncs cost nothing.
@@ -303,9 +308,8 @@ pub fn pinned_set(height: u32, hash_serialized_3: [u8; 32]) -> PinnedUtxoSet {
 /// Makes a snapshot of the block at a height of [`chain`].
 pub fn snapshot_at(height: u32) -> (TempDir, PathBuf) {
     let (dir, case) = (scratch(), Case::new());
-    let (file, disk) = (dir.path().join("utxo.dat"), FaultDisk::healthy());
-    let options = changed(case.options(), |it| it.chain.stop_at_height = Some(Height(height)));
-    engine::snapshot::make(&disk, &options.chain, &file, quiet(disk.interrupt())).unwrap();
+    let (file, options) = (dir.path().join("utxo.dat"), up_to(case.options(), height).chain);
+    engine::snapshot::make(&FaultDisk::healthy(), &options, &file, unwatched()).unwrap();
     (dir, file)
 }
 
@@ -322,8 +326,7 @@ impl Template {
     pub fn laid_out(chain: &Chain, layout: &Layout) -> Self {
         let dir = scratch();
         chain.write_datadir(dir.path(), layout).unwrap();
-        let behind = engine::Height(chain.tip().height - 3);
-        run(&changed(options(dir.path()), |it| it.chain.stop_at_height = Some(behind))).unwrap();
+        run(&up_to(options(dir.path()), chain.tip().height - 3)).unwrap();
         Self::copy_of(dir.path())
     }
 

@@ -6,7 +6,7 @@ pub use crate::{
     faults::{Scenario, Trouble},
     layout, leftovers, lowered, notes, options, pinned_set, pinning, quiet, refused, rev, run, run_on,
     run_seen, run_until, scratch, snapshot_at, stages, stats, stats_by_height, tree, trusting, unwatched,
-    with_threads,
+    up_to, with_threads,
 };
 pub use ::sync::{RepairOptions, RepairReport, SyncOptions, SyncReport};
 pub use disk::{

@@ -1,6 +1,6 @@
 //! Datadirs whose chainstate is behind the stored blocks, and updates of them.
 
-use super::{changed, options, run, scratch, stats, unwatched};
+use super::{options, run, scratch, stats, unwatched, up_to};
 use disk::{
     block_files::{AppendOptions, BlockFiles},
     datadir::Datadir,
@@ -58,7 +58,7 @@ pub fn behind<'b>(blocks: impl Iterator<Item = &'b GeneratedBlock>, height: u32,
         writer.push(GeneratedBlock { undo, ..block.clone() }).unwrap();
     }
     writer.finish().unwrap();
-    run(&changed(options(dir.path()), |it| it.chain.stop_at_height = Some(Height(height)))).unwrap();
+    run(&up_to(options(dir.path()), height)).unwrap();
     dir
 }
 

@@ -110,10 +110,7 @@ fn hints_made_from_blocks_equal_those_of_the_model() {
         {
             let (case, what) = (case_with(damage), format!("{format} at {height}, {damage:?}"));
             let (before, expected) = (tree(case.root()), hints_of(height, &path, format));
-            let stop_at_height = Some(Height(height));
-            for options in
-                variants(&changed(case.options(), |it| it.chain.stop_at_height = stop_at_height), dir.path())
-            {
+            for options in variants(&up_to(case.options(), height), dir.path()) {
                 let info = make_hints(&options, &path, format).unwrap();
                 assert_eq!((info.height, info.format), (Height(height), format));
                 let read = engine::hints::info(&FaultDisk::healthy(), &path, Some(format)).unwrap().hints;
@@ -176,7 +173,7 @@ fn interrupted_making_of_hints_resumes() {
                 stops += 1;
                 let disk = FaultDisk::interrupting_at_file(2 + 4 * stops);
                 let height = if stops < 4 { first } else { tip };
-                let options = changed(options.clone(), |it| it.chain.stop_at_height = Some(Height(height)));
+                let options = up_to(options.clone(), height);
                 match engine::hints::make(&disk, &options.chain, &path, format, quiet(disk.interrupt())) {
                     Ok(info) if info.height == Height(tip) => break,
                     Ok(_) => fs::remove_file(&path).unwrap(),
@@ -205,7 +202,7 @@ fn a_command_leaves_the_checkpoint_of_another_one() {
     };
     let error = make(&FaultDisk::interrupting_at_file(29), &options.chain).unwrap_err();
     assert!(error.remedies.iter().any(|remedy| matches!(remedy, Remedy::Resume { .. })), "{error}");
-    let lower = changed(options.clone(), |it| it.chain.stop_at_height = Some(Height(1)));
+    let lower = up_to(options.clone(), 1);
     assert_eq!(make(&disk, &lower.chain).unwrap_err().kind, ErrorKind::Usage);
     assert!(files.path().join("made.peregrine-work/manifest").exists());
     make(&disk, &options.chain).unwrap();
@@ -238,7 +235,7 @@ fn hints_are_made_from_coins_on_disk() {
         let [at_tip, below] = [tip, tip - 3].map(|height| hints_of(height, &path, format));
         for options in variants(&case.options(), dir.path()) {
             assert!(hints_from(&options, &snapshot, &path, format).unwrap() == at_tip, "{format}");
-            let lower = changed(options.clone(), |it| it.chain.stop_at_height = Some(Height(tip - 3)));
+            let lower = up_to(options.clone(), tip - 3);
             for options in [&options, &lower] {
                 let made = hints_from(options, &CoinSource::Chainstate, &path, format).unwrap();
                 assert!(made == below, "{format}");

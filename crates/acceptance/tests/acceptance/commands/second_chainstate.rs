@@ -254,14 +254,13 @@ fn a_rebuild_that_leaves_the_branch_of_the_snapshot_is_refused_and_names_the_way
         ReindexOptions { until_damage: true, ..options(&case) },
         ReindexOptions { engine: Engine::Cache, ..options(&case) },
         changed(options(&case), |it| it.chain.scan = true),
-        changed(options(&case), |it| it.chain.stop_at_height = Some(Height(height))),
+        up_to(options(&case), height),
     ] {
         let error = acceptance::refused(&options, ErrorKind::Usage);
         assert_mentions(&error, &[&format!("above height {}", height - 1), "-reindex-chainstate"]);
         assert_offers(&error, &[Remedy::MoveSnapshotAway, Remedy::OtherOutput]);
     }
-    let below = changed(options(&case), |it| it.chain.stop_at_height = Some(Height(height - 1)));
-    run(&below).unwrap();
+    run(&up_to(options(&case), height - 1)).unwrap();
     fs::rename(second_dir(&case), case.root().join("regtest/chainstate_snapshot.old")).unwrap();
     assert_eq!(run(&options(&case)).unwrap().height, Height(TIP));
 }
@@ -274,7 +273,7 @@ fn above_the_snapshots_block_the_height_is_offered_and_the_note_is_true() {
     second(&case, hash(BASE), hash(TIP));
     let error = acceptance::refused(&options(&case), ErrorKind::Usage);
     assert_offers(&error, &[Remedy::StopAtHeight(Height(BASE))]);
-    let report = run(&changed(options(&case), |it| it.chain.stop_at_height = Some(Height(BASE)))).unwrap();
+    let report = run(&up_to(options(&case), BASE)).unwrap();
     let notes: Vec<String> = report.notes.iter().map(ToString::to_string).collect();
     assert!(notes.iter().any(|note| note.contains("continues with both chainstates")), "{notes:?}");
 }
@@ -287,9 +286,7 @@ fn damage_above_the_rebuilt_chainstate_is_refused_if_the_second_one_needs_the_bl
     chainstate_at(&case, 60);
     second(&case, hash(BASE), hash(TIP));
     case.flip_block(125, 100);
-    let until = changed(ReindexOptions { until_damage: true, ..options(&case) }, |it| {
-        it.chain.stop_at_height = Some(Height(BASE))
-    });
+    let until = up_to(ReindexOptions { until_damage: true, ..options(&case) }, BASE);
     let error = acceptance::refused(&until, ErrorKind::Usage);
     assert_mentions(&error, &["its block at height 125 is damaged or missing"]);
     let error = execute("repair", &case).map(drop).unwrap_err();

@@ -81,10 +81,9 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
         let what = format!("{name} {height}");
         let path = file_in(&files, &height.to_string());
         let tip = number + 1 == heights.len();
-        let options = changed(
-            changed(with_threads(&base, 1 + number % 2), |it| it.chain.stop_at_height = Some(Height(height))),
-            |it| it.chain.hooks.join_bytes = (number % 2 == 0).then_some(1),
-        );
+        let options = changed(up_to(with_threads(&base, 1 + number % 2), height), |it| {
+            it.chain.hooks.join_bytes = (number % 2 == 0).then_some(1)
+        });
         let report = if tip {
             make_in_pieces(&with_frequent_checkpoints(&options), &path).0
         } else {

@@ -24,7 +24,7 @@ fn ends_lower(case: &Case, options: &ReindexOptions, height: u32) -> ReindexRepo
 #[test]
 fn stopping_below_the_chainstate_must_be_accepted() {
     let case = Case::new();
-    let low = changed(case.options(), |it| it.chain.stop_at_height = Some(Height(100)));
+    let low = up_to(case.options(), 100);
     let error = refused(&low, ErrorKind::Damaged);
     assert_mentions(&error, &["would end at height 100, because it was asked to stop there"]);
     assert_offers(&error, &[Remedy::AcceptLowerTip]);
@@ -33,8 +33,7 @@ fn stopping_below_the_chainstate_must_be_accepted() {
     let elsewhere = ReindexOptions { output: Some(output.path().to_owned()), ..low.clone() };
     assert_eq!(run(&elsewhere).unwrap().height, Height(100));
     assert_eq!(ends_lower(&case, &low, 100).lost_blocks, OLD - 100);
-    let same = changed(case.options(), |it| it.chain.stop_at_height = Some(Height(100)));
-    let report = run(&same).unwrap();
+    let report = run(&up_to(case.options(), 100)).unwrap();
     assert_eq!((report.lost_blocks, report.notes.len()), (0, 0), "{:?}", report.notes);
 }
 

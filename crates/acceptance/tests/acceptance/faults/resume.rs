@@ -261,7 +261,7 @@ fn a_job_resumes_with_more_blocks() {
         fs::remove_dir_all(dir.path().join("regtest/blocks")).unwrap();
         chain().write_datadir(dir.path(), &layout).unwrap();
         // First up to the same height as before, then with all blocks.
-        let stopped = changed(options.clone(), |it| it.chain.stop_at_height = Some(Height(below)));
+        let stopped = up_to(options.clone(), below);
         let report = run(&stopped).unwrap();
         assert_eq!(u64::from(report.resumed), done);
         assert_eq!(report.hash_serialized_3, by_height[below as usize].hash_serialized_3);

@@ -29,7 +29,7 @@ fn contents(root: &Path) -> (Vec<Rows>, Vec<u8>) {
 fn of_all_blocks(height: u32) -> (Vec<Rows>, Vec<u8>) {
     static TEMPLATE: LazyLock<Template> = LazyLock::new(|| Template::of(long()));
     let case = TEMPLATE.case();
-    let to_height = changed(case.options(), |it| it.chain.stop_at_height = Some(Height(height)));
+    let to_height = up_to(case.options(), height);
     run_on(healthy(), &to_height).unwrap();
     make(healthy(), &both(&to_height.chain)).unwrap();
     contents(case.root())

@@ -22,7 +22,7 @@ const REFUSALS: [Refusal; 6] = [
         &["no blocks of the chain signet", "name the chain that it has blocks of: regtest"],
     ),
     (
-        |case, _| changed(case.options(), |it| it.chain.stop_at_height = Some(Height(141))),
+        |case, _| up_to(case.options(), 141),
         ErrorKind::Usage,
         &["height 141 is above the last connected block", "height 140"],
     ),

@@ -196,7 +196,7 @@ fn an_update_runs_each_script_once_and_reports_the_lowest_that_fails() {
     let case = Case::new(&unsigned(24, 600_000));
     let (some, root) = (case.some_to_fail(2), case.root.path());
     let from = some.1 as u32 - 5;
-    run(&changed(options(root), |it| it.chain.stop_at_height = Some(Height(from)))).unwrap();
+    run(&up_to(options(root), from)).unwrap();
     let update = |threads: usize, failing: &[OutPoint]| {
         let state = Arc::new(State { failing: failing.to_vec(), ..State::default() });
         let mut options = update_options(root, AT_ONCE, None);

@@ -186,7 +186,7 @@ fn an_output_elsewhere_gets_the_index_and_the_datadir_stays() {
 fn only_loss_by_damage_is_accepted() {
     let case = Case::new();
     case.flip_block(100, 90);
-    let low = changed(case.options(), |it| it.chain.stop_at_height = Some(Height(50)));
+    let low = up_to(case.options(), 50);
     assert_mentions(&refused(&until_damage(&low), ErrorKind::Damaged), &["would end at height 50"]);
 }
 

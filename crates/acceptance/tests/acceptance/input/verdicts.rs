@@ -15,8 +15,7 @@ fn the_chain_below_a_broken_block_can_be_rebuilt() {
         let dir = acceptance::scratch();
         mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
         assert_eq!(run(&options(dir.path())).unwrap_err().kind, ErrorKind::Consensus);
-        let below = Height(mutated.block.height - 1);
-        let report = run(&changed(options(dir.path()), |it| it.chain.stop_at_height = Some(below))).unwrap();
+        let report = run(&up_to(options(dir.path()), mutated.block.height - 1)).unwrap();
         assert_eq!(report.hash_serialized_3, mutated.chain.model.stats().hash_serialized_3, "{name}");
     }
 }

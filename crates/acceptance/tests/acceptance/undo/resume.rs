@@ -84,7 +84,7 @@ fn a_run_that_is_refused_leaves_the_undo_data_of_an_interrupted_one() {
     let ((case, options), elsewhere) = (lacking(), scratch());
     let interrupted = changed(options.clone(), |it| it.chain.work_dir = Some(elsewhere.path().to_owned()));
     interrupt_late(&case, &interrupted);
-    let too_high = changed(options, |it| it.chain.stop_at_height = Some(Height(99_999)));
+    let too_high = up_to(options, 99_999);
     assert_eq!(refused(&too_high, "no such height").kind, ErrorKind::Usage);
     assert!(assert_ends(&case, &interrupted, "not used up") > 50);
 }
@@ -178,7 +178,7 @@ fn a_job_whose_undo_data_was_given_up_starts_over() {
 #[test]
 fn a_job_whose_index_was_used_meanwhile_does_not_end_wrongly() {
     let (case, options) = lacking();
-    let low = changed(options.clone(), |it| it.chain.stop_at_height = Some(Height(138)));
+    let low = up_to(options.clone(), 138);
     interrupt_late(&case, &low);
     // Written anew, with other file numbers.
     case.edit_index(|index| index.entries.reverse());

@@ -85,8 +85,7 @@ fn an_invalid_block_that_was_never_connected_does_not_prevent_a_rebuild() {
         let blocks = below_invalid_blocks(count);
         assert_is_top(&blocks, &format!("{count} blocks"), |_, _| true);
         assert_is_top(&blocks, &format!("{count} blocks, a chainstate below"), |root, _| {
-            let stop_at_height = Some(Height(TOP - 2));
-            run(&changed(trusting(&options(root)), |it| it.chain.stop_at_height = stop_at_height)).unwrap();
+            run(&up_to(trusting(&options(root)), TOP - 2)).unwrap();
             true
         });
     }
