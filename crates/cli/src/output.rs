@@ -30,9 +30,10 @@ pub fn finish(json: bool, done: Done) -> ExitCode {
     exit.into()
 }
 
-/// Prints as JSON that a command line was refused, with the first line of this text.
+/// Prints as JSON that a command line was refused, with this text up to the first empty line.
 pub fn print_refusal(text: &str) {
-    let detail = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+    let detail = lines.join(" ").trim_start_matches("error: ").to_owned();
     print(&failure_json(&Error::new(ErrorKind::Usage, detail)), Exit::Done);
 }
 

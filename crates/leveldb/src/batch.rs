@@ -35,6 +35,11 @@ pub(super) struct MemTable {
 }
 
 impl MemTable {
+    /// Makes room for a log of so many bytes: buffers that double take what small budgets leave.
+    pub(super) fn reserve(&mut self, log_len: u64) {
+        self.bytes.reserve_exact(log_len as usize);
+    }
+
     /// Adds one batch, and returns the sequence number of its first operation, or what is wrong with it.
     pub(super) fn add_batch(&mut self, batch: &[u8]) -> Result<u64, &'static str> {
         let base = self.bytes.len();
@@ -69,8 +74,6 @@ impl MemTable {
         if sequence - first != u64::from(count) {
             return Err("the number of operations differs from the one in the batch header");
         }
-        // Doubled, the bytes of a large batch would take the memory that small budgets leave.
-        self.bytes.reserve_exact(batch.len());
         self.bytes.extend_from_slice(batch);
         self.last_sequence = self.last_sequence.max(sequence.saturating_sub(1));
         Ok(first)

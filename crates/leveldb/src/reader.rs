@@ -267,6 +267,7 @@ fn read_logs(
             return Err(LevelDbError::Unsupported { path, offset: len, feature });
         }
         let file = disk.open(&path).during("read", &path)?;
+        memory.reserve(len);
         log::read_records(&*file, &path, |offset, batch| {
             let damaged = |flaw| LevelDbError::Damaged { path: path.clone(), offset, flaw };
             let first = memory.add_batch(batch).map_err(|flaw| damaged(flaw.to_owned()))?;

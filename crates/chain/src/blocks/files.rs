@@ -38,6 +38,9 @@ pub struct Files<'a> {
     pub awaited: Option<&'a AwaitedBlocks>,
 }
 
+/// The buffers in which a thread checks one stored block after another.
+pub type CheckBuffers = (RecordBuffer, BlockArena, BlockHashes);
+
 /// Returns the block index's entry for a pair of files, which is added if it is missing.
 pub fn info_mut(infos: &mut Vec<FileInfo>, number: FileNo) -> &mut FileInfo {
     let at = number.0 as usize;
@@ -245,28 +248,28 @@ impl Files<'_> {
     ) -> Result<(), Error> {
         // The median time matters only for rules that do not matter here.
         let (params, hash, median_time_past_prev) = (self.params, *hash, BlockTime(0));
-        self.violation_in(ExpectedBlock { params, height, hash, median_time_past_prev }, file, data_pos)
-            .map(drop)
+        let expected = &ExpectedBlock { params, height, hash, median_time_past_prev };
+        self.violation_in(expected, file, data_pos, &mut CheckBuffers::default()).map(drop)
     }
 
     /// Like [`Files::check_stored`]. Returns the first rule that the block breaks, of those that need no
     /// other block than the headers below it.
     pub fn violation_in(
         &self,
-        expected: ExpectedBlock,
+        expected: &ExpectedBlock,
         file: FileNo,
         data_pos: ByteOffset,
+        (record, arena, hashes): &mut CheckBuffers,
     ) -> Result<Option<Violation>, Error> {
-        let (mut record, mut arena, mut hashes) = <(RecordBuffer, BlockArena, BlockHashes)>::default();
         let damaged = |flaw: &str| {
             Error::damaged(format!("the block is damaged: {flaw}"))
                 .in_file(self.path(FileKind::Blk, file), Some(data_pos.0))
                 .about_file(FileKind::Blk)
         };
-        let mut check = || {
-            self.open_records(FileKind::Blk, file)?.read(data_pos, &mut record)?;
+        let check = || {
+            self.open_records(FileKind::Blk, file)?.read(data_pos, record)?;
             let view = arena.parse_first(record.bytes()).map_err(|error| damaged(&error.to_string()))?;
-            match expected.check_with(self.verifier, &view, &mut hashes) {
+            match expected.check_with(self.verifier, &view, hashes) {
                 Err(BlockFlaw::Damaged(_)) => Err(damaged("it does not match its header")),
                 Err(BlockFlaw::Invalid(violation)) => Ok(Some(violation)),
                 Ok(_) => Ok(None),

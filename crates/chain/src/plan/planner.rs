@@ -210,7 +210,9 @@ pub fn plan(
         let below_marked = choice.reconsidered.map_or(u32::MAX, |Height(height)| height.saturating_sub(1));
         Height(fork.max(with_undo.min(below_marked)) + 1)
     });
-    let new_index = scanned.map(|scanned| index_of_scan(&scanned, &tree, &branch, files.params));
+    let connected = request.preferred.map(|best| tree.branch_to(&best)).unwrap_or_default();
+    let new_index =
+        scanned.map(|scanned| index_of_scan(&scanned, &tree, [&branch, &connected], files.params));
     let marked_to = tree.checked_to(&branch).map_or(0, |Height(height)| height);
     let lacks_marks = !request.scan && (marked_to as usize) + 1 < branch.len();
     let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
@@ -461,9 +463,15 @@ pub fn links_of_index<'a>(
 }
 
 /// Makes the block index that Core would have: blocks of the chosen chain as validated, those that this job
-/// has found invalid as such, others as stored. Undo data outside the chain is not proven: bitcoind writes it
-/// when it connects such a block, but only if the index has none.
-fn index_of_scan(scanned: &Scanned, tree: &Tree<'_>, branch: &[u32], params: &ChainParams) -> BlockIndex {
+/// has found invalid as such, others as stored. Undo data outside the chain is not proven, and bitcoind,
+/// which writes it when it connects such a block, does so only if the index has none: so only that of blocks
+/// that the old chainstate has `connected` is there.
+fn index_of_scan(
+    scanned: &Scanned,
+    tree: &Tree<'_>,
+    [branch, connected]: [&[u32]; 2],
+    params: &ChainParams,
+) -> BlockIndex {
     let (mut index, failed) = (BlockIndex::default(), tree.failed());
     for file in &scanned.files {
         let info = info_mut(&mut index.files, file.file);
@@ -475,8 +483,9 @@ fn index_of_scan(scanned: &Scanned, tree: &Tree<'_>, branch: &[u32], params: &Ch
             index.entries.push(IndexEntry::of_header(block.hash, block.header, height));
             continue;
         }
-        let chosen = branch.get(height.0 as usize) == Some(&number);
-        let undo_pos = tree.undo_pos(number).filter(|_| height.0 > 0 && chosen);
+        let is_in = |branch: &[u32]| branch.get(height.0 as usize) == Some(&number);
+        let chosen = is_in(branch);
+        let undo_pos = tree.undo_pos(number).filter(|_| height.0 > 0 && (chosen || is_in(connected)));
         let mut status = BlockStatus::stored(height >= params.segwit_height);
         // Core connects the genesis block without marking it.
         if chosen && height.0 > 0 {

@@ -1,20 +1,34 @@
 //! Stored blocks that a scan found and that no rebuild proves: those outside the chain, and above its end.
 //!
-//! When bitcoind connects a block that its index has, it does not check the rules again that it checks when a
-//! block arrives. So whoever writes an index must have checked them, as `bitcoind -reindex` does.
+//! When bitcoind connects a block that its index has, it does not check again the rules that depend on the
+//! height and on the blocks below, and stops at bytes that are not those of the block. So whoever writes an
+//! index must have checked both, as `bitcoind -reindex` does.
 
 use crate::{
-    blocks::{block_check::ExpectedBlock, files::Files},
+    blocks::{
+        block_check::ExpectedBlock,
+        files::{CheckBuffers, Files},
+    },
     threads::{each_number, lock},
 };
-use api::error::{Error, ErrorKind};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, Progress, Watch},
+    stage::Stage,
+};
 use disk::index::{BlockIndex, BlockStatus, IndexEntry};
 use rules::{MEDIAN_TIME_SPAN, median_time_past};
 use std::{
     iter,
-    sync::{Mutex, PoisonError, atomic::AtomicBool},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 use wire::{BlockTime, Height};
+
+/// Number of blocks after which progress is reported.
+const PROGRESS_BLOCKS: u32 = 1_000;
 
 /// Checks all stored blocks of an index that are not marked as connected or invalid, as far as that is
 /// possible without coins. A damaged one becomes one of which only the header is known; one that breaks a
@@ -26,48 +40,65 @@ pub fn check_unconnected(
     files: &Files<'_>,
     index: &mut BlockIndex,
     threads: usize,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<(), Error> {
-    let entries = &index.entries;
-    let parent = |entry: &IndexEntry| {
-        let at = entries.binary_search_by_key(&entry.header.prev, |entry| entry.hash).ok()?;
-        entries.get(at)
-    };
     let is_unconnected = |entry: &IndexEntry| {
         let IndexEntry { height, status, .. } = *entry;
         height > Height(0) && status.has_data() && !status.was_connected() && !status.is_failed()
     };
-    let unconnected: Vec<_> = (0..).zip(entries).filter(|(_, entry)| is_unconnected(entry)).collect();
-    let changed = Mutex::new(Vec::new());
-    each_number(
-        threads,
-        unconnected.len() as u32,
-        || (),
-        |(), number| {
-            Error::check_interrupt(interrupt)?;
-            let (at, entry): (usize, &IndexEntry) = unconnected[number as usize];
-            let IndexEntry { hash, header, height, status, file, data_pos, .. } = *entry;
-            let Some((file, data_pos)) = file.zip(data_pos) else { return Ok(()) };
-            let below = iter::successors(parent(entry), |entry| parent(entry)).take(MEDIAN_TIME_SPAN);
-            let times: Vec<BlockTime> = below.map(|entry| entry.header.time).collect();
-            let (params, median_time_past_prev) = (files.params, median_time_past(&times));
-            let expected = ExpectedBlock { params, height, hash, median_time_past_prev };
-            let entry = match files.violation_in(expected, file, data_pos) {
-                Ok(None) => return Ok(()),
-                Ok(Some(_)) => {
-                    IndexEntry { status: BlockStatus(status.0 | BlockStatus::FAILED_VALID), ..*entry }
-                }
-                Err(error) if error.kind == ErrorKind::Damaged || error.is_of_medium() => {
-                    IndexEntry::of_header(hash, header, height)
-                }
-                Err(error) => return Err(error),
-            };
-            lock(&changed).push((at, entry));
-            Ok(())
-        },
-    )?;
-    for (at, entry) in changed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    let numbered = (0..).zip(&index.entries);
+    let mut unconnected: Vec<(usize, &IndexEntry)> =
+        numbered.filter(|(_, entry)| is_unconnected(entry)).collect();
+    unconnected.sort_unstable_by_key(|(_, entry)| (entry.file, entry.data_pos));
+    let (changed, done, blocks_total) = (Mutex::default(), AtomicU32::new(0), unconnected.len() as u32);
+    if blocks_total > PROGRESS_BLOCKS {
+        watch.sink.event(Event::Started(Stage::Check));
+    }
+    each_number(threads, blocks_total, CheckBuffers::default, |buffers, number| {
+        Error::check_interrupt(watch.interrupt)?;
+        let (at, entry) = unconnected[number as usize];
+        let checked = check(files, &index.entries, entry, buffers)?;
+        lock(&changed).extend(checked.map(|entry| (at, entry)));
+        let blocks = done.fetch_add(1, Ordering::Relaxed) + 1;
+        if blocks.is_multiple_of(PROGRESS_BLOCKS) {
+            let (bytes, bytes_total) = (0, 0);
+            watch.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
+        }
+        Ok(())
+    })?;
+    let changed: Vec<_> = changed.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for (at, entry) in changed {
         index.entries[at] = entry;
     }
     Ok(())
+}
+
+/// Checks a block. Returns what its entry must become; `None` if it stays as it is.
+fn check(
+    files: &Files<'_>,
+    entries: &[IndexEntry],
+    entry: &IndexEntry,
+    buffers: &mut CheckBuffers,
+) -> Result<Option<IndexEntry>, Error> {
+    let IndexEntry { hash, header, height, status, file, data_pos, .. } = *entry;
+    let Some((file, data_pos)) = file.zip(data_pos) else { return Ok(None) };
+    let parent = |entry: &IndexEntry| {
+        let at = entries.binary_search_by_key(&entry.header.prev, |entry| entry.hash).ok()?;
+        entries.get(at)
+    };
+    let below = iter::successors(parent(entry), |entry| parent(entry)).take(MEDIAN_TIME_SPAN);
+    let times: Vec<BlockTime> = below.map(|entry| entry.header.time).collect();
+    let (params, median_time_past_prev) = (files.params, median_time_past(&times));
+    let expected = ExpectedBlock { params, height, hash, median_time_past_prev };
+    match files.violation_in(&expected, file, data_pos, buffers) {
+        Ok(None) => Ok(None),
+        Ok(Some(_)) => {
+            let status = BlockStatus(status.0 | BlockStatus::FAILED_VALID);
+            Ok(Some(IndexEntry { status, ..*entry }))
+        }
+        Err(error) if error.kind == ErrorKind::Damaged || error.is_of_medium() => {
+            Ok(Some(IndexEntry::of_header(hash, header, height)))
+        }
+        Err(error) => Err(error),
+    }
 }

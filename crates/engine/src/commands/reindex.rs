@@ -35,7 +35,7 @@ use chain::{
 };
 use digest::sha256::batched_bytes;
 use disk::{
-    index::{FileInfo, IndexEntry, PrunedFlag, extend_block_index, write_block_index},
+    index::{BlockStatus, FileInfo, IndexEntry, PrunedFlag, extend_block_index, write_block_index},
     made_undo::{clear_made_undo, made_undo_dir},
     utxo_stats::{UtxoCounts, UtxoStats},
 };
@@ -46,7 +46,7 @@ use pipeline::{
         damage_survey::find_damage,
         hint_copy::{self, with_plain_hints},
         hints,
-        memory::MemoryBudget,
+        memory::{MemoryBudget, affordable_threads},
         two_chainstates,
         undo_files::{NewUndo, UndoFiles},
     },
@@ -406,12 +406,14 @@ impl<'a> Rebuild<'a> {
             self.sink.event(Event::Warning(Warning::MissingBlockFiles { files: plan.missing_files.clone() }));
         }
         let is_damaged = self.damage.get().is_some_and(|damage| !damage.is_empty());
-        if is_damaged || !plan.choice.unmarked.is_empty() || plan.choice.departed > 0 {
+        let is_index_complete = planned.awaited.is_none();
+        let sets_marks = is_index_complete && self.sets_marks(planned);
+        if is_damaged || !plan.choice.unmarked.is_empty() || plan.choice.departed > 0 || sets_marks {
             self.target.prepare_index()?;
         }
         if method.makes_undo() && lacking > 0 {
-            if planned.awaited.is_none() {
-                // Otherwise, the block index is still being written.
+            // Otherwise, the block index is still being written.
+            if is_index_complete {
                 self.target.prepare_index()?;
             }
             if is_in_place {
@@ -419,6 +421,11 @@ impl<'a> Rebuild<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Whether hints prove blocks without undo data, which bitcoind may never have connected and marked.
+    fn sets_marks(&self, Planned { plan, .. }: &Planned) -> bool {
+        plan.lacks_marks && plan.blocks_without_undo(Height(0)) > 0 && self.options.output.is_none()
     }
 
     /// Writes the coins that are left of all blocks, and proves what was written.
@@ -486,11 +493,7 @@ impl<'a> Rebuild<'a> {
     ) -> Result<Vec<PathBuf>, Error> {
         self.sink.event(Event::Started(Stage::Commit));
         Error::check_interrupt(self.watch.interrupt)?;
-        // Hints without undo data prove blocks that bitcoind may never have connected.
-        let lacks_marks = planned.plan.lacks_marks
-            && planned.plan.blocks_without_undo(Height(0)) > 0
-            && self.options.output.is_none();
-        if undo.is_some() || planned.unprunes() || lacks_marks {
+        if undo.is_some() || planned.unprunes() || self.sets_marks(planned) {
             self.target.prepare_index()?;
         }
         self.write_index(planned, undo)?;
@@ -549,10 +552,16 @@ impl<'a> Rebuild<'a> {
         };
         if let Some(index) = &plan.new_index {
             let mut index = index.clone();
-            index.entries.iter_mut().for_each(change);
+            for entry in &mut index.entries {
+                if !plan.chain.has(entry.height, &entry.hash) {
+                    // That of the old chainstate's branch, which no run has proven.
+                    entry.undo_pos = None;
+                    entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
+                }
+                change(entry);
+            }
             change_files(&mut index.files);
-            let threads = self.options.chain.threads.get();
-            check_unconnected(files, &mut index, threads, self.watch.interrupt)?;
+            check_unconnected(files, &mut index, affordable_threads(&self.options.chain), self.watch)?;
             files.sync_pairs(index.files.len())?;
             return Ok(write_block_index(files.disk, dir, &index)?);
         }

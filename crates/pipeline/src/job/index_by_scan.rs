@@ -2,7 +2,7 @@
 //! complete the blocks: a rebuild by a scan only replaces it once the chain is proven, which takes all
 //! blocks.
 
-use crate::job::{check_scan, now, two_chainstates::refuse};
+use crate::job::{check_scan, memory::affordable_threads, now, two_chainstates::refuse};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Watch},
@@ -78,7 +78,7 @@ pub fn ensure_index(
     let orphans = planned.choice.orphans.map(|orphans| orphans.last);
     let lost = lost_best.into_iter().chain(lower).chain(orphans).collect();
     let mut index = index_of(planned);
-    check_unconnected(files, &mut index, options.threads.get(), interrupt)?;
+    check_unconnected(files, &mut index, affordable_threads(options), Watch { sink, interrupt })?;
     // What a `rev` file has that the scan does not recognize stays: the old index may refer to it.
     for (number, info) in (0..).map(FileNo).zip(&mut index.files) {
         let len = u32::try_from(files.len(FileKind::Rev, number)?).unwrap_or(u32::MAX);
@@ -140,10 +140,16 @@ fn index_of(plan: Plan) -> BlockIndex {
     let Plan { chain, new_index, never_connected_from, .. } = plan;
     let mut index = new_index.unwrap_or_default();
     let end = never_connected_from.unwrap_or(Height(0));
-    let was_connected = |entry: &IndexEntry| entry.height < end && chain.has(entry.height, &entry.hash);
-    for entry in index.entries.iter_mut().filter(|entry| !was_connected(entry)) {
-        entry.undo_pos = None;
-        entry.status = BlockStatus(entry.status.not_connected().0 & !BlockStatus::HAVE_UNDO);
+    for entry in &mut index.entries {
+        match chain.has(entry.height, &entry.hash) {
+            true if entry.height >= end => {
+                entry.undo_pos = None;
+                entry.status = BlockStatus(entry.status.not_connected().0 & !BlockStatus::HAVE_UNDO);
+            }
+            // Another branch, on which the chainstate ends.
+            false if entry.undo_pos.is_some() => entry.status = entry.status.connected(),
+            _ => {}
+        }
     }
     index
 }

@@ -138,7 +138,7 @@ impl MemoryBudget {
         // With mainnet's blocks and undo data that is made, 128 MiB are enough for one.
         let fits =
             |threads: &usize| table_for(*threads).iter().map(|(_, bytes)| bytes).sum::<u64>() <= memory;
-        let threads = (1..=consumers.threads).rev().find(fits).unwrap_or(consumers.threads);
+        let threads = (1..=consumers.threads).rev().find(fits).unwrap_or(1);
         let table = table_for(threads);
         let join_bytes = options.hooks.join_bytes.unwrap_or(table[COINS].1 as usize);
         let part_block_bytes = PART_BLOCK_BYTES.min(memory / PART_SHARE);

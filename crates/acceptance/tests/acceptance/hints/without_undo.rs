@@ -50,7 +50,11 @@ fn lacking(missing: Missing, end: u32, hints: Option<&Hints>) -> (Case, TempDir,
     }
     if missing == Missing::All {
         case.forget_undo(|_| true);
-        case.edit_index(|index| index.files.iter_mut().for_each(|info| info.undo_size = 0));
+        case.edit_index(|index| {
+            index.files.iter_mut().for_each(|info| info.undo_size = 0);
+            // As a download leaves them.
+            index.entries.iter_mut().for_each(|entry| entry.status = entry.status.not_connected());
+        });
     }
     let mut source = Source::new(case.options(), tip());
     let path = file_in(&files, "hints");
@@ -104,6 +108,7 @@ fn undo_data_of_the_last_blocks_is_made_and_no_other_is_needed() {
                     let has_undo =
                         block.height > last_hinted || missing == Missing::Nothing && block.height > 0;
                     assert_eq!(entry.status.has_undo(), has_undo, "{what}: {}", entry.height);
+                    assert!(entry.status.was_connected() || block.height == 0, "{what}: {}", entry.height);
                 }
                 let result = (rev_bytes(&case.blocks("")), index);
                 assert!(*first.get_or_insert_with(|| result.clone()) == result, "{what}: other files");

@@ -95,8 +95,8 @@ fn an_invalid_block_that_was_never_connected_does_not_prevent_a_rebuild() {
     });
 }
 
-/// bitcoind checks some rules, and that the bytes are those of the block, only when a block arrives: it once
-/// connected such a block, and followed a chain that Core rejects.
+/// bitcoind checks some rules only when a block arrives: it once connected such a block, and followed a chain
+/// that Core rejects. It ends at a damaged one.
 #[test]
 fn a_scan_vouches_for_no_block_outside_the_chain_that_is_invalid_or_damaged() {
     let [near, above] = [TOP - 3, TOP + 1].map(|height| chain().main().nth(height as usize).unwrap());
