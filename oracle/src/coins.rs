@@ -49,9 +49,9 @@ impl Rows {
     pub fn of_model(chain: &Chain) -> Self {
         let mut rows = vec![(BEST_BLOCK.to_vec(), chain.tip().hash.0.to_vec())];
         rows.extend(chain.model.coins.iter().map(|(outpoint, model)| {
-            let (mut key, mut value, mut out) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut key, mut value) = (Vec::new(), Vec::new());
             coin::write_chainstate_key(&mut key, outpoint);
-            coin::compress_output(&mut out, Sats(model.amount), &model.script);
+            let out = coin::compressed_output(Sats(model.amount), &model.script);
             Coin { code: model.code, out: &out }.write_chainstate_value(&mut value);
             (key, value)
         }));

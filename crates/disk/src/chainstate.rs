@@ -422,7 +422,7 @@ mod tests {
     use proptest::{collection::btree_set, collection::vec, prelude::*};
     use vfs::RealDisk;
     use wire::Sats;
-    use wire::coin::{chainstate_key_order, compress_output};
+    use wire::coin::{chainstate_key_order, compressed_output};
 
     const KEY: [u8; 8] = [0xde, 0xad, 0xbe, 0xef, 0, 1, 2, 3];
     const BEST: BlockHash = BlockHash([5; 32]);
@@ -464,9 +464,7 @@ mod tests {
                 outpoints.into_iter().map(|(byte, vout)| OutPoint { txid: Txid([byte; 32]), vout }).collect();
             outpoints.sort_by(chainstate_key_order);
             let compress = |(outpoint, (code, amount, script)): (OutPoint, (u32, i64, Vec<u8>))| {
-                let mut out = Vec::new();
-                compress_output(&mut out, Sats(amount), &script);
-                (outpoint, code, out)
+                (outpoint, code, compressed_output(Sats(amount), &script))
             };
             outpoints.into_iter().zip(coins).map(compress).collect()
         })

@@ -201,7 +201,7 @@ pub fn write_record(record: &mut Vec<u8>, magic: [u8; 4], prev: &BlockHash, undo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use wire::{Height, Sats, coin::compress_output};
+    use wire::{Height, Sats, coin::compressed_output};
 
     #[test]
     fn reports_trailing_bytes_large_counts_and_malformed_entries() {
@@ -220,8 +220,7 @@ mod tests {
 
     #[test]
     fn a_record_is_header_undo_data_and_checksum() {
-        let mut out = Vec::new();
-        compress_output(&mut out, Sats(1), &[0x51]);
+        let out = compressed_output(Sats(1), &[0x51]);
         let coin = Coin { code: Coin::code_of(Height(9), true), out: &out };
         let undo = write_undo([[coin].into_iter()].into_iter());
         let (mut record, prev) = (Vec::new(), BlockHash([7; 32]));

@@ -7,7 +7,7 @@ use bitcoin::consensus::deserialize;
 use digest::sha256::Sha256;
 use std::collections::BTreeMap;
 use wire::{
-    Coin, OutPoint, Sats, Txid, coin::compress_output, read::write_compact_size, script::is_unspendable,
+    Coin, OutPoint, Sats, Txid, coin::compressed_output, read::write_compact_size, script::is_unspendable,
 };
 
 /// An uncompressed coin.
@@ -25,8 +25,7 @@ pub struct ModelCoin {
 pub fn write_undo<'c>(coins: impl ExactSizeIterator<Item = &'c ModelCoin>, undo: &mut Vec<u8>) {
     write_compact_size(undo, coins.len() as u64);
     for coin in coins {
-        let mut out = Vec::new();
-        compress_output(&mut out, Sats(coin.amount), &coin.script);
+        let out = compressed_output(Sats(coin.amount), &coin.script);
         Coin { code: coin.code, out: &out }.write_undo(undo);
     }
 }

@@ -22,7 +22,7 @@ use bitcoin::{
     taproot::{LeafVersion, TapLeafHash, TaprootBuilder},
 };
 use std::collections::HashMap;
-use wire::{Sats, coin::compress_output};
+use wire::{Sats, coin::compressed_output};
 
 /// Number of keys in a pool.
 pub const KEYS: u16 = 64;
@@ -187,8 +187,7 @@ impl PoolScript {
 }
 
 fn compressed(script: &Script) -> Vec<u8> {
-    let mut out = Vec::new();
-    compress_output(&mut out, Sats(0), script.as_bytes());
+    let mut out = compressed_output(Sats(0), script.as_bytes());
     out.remove(0);
     out
 }

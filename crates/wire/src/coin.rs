@@ -342,6 +342,13 @@ fn array<'a, const N: usize>(reader: &mut Reader<'a>) -> Result<&'a [u8; N], Coi
     bytes.first_chunk().ok_or(CoinError::Wire(WireError::Truncated { at, needed: N }))
 }
 
+/// Returns the compressed form of an output; [`compress_output`] appends it.
+pub fn compressed_output(amount: Sats, script: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    compress_output(&mut out, amount, script);
+    out
+}
+
 /// Appends the compressed form of an output (Core `TxOutCompression`). `amount` must not be negative, which
 /// the rules have checked before a coin is created.
 #[inline]
@@ -501,8 +508,7 @@ mod tests {
             (vec![], 1, 6),
             (vec![0x51; 122], 2 + 122, 0x80),
         ] {
-            let mut out = Vec::new();
-            compress_output(&mut out, Sats(0), &script);
+            let out = compressed_output(Sats(0), &script);
             assert_eq!((out.len() - 1, out[1]), (len, first));
             let coin = Coin { code: Coin::code_of(Height(5), true), out: &out };
             let (amount, compressed) = coin.output().unwrap();
@@ -515,8 +521,7 @@ mod tests {
 
     #[test]
     fn undo_and_chainstate_forms_decode_to_the_same_coin() {
-        let mut out = Vec::new();
-        compress_output(&mut out, Sats(1234), &[0x51]);
+        let out = compressed_output(Sats(1234), &[0x51]);
         let coin = Coin { code: Coin::code_of(Height(1), false), out: &out };
         let (mut undo, mut value) = (Vec::new(), Vec::new());
         coin.write_undo(&mut undo);

@@ -6,11 +6,10 @@
 //! views borrow the bytes and copy nothing.
 //!
 //! ```
-//! use peregrine_wire::{Coin, Height, Sats, coin::compress_output};
+//! use peregrine_wire::{Coin, Height, Sats, coin::compressed_output};
 //!
 //! // The coin of a coinbase in block 1 that pays 50 BTC to anyone, as Bitcoin Core's chainstate stores it.
-//! let mut out = Vec::new();
-//! compress_output(&mut out, Sats(5_000_000_000), &[0x51]);
+//! let out = compressed_output(Sats(5_000_000_000), &[0x51]);
 //! let coin = Coin { code: Coin::code_of(Height(1), true), out: &out };
 //! let mut value = Vec::new();
 //! coin.write_chainstate_value(&mut value);

@@ -3,7 +3,7 @@
 use disk::undo::UndoArena;
 use std::path::Path;
 use testkit::data::shared_data;
-use wire::{BlockArena, Coin, Height, Sats, coin::compress_output, read::write_compact_size};
+use wire::{BlockArena, Coin, Height, Sats, coin::compressed_output, read::write_compact_size};
 
 /// Mainnet, 14 November 2021: 1,410,904 bytes, 2,043 transactions, 6,630 inputs, 7,454 outputs; the first
 /// block with taproot.
@@ -57,8 +57,7 @@ fn write_entry(undo: &mut Vec<u8>, row: &serde_json::Value) {
     let digit = |digit: u8| char::from(digit).to_digit(16).expect("a hexadecimal digit") as u8;
     let script: Vec<u8> =
         script.as_chunks::<2>().0.iter().map(|[high, low]| digit(*high) << 4 | digit(*low)).collect();
-    let mut out = Vec::new();
-    compress_output(&mut out, Sats(number("value") as i64), &script);
+    let out = compressed_output(Sats(number("value") as i64), &script);
     let is_coinbase = row["coinbase"].as_bool().expect("true or false");
     Coin { code: Coin::code_of(Height(number("height") as u32), is_coinbase), out: &out }.write_undo(undo);
 }

@@ -4,7 +4,7 @@ use super::*;
 use digest::siphash::SipKey;
 use proptest::prelude::*;
 use std::{collections::HashMap, convert::Infallible};
-use wire::{Height, Sats, Txid, coin::compress_output};
+use wire::{Height, Sats, Txid, coin::compressed_output};
 
 const KEY: SipKey = SipKey(1, 2);
 
@@ -301,8 +301,7 @@ fn all_common_scripts_are_in_the_cell() {
         ("multisig, 2 of 3", multisig(2, &[&key, &key, &key]), false),
     ] {
         for amount in [0, 546, 123_456_789, Sats::MAX_MONEY.0] {
-            let (mut cache, mut out) = (cache(), Vec::new());
-            compress_output(&mut out, Sats(amount), &script);
+            let (mut cache, out) = (cache(), compressed_output(Sats(amount), &script));
             cache.add_coin(outpoint(1), Coin { code: 2, out: &out }, false).unwrap();
             assert_eq!(cache.long_outputs.long_bytes() == 0, is_inline, "{name}, {amount}: {}", out.len());
             assert_eq!(cache.coin(&outpoint(1)).unwrap().unwrap().out[..], out);

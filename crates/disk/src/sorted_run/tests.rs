@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use std::ops::Range;
 use std::path::PathBuf;
 use vfs::RealDisk;
-use wire::coin::{chainstate_key_order, compress_output, write_chainstate_key};
+use wire::coin::{chainstate_key_order, compressed_output, write_chainstate_key};
 use wire::read::write_var_int;
 use wire::{Coin, Entry, Network, OutPoint, Sats, Txid};
 
@@ -33,8 +33,7 @@ impl Owned {
 fn entry(first: u8, rest: u8, vout: u32, spend: bool) -> Owned {
     let mut txid = [rest; 32];
     txid[0] = first;
-    let mut out = Vec::new();
-    compress_output(&mut out, Sats(5_000_000_000 + i64::from(vout)), &[rest; 5]);
+    let out = compressed_output(Sats(5_000_000_000 + i64::from(vout)), &[rest; 5]);
     Owned { is_spend: spend, outpoint: OutPoint { txid: Txid(txid), vout }, code: 2 * u32::from(rest), out }
 }
 
@@ -214,11 +213,9 @@ fn empty_runs_and_runs_of_one_entry_round_trip() {
     assert_eq!(read(&dir.open().unwrap(), 300..400, 0).unwrap(), []);
     assert_eq!(read(&dir.open().unwrap(), SHARDS - 1..usize::MAX, 0).unwrap(), []);
 
-    let mut longest = entry(255, 255, u32::MAX, true);
-    longest.code = u32::MAX;
-    longest.out.clear();
-    compress_output(&mut longest.out, Sats(2_099_999_999_999_999), &[0x51; 10_000]);
-    assert_eq!(longest.out.len(), 10_010);
+    let out = compressed_output(Sats(2_099_999_999_999_999), &[0x51; 10_000]);
+    assert_eq!(out.len(), 10_010);
+    let longest = Owned { code: u32::MAX, out, ..entry(255, 255, u32::MAX, true) };
     for one in [entry(0, 0, 0, false), entry(77, 0, 3, true), longest] {
         dir.write(std::slice::from_ref(&one), 1 << 20, BLOCK_LEN);
         assert_eq!(read_bytes(dir.bytes()).unwrap(), [one]);

@@ -164,15 +164,14 @@ impl UtxoHasher {
 mod tests {
     use super::*;
     use proptest::{collection::btree_set, prelude::*};
-    use wire::coin::{chainstate_key_order, compress_output};
+    use wire::coin::{chainstate_key_order, compressed_output};
     use wire::{Sats, Txid};
 
     fn coins(outpoints: &[(u8, u32)]) -> Vec<(OutPoint, Vec<u8>)> {
         let mut coins: Vec<_> = outpoints
             .iter()
             .map(|&(byte, vout)| {
-                let mut out = Vec::new();
-                compress_output(&mut out, Sats(vout.into()), &vec![byte; byte as usize]);
+                let out = compressed_output(Sats(vout.into()), &vec![byte; byte as usize]);
                 (OutPoint { txid: Txid([byte; 32]), vout }, out)
             })
             .collect();

@@ -128,8 +128,7 @@ mod tests {
             let mut counter = CoinCounter::default();
             for vout in vouts {
                 let outpoint = wire::OutPoint { txid: wire::Txid([3; 32]), vout };
-                let mut out = Vec::new();
-                wire::coin::compress_output(&mut out, Sats(i64::from(vout) + 5), &[vout as u8; 30]);
+                let out = wire::coin::compressed_output(Sats(i64::from(vout) + 5), &[vout as u8; 30]);
                 counter.add(&outpoint, &wire::Coin { code: 9, out: &out }).unwrap();
             }
             counter.counts()

@@ -10,7 +10,7 @@ use proptest::{collection::vec, prelude::*};
 use std::path::{Path, PathBuf};
 use testkit::fuzz::MemoryDisk;
 use vfs::{Disk, RealDisk, unfinished};
-use wire::coin::{chainstate_key_order, compress_output};
+use wire::coin::{chainstate_key_order, compressed_output};
 use wire::read::{write_compact_size, write_var_int};
 use wire::{BlockHash, Coin, Network, OutPoint, Sats, Txid};
 
@@ -23,9 +23,7 @@ fn owned((outpoint, coin): (OutPoint, Coin<'_>)) -> Owned {
 }
 
 fn out(amount: i64, script: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    compress_output(&mut out, Sats(amount), script);
-    out
+    compressed_output(Sats(amount), script)
 }
 
 fn write(disk: &dyn Disk, path: &Path, coins: &[Owned]) -> Result<u64, DiskError> {

@@ -8,7 +8,7 @@ use crate::common;
 
 use peregrine_rules::{ChainParams, SpentCoin, pow, subsidy};
 use std::fs;
-use wire::{BlockArena, BlockTime, BlockView, Coin, Height, Network, Sats, coin::compress_output};
+use wire::{BlockArena, BlockTime, BlockView, Coin, Height, Network, Sats, coin::compressed_output};
 
 fn index() -> Option<Vec<(Height, String)>> {
     let path = testdata::shared_data("blocks/INDEX.tsv")?;
@@ -46,9 +46,8 @@ fn check_spends(height: Height, block: &BlockView<'_>) {
     let mut compressed = Vec::new();
     for (row, prevout) in rows.iter().zip(prevouts) {
         assert_eq!(row["txid"], prevout.txid.to_string(), "{height}");
-        let mut out = Vec::new();
         let script = common::unhex(row["script"].as_str().unwrap());
-        compress_output(&mut out, Sats(row["value"].as_i64().unwrap()), &script);
+        let out = compressed_output(Sats(row["value"].as_i64().unwrap()), &script);
         let code =
             Coin::code_of(Height(row["height"].as_u64().unwrap() as u32), row["coinbase"].as_bool().unwrap());
         compressed.push((code, out));

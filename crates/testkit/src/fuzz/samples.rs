@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use vfs::RealDisk;
 use wire::{
     BlockArena, BlockHash, BlockTime, Coin, Entry, FileNo, Height, OutPoint, Sats,
-    coin::{compress_output, write_chainstate_key},
+    coin::{compressed_output, write_chainstate_key},
     read::write_var_int,
 };
 
@@ -49,8 +49,7 @@ impl SampleCoin {
 /// Returns so many of the chain's coins in the order of a chainstate, with scripts of all forms.
 pub fn coins(count: usize) -> Vec<SampleCoin> {
     let compressed = |(outpoint, coin): (&OutPoint, &crate::model::ModelCoin)| {
-        let mut out = Vec::new();
-        compress_output(&mut out, Sats(coin.amount), &coin.script);
+        let out = compressed_output(Sats(coin.amount), &coin.script);
         SampleCoin { outpoint: *outpoint, code: coin.code, out }
     };
     CHAIN.model.coins.iter().take(count).map(compressed).collect()
@@ -90,10 +89,9 @@ pub fn undo() -> Vec<Vec<u8>> {
 
 pub fn chainstate_rows() -> Vec<Vec<u8>> {
     let genesis = bitcoin::constants::genesis_block(bitcoin::Network::Bitcoin);
-    let mut uncompressed_key = SampleCoin { code: 1, ..coins(1).swap_remove(0) };
-    uncompressed_key.out.clear();
     let script = genesis.txdata[0].output[0].script_pubkey.as_bytes();
-    compress_output(&mut uncompressed_key.out, Sats(5_000_000_000), script);
+    let out = compressed_output(Sats(5_000_000_000), script);
+    let uncompressed_key = SampleCoin { code: 1, out, ..coins(1).swap_remove(0) };
     let row = |(coin, vout): (&SampleCoin, &u32)| {
         let (mut key, mut value) = (Vec::new(), Vec::new());
         write_chainstate_key(&mut key, &OutPoint { vout: *vout, ..coin.outpoint });

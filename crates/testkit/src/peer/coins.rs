@@ -2,7 +2,7 @@
 
 use super::{Fault, ServedChain};
 use net::message::Message;
-use wire::{BlockHash, Coin, Sats, SpentCoinsForm, coin::compress_output};
+use wire::{BlockHash, Coin, Sats, SpentCoinsForm, coin::compressed_output};
 
 /// Answers that a late peer keeps back.
 const LATE: usize = 3;
@@ -70,6 +70,5 @@ fn falsify((code, out): &mut (u32, Vec<u8>), changes_script: bool) {
     } else {
         amount += 1
     }
-    out.clear();
-    compress_output(out, Sats(amount), &script);
+    *out = compressed_output(Sats(amount), &script);
 }

@@ -11,7 +11,7 @@ use disk::{
 use std::collections::{BTreeMap, HashSet};
 use testkit::{Chain, ChainSpec, datadir::Layout};
 use vfs::RealDisk;
-use wire::{BlockArena, BlockHash, Coin, Network, OutPoint, Txid, coin::compress_output};
+use wire::{BlockArena, BlockHash, Coin, Network, OutPoint, Txid, coin::compressed_output};
 
 #[test]
 fn model_agrees_with_totals_and_chains_repeat_per_seed() {
@@ -86,8 +86,7 @@ fn undo_data_is_what_the_model_spends() {
                 spends_in_block += u32::from(code >> 1 == block.height);
             }
             for (vout, output) in tx.outputs().enumerate() {
-                let mut out = Vec::new();
-                compress_output(&mut out, output.value(), output.script_pubkey());
+                let out = compressed_output(output.value(), output.script_pubkey());
                 let code = block.height << 1 | u32::from(index == 0);
                 made.insert(OutPoint { txid, vout: vout as u32 }, (code, out));
             }

@@ -1,7 +1,7 @@
 //! Tests of the form of spent coins: the draft's vectors, all kinds of coins, malformed bytes.
 
 use super::*;
-use crate::units::Height;
+use crate::{coin::compressed_output, units::Height};
 use hex_conservative::{DisplayHex as _, decode_to_vec};
 
 const BLOCK: BlockHash = BlockHash([7; 32]);
@@ -11,9 +11,7 @@ const FORMS: [SpentCoinsForm; 2] = [SpentCoinsForm::Draft, SpentCoinsForm::Refer
 type Stored = (u32, Vec<u8>);
 
 fn stored(height: u32, amount: i64, script: &[u8]) -> Stored {
-    let mut out = Vec::new();
-    compress_output(&mut out, Sats(amount), script);
-    (Coin::code_of(Height(height), height % 2 == 1), out)
+    (Coin::code_of(Height(height), height % 2 == 1), compressed_output(Sats(amount), script))
 }
 
 fn bytes(hex: &str) -> Vec<u8> {

@@ -3,7 +3,7 @@
 use peregrine_coins::OwnedCoin;
 use proptest::prelude::*;
 use std::collections::HashMap;
-use wire::{Coin, Height, OutPoint, Sats, Txid, coin::compress_output, read::write_compact_size};
+use wire::{Coin, Height, OutPoint, Sats, Txid, coin::compressed_output, read::write_compact_size};
 
 /// The coins of sequential validation.
 pub type Model = HashMap<OutPoint, OwnedCoin>;
@@ -68,8 +68,7 @@ impl Chain {
         height: Height,
     ) -> impl Iterator<Item = (OutPoint, OwnedCoin)> {
         (0..self.shapes[tx].outputs).filter(|&vout| vout != 2).map(move |vout| {
-            let mut out = Vec::new();
-            compress_output(&mut out, amount(tx, vout), &script(tx, vout));
+            let out = compressed_output(amount(tx, vout), &script(tx, vout));
             let code = Coin::code_of(height, tx_index == 0);
             (OutPoint { txid: txid(tx), vout }, OwnedCoin { code, out: out.into() })
         })

@@ -17,7 +17,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 use vfs::Disk;
-use wire::{BlockHash, Coin, Height, Reader, Sats, coin::compress_output};
+use wire::{BlockHash, Coin, Height, Reader, Sats, coin::compressed_output};
 
 /// A coin with one of the scripts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -81,8 +81,7 @@ pub fn scan<S: AsRef<[u8]>>(
 fn wanted<S: AsRef<[u8]>>(scripts: &[S]) -> HashMap<Vec<u8>, usize> {
     let mut wanted = HashMap::new();
     for (index, script) in scripts.iter().enumerate() {
-        let mut out = Vec::new();
-        compress_output(&mut out, Sats(0), script.as_ref());
+        let mut out = compressed_output(Sats(0), script.as_ref());
         out.remove(0); // the amount
         wanted.entry(out).or_insert(index);
     }
