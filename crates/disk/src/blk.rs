@@ -334,21 +334,6 @@ fn read_head(block: &[u8]) -> Result<(Header, u32), WireError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io;
-
-    pub(crate) struct Bytes(pub(crate) Vec<u8>);
-
-    impl ReadAt for Bytes {
-        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-            let from = self.0.get(offset as usize..).and_then(|rest| rest.get(..buf.len()));
-            buf.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
-            Ok(())
-        }
-
-        fn len(&self) -> io::Result<u64> {
-            Ok(self.0.len() as u64)
-        }
-    }
 
     const MAGIC: [u8; 4] = [0xf9, 0xbe, 0xb4, 0xd9];
 
@@ -380,7 +365,7 @@ mod tests {
         let obfuscation = Obfuscation::from_key(key);
         let mut bytes = plain.to_vec();
         obfuscation.apply(&mut bytes, 0);
-        found(BlockScanner::new(&Bytes(bytes), Path::new("blk00000.dat"), MAGIC, obfuscation).unwrap())
+        found(BlockScanner::new(&bytes, Path::new("blk00000.dat"), MAGIC, obfuscation).unwrap())
     }
 
     fn found(mut scanner: BlockScanner<'_>) -> Vec<(u64, u32, i32)> {
@@ -437,7 +422,7 @@ mod tests {
             (vec![], u32::MAX),
             (vec![], whole + next_two),
         ] {
-            let mut file = Vec::new();
+            let mut file: Vec<u8> = Vec::new();
             for (at, block) in blocks.iter().enumerate() {
                 let (before, len) =
                     if at == 2 { (&inserted[..], len) } else { (&[][..], block.len() as u32) };
@@ -450,9 +435,8 @@ mod tests {
                     file[pos as usize..].starts_with(block) && block.len() == size as usize
                 })
             };
-            let bytes = Bytes(file.clone());
             let scanner =
-                || BlockScanner::new(&bytes, Path::new("blk"), MAGIC, Obfuscation::default()).unwrap();
+                || BlockScanner::new(&file, Path::new("blk"), MAGIC, Obfuscation::default()).unwrap();
             let versions = |scanner| found(scanner).into_iter().filter(is_whole).map(|it| it.2).collect();
             let [quick, all]: [Vec<i32>; 2] = [scanner(), scanner().reading_all()].map(versions);
             let label = format!("{:02x?} {len}", &inserted[..inserted.len().min(20)]);

@@ -148,27 +148,11 @@ pub(super) fn write(bytes: &mut Vec<u8>, order: BitOrder, unspent: &[u32]) {
 mod tests {
     use super::*;
     use proptest::{collection::btree_set, prelude::*};
-    use std::io;
     use std::sync::Arc;
-    use vfs::ReadAt;
-
-    struct Bytes(Vec<u8>);
-
-    impl ReadAt for Bytes {
-        fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-            let bytes = self.0.get(offset as usize..offset as usize + buf.len());
-            buf.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
-            Ok(())
-        }
-
-        fn len(&self) -> io::Result<u64> {
-            Ok(self.0.len() as u64)
-        }
-    }
 
     fn decode(record: &[u8], order: BitOrder) -> Result<Vec<u32>, InputError> {
         let len = record.len() as u64;
-        let mut input = Input::plain(Arc::new(Bytes(record.to_vec())), 0, len);
+        let mut input = Input::plain(Arc::new(record.to_vec()), 0, len);
         let mut unspent = Vec::new();
         read(&mut input, order, &mut Vec::new(), &mut unspent)?;
         assert!(input.is_end()?, "the record determines its own length");
@@ -204,7 +188,7 @@ mod tests {
             for bit in 0..record.len() * 8 {
                 record[bit / 8] ^= 1 << (bit % 8);
                 let len = record.len() as u64;
-                let mut input = Input::plain(Arc::new(Bytes(record.clone())), 0, len);
+                let mut input = Input::plain(Arc::new(record.clone()), 0, len);
                 let mut unspent = Vec::new();
                 if read(&mut input, order, &mut Vec::new(), &mut unspent).is_ok() {
                     assert_ne!(unspent, hints, "bit {bit} has no effect");
