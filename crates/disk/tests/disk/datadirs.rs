@@ -15,7 +15,7 @@ use peregrine_disk::xor::read_block_obfuscation;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use testkit::data::CoreDatadir;
+use testkit::{corrupt::snapshot, data::CoreDatadir};
 use vfs::{Disk, RealDisk};
 use wire::{BlockArena, BlockHash, Network};
 
@@ -34,18 +34,6 @@ fn check_stats(dir: &Path, threads: usize, known: &Value) {
         Some(sats) => assert_eq!(amount, sats),
         None => assert_eq!(amount as f64 / 1e8, known["total_amount"].as_f64().unwrap()),
     }
-}
-
-/// Returns names and bytes of all files in a directory.
-fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut files: Vec<_> = std::fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap())
-        .filter(|entry| entry.file_type().unwrap().is_file())
-        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
-        .collect();
-    files.sort();
-    files
 }
 
 fn write_chainstate(from: &Path, to: &Path, ranges: u32) {
@@ -77,7 +65,7 @@ fn write_chainstate(from: &Path, to: &Path, ranges: u32) {
 /// The chainstate and its copy have the hashes that Core reports.
 fn check_chainstate(sample: &CoreDatadir) {
     let old = sample.datadir.chainstate_dir();
-    let before = files(&old);
+    let before = snapshot(&old).unwrap();
     let best: BlockHash = sample.known["hash"].as_str().unwrap().parse().unwrap();
     for threads in [1, 3] {
         check_stats(&old, threads, &sample.known);
@@ -87,19 +75,22 @@ fn check_chainstate(sample: &CoreDatadir) {
         let [new, again] = ["new", "again"].map(|name| copies.path().join(name));
         write_chainstate(&old, &new, ranges);
         write_chainstate(&old, &again, ranges);
-        assert!(files(&new) == files(&again), "the tables do not depend on the threads");
+        assert!(
+            snapshot(&new).unwrap() == snapshot(&again).unwrap(),
+            "the tables do not depend on the threads"
+        );
         check_stats(&new, 2, &sample.known);
         let reader = ChainstateReader::open(&RealDisk, &new).unwrap();
         assert_eq!(reader.best_block(), best);
         assert_eq!(reader.obfuscation().key(), [1, 2, 3, 4, 5, 6, 7, 8]);
     }
-    assert!(files(&old) == before, "reading changes no file");
+    assert!(snapshot(&old).unwrap() == before, "reading changes no file");
 }
 
 /// The block index is rewritten with the same rows.
 fn check_block_index(sample: &CoreDatadir) {
     let dir = sample.datadir.index_dir();
-    let before = files(&dir);
+    let before = snapshot(&dir).unwrap();
     let index = read_block_index(&RealDisk, &dir).unwrap();
     let tip = index.entries.iter().max_by_key(|entry| entry.height).unwrap();
     assert_eq!(tip.hash.to_string(), sample.known["hash"]);
@@ -121,7 +112,7 @@ fn check_block_index(sample: &CoreDatadir) {
     rewrite_block_index(&RealDisk, &dir, &copy, |_| (), |_| ()).unwrap();
     assert_eq!(read_block_index(&RealDisk, &copy).unwrap(), index);
     assert_eq!(all_rows(&copy), all_rows(&dir));
-    assert!(files(&dir) == before, "reading changes no file");
+    assert!(snapshot(&dir).unwrap() == before, "reading changes no file");
 }
 
 fn all_rows(dir: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {

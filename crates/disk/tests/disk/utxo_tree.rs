@@ -9,9 +9,9 @@ use peregrine_disk::{
     snapshot::SnapshotOutput as _,
     utxo_tree::{ChunkWriter, TREE_NAME, UtxoTree, chunk_name},
 };
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{fs, path::Path};
 use tempfile::TempDir;
-use testkit::{fault::FaultDisk, rng::Rng};
+use testkit::{corrupt::snapshot, fault::FaultDisk, rng::Rng};
 use vfs::{Disk, RealDisk};
 use wire::BlockHash;
 
@@ -48,21 +48,16 @@ fn write(disk: &dyn Disk, dir: &Path, bytes: &[u8]) -> Result<UtxoTree, DiskErro
     writer.finish(BLOCK, |tree| format!("{} chunks", tree.leaves.len()))
 }
 
-fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
-    let name = |entry: &fs::DirEntry| entry.file_name().into_string().unwrap();
-    fs::read_dir(dir)
-        .unwrap()
-        .map(Result::unwrap)
-        .map(|it| (name(&it), fs::read(it.path()).unwrap()))
-        .collect()
-}
-
 /// Checks that a folder has exactly the chunks of `bytes` and their tree.
 fn assert_complete(dir: &Path, bytes: &[u8]) {
-    let (tree, mut found) = (tree_of(bytes), files(dir));
-    assert_eq!(found.remove(TREE_NAME), Some(tree.encode()));
-    assert_eq!(found.remove("tree.json"), Some(format!("{} chunks", tree.leaves.len()).into_bytes()));
-    let joined: Vec<u8> = (0..).map_while(|index| found.remove(&chunk_name(index))).flatten().collect();
+    let (tree, mut found) = (tree_of(bytes), snapshot(dir).unwrap());
+    assert_eq!(found.remove(Path::new(TREE_NAME)), Some(tree.encode()));
+    assert_eq!(
+        found.remove(Path::new("tree.json")),
+        Some(format!("{} chunks", tree.leaves.len()).into_bytes())
+    );
+    let joined: Vec<u8> =
+        (0..).map_while(|index| found.remove(Path::new(&chunk_name(index)))).flatten().collect();
     assert!(joined == bytes && found.is_empty(), "{:?}", found.keys());
 }
 

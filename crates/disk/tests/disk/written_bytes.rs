@@ -7,17 +7,15 @@ use peregrine_disk::index::{
     BlockIndex, BlockStatus, FileInfo, IndexEntry, PrunedFlag, extend_block_index, write_block_index,
 };
 use std::{ops::Range, path::Path};
+use testkit::corrupt::snapshot;
 use vfs::RealDisk;
 use wire::{BlockHash, ByteOffset, Coin, FileNo, Header, Height, OutPoint, Txid};
 
 /// Returns the hash of the names and the bytes of all files in a directory.
 fn hash(dir: &Path) -> String {
-    let mut names: Vec<_> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    names.sort();
     let mut all = Vec::new();
-    for name in names {
-        let bytes = std::fs::read(dir.join(&name)).unwrap();
-        all.extend_from_slice(format!("{} {}\n", name.to_str().unwrap(), bytes.len()).as_bytes());
+    for (name, bytes) in snapshot(dir).unwrap() {
+        all.extend_from_slice(format!("{} {}\n", name.display(), bytes.len()).as_bytes());
         all.extend_from_slice(&bytes);
     }
     BlockHash(sha256(&all)).to_string()

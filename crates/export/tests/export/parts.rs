@@ -2,10 +2,10 @@
 
 use peregrine_export::{Columns, Continued, FileFormat, OutputRow, OutputTable, Parts, PartsError};
 use std::fs;
-use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
+use testkit::corrupt::snapshot;
 use testkit::fault::{Crash, Crashes, FaultDisk, explore};
 use vfs::{Disk, RealDisk};
 
@@ -38,27 +38,13 @@ fn write(disk: &dyn Disk, path: &Path, format: FileFormat, request: &str) -> Res
     Ok(written)
 }
 
-/// The names and contents of a directory's files.
-fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
-    let file = |entry: io::Result<fs::DirEntry>| {
-        let path = entry.unwrap().path();
-        (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap())
-    };
-    let mut files: Vec<_> = fs::read_dir(path).unwrap().map(file).collect();
-    files.sort();
-    files
-}
-
 #[test]
 fn a_run_completes_what_a_crash_has_left() {
     for format in FORMATS {
         let dir = TempDir::new().unwrap();
         write(&RealDisk, &dir.path().join("whole"), format, "all").unwrap();
-        let whole = content(&dir.path().join("whole"));
-        assert!(
-            whole.iter().map(|(name, _)| name.as_str()).eq(["outputs-0", "outputs-1", "outputs-2"]),
-            "{format}"
-        );
+        let whole = snapshot(&dir.path().join("whole")).unwrap();
+        assert!(whole.keys().eq(["outputs-0", "outputs-1", "outputs-2"].map(Path::new)), "{format}");
         assert_eq!(fs::read(dir.path().join("whole.dataset.json")).unwrap(), REQUEST);
         let (place, kept) = (TempDir::new().unwrap(), AtomicU32::new(0));
         let run = |disk: &FaultDisk| {
@@ -71,7 +57,7 @@ fn a_run_completes_what_a_crash_has_left() {
                 kept.fetch_add(3 - write(&RealDisk, &out, format, "all").unwrap(), Ordering::Relaxed);
             }
             let _ = fs::remove_file(out.join("dataset.json"));
-            assert_eq!(content(&out), whole, "{format}, {what}");
+            assert_eq!(snapshot(&out).unwrap(), whole, "{format}, {what}");
             assert!(!dir.path().join("out.peregrine-part").exists(), "{format}, {what}");
         });
         assert!(states > 10 && kept.into_inner() > 3, "{format}: {states}");
@@ -120,5 +106,5 @@ fn other_requests_and_other_files_are_refused() {
     fs::write(mine.join("photo"), "").unwrap();
     let error = write(&RealDisk, &dir.path().join("mine"), FileFormat::Csv, "all").unwrap_err();
     assert!(matches!(error, PartsError::OtherRequest(_)));
-    assert_eq!(content(&mine).len(), 1);
+    assert_eq!(snapshot(&mine).unwrap().len(), 1);
 }

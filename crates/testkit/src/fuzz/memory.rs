@@ -5,34 +5,19 @@ use std::{
     ffi::OsString,
     io,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 use vfs::{Disk, Lock, Metadata, ReadAt, WriteFile};
 
 /// Files by path; directories exist if a file's path contains them.
 #[derive(Debug, Default)]
-pub struct MemoryDisk(BTreeMap<PathBuf, Arc<Vec<u8>>>);
+pub struct MemoryDisk(BTreeMap<PathBuf, Vec<u8>>);
 
 impl MemoryDisk {
     /// The same disk with one more file.
     #[must_use]
     pub fn with(mut self, path: impl Into<PathBuf>, bytes: impl Into<Vec<u8>>) -> Self {
-        self.0.insert(path.into(), Arc::new(bytes.into()));
+        self.0.insert(path.into(), bytes.into());
         self
-    }
-}
-
-struct Bytes(Arc<Vec<u8>>);
-
-impl ReadAt for Bytes {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let from = usize::try_from(offset).ok().and_then(|at| self.0.get(at..)?.get(..buf.len()));
-        buf.copy_from_slice(from.ok_or(io::ErrorKind::UnexpectedEof)?);
-        Ok(())
-    }
-
-    fn len(&self) -> io::Result<u64> {
-        Ok(self.0.len() as u64)
     }
 }
 
@@ -42,8 +27,7 @@ fn read_only<T>() -> io::Result<T> {
 
 impl Disk for MemoryDisk {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
-        let bytes = self.0.get(path).ok_or(io::ErrorKind::NotFound)?;
-        Ok(Box::new(Bytes(Arc::clone(bytes))))
+        Ok(Box::new(self.0.get(path).ok_or(io::ErrorKind::NotFound)?.clone()))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>> {
