@@ -2,19 +2,18 @@
 //! can leave its output: that is absent or complete, and a second attempt succeeds. A sorted run is
 //! refused or complete, a manifest the old one or the new one.
 
+use crate::written_bytes::entries;
 use digest::obfuscation::Obfuscation;
 use peregrine_disk::DiskError;
 use peregrine_disk::chainstate::ChainstateReader;
 use peregrine_disk::checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef};
-use peregrine_disk::index::{
-    BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, rewrite_block_index, write_block_index,
-};
+use peregrine_disk::index::{BlockIndex, FileInfo, read_block_index, rewrite_block_index, write_block_index};
 use peregrine_disk::sorted_run::{SortedRunMeta, SortedRunReader, SortedRunWriter};
 use std::io;
 use std::path::Path;
 use testkit::fault::{Crash, Crashes, FaultDisk, InjectedFault, Operations, explore};
 use vfs::{Disk, RealDisk};
-use wire::{BlockHash, ByteOffset, Coin, Entry, FileNo, Header, Height, Network, OutPoint, Txid};
+use wire::{BlockHash, Coin, Entry, Network, OutPoint, Txid};
 
 /// Calls `assert_left` with the path of what is left of an output after each failing operation and each
 /// crash, and after success. It tries once more where nothing is left.
@@ -86,14 +85,7 @@ fn a_failed_write_leaves_a_complete_chainstate_or_none() {
 
 #[test]
 fn a_failed_write_leaves_a_complete_block_index_or_none() {
-    let entry = |nonce: u32| {
-        let header = Header { nonce, ..Header::default() };
-        let (status, file) = (BlockStatus::stored(false), Some(FileNo(0)));
-        let entry = IndexEntry::of_header(header.hash(), header, Height(nonce));
-        IndexEntry { status, tx_count: 1, file, data_pos: Some(ByteOffset(8)), ..entry }
-    };
-    let mut entries: Vec<_> = (0..100).map(entry).collect();
-    entries.sort_by_key(|entry| entry.hash);
+    let entries = entries(0..100);
     let index = BlockIndex { entries, files: vec![FileInfo::default()], ..BlockIndex::default() };
     let is_complete = |dir: &Path| read_block_index(&RealDisk, dir).ok().as_ref() == Some(&index);
     check_database(|disk, dir| write_block_index(disk, dir, &index), is_complete);

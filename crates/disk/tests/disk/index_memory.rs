@@ -6,12 +6,13 @@
 //!
 //! The test runs itself again in a separate process, which only rewrites.
 
+use crate::written_bytes::entries;
 use peregrine_disk::index::{
     BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows, rewrite_block_index, write_block_index,
 };
 use std::{env, path::Path, process::Command};
 use vfs::RealDisk;
-use wire::{ByteOffset, FileNo, Header, Height};
+use wire::ByteOffset;
 
 /// Names the folder of the index in the process that is measured.
 const MEASURED: &str = "PEREGRINE_REWRITE_OF";
@@ -24,20 +25,8 @@ const HEADERS: u32 = 200_000;
 const MAX_KIB: u64 = 16 << 10;
 
 fn write_index(dir: &Path, count: u32) {
-    let entry = |nonce: u32| {
-        let header = Header { nonce, ..Header::default() };
-        IndexEntry {
-            hash: header.hash(),
-            header,
-            height: Height(nonce),
-            status: BlockStatus(BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA),
-            tx_count: 2_000,
-            file: Some(FileNo(nonce / 100)),
-            data_pos: Some(ByteOffset(8)),
-            undo_pos: None,
-        }
-    };
-    let entries = (0..count).map(entry).collect();
+    let mut entries = entries(0..count);
+    entries.iter_mut().for_each(|entry| (entry.status, entry.tx_count) = (entry.status.validated(), 2_000));
     let files = vec![FileInfo { blocks: 100, ..FileInfo::default() }; count as usize / 100];
     let index = BlockIndex { entries, files, ..BlockIndex::default() };
     write_block_index(&RealDisk, dir, &index).unwrap();

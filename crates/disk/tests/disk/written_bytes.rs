@@ -61,7 +61,8 @@ fn the_files_of_a_new_chainstate_are_the_same_as_ever() {
     assert_eq!(hashes, expected);
 }
 
-fn entries(nonces: Range<u32>) -> Vec<IndexEntry> {
+/// Entries of stored blocks, one at each height, in the order of their hashes.
+pub fn entries(nonces: Range<u32>) -> Vec<IndexEntry> {
     let entry = |nonce: u32| {
         let header = Header { nonce, ..Header::default() };
         let (file, data_pos) = (Some(FileNo(nonce / 100)), Some(ByteOffset(8)));
