@@ -10,7 +10,7 @@ use peregrine_disk::{
     made_undo::{
         MadeUndo, MadeUndoFile, clear_made_undo, clear_stale_made_undo, has_made_undo, keep_made_undo,
     },
-    undo::MAX_UNDO_LEN,
+    undo::{MAX_UNDO_LEN, write_record},
 };
 use std::{cell::Cell, fs, io, ops::Range, path::PathBuf, sync::LazyLock};
 use tempfile::TempDir;
@@ -33,8 +33,11 @@ struct Case {
     synced: Cell<usize>,
 }
 
-/// File, parent and undo data of the records that are made.
-fn records() -> Vec<(FileNo, BlockHash, Vec<u8>)> {
+/// File, parent and undo data of a record.
+type Record = (FileNo, BlockHash, Vec<u8>);
+
+/// The records that are made.
+fn records() -> Vec<Record> {
     let record = |number: u32| {
         let undo = vec![number as u8; 1 + number as usize * 37 % 3_000];
         (FileNo(number % 3), BlockHash([number as u8 + 1; 32]), undo)
@@ -102,7 +105,7 @@ impl Case {
     fn make(&self, disk: &dyn Disk, result: &Datadir) -> Result<(), DiskError> {
         self.synced.set(0);
         let made = self.begin_at(disk, result)?;
-        let positions = reserve(&made)?;
+        let positions = reserve(&made, &records())?;
         write(&made, &positions, 0..HALF)?;
         made.sync()?;
         self.synced.set(HALF);
@@ -116,7 +119,7 @@ impl Case {
             return self.make(disk, result);
         }
         let made = self.resume_at(disk, result)?;
-        let positions = reserve(&made)?;
+        let positions = reserve(&made, &records())?;
         write(&made, &positions, self.synced.get()..positions.len())?;
         made.put_in_place()
     }
@@ -153,8 +156,8 @@ impl Case {
     }
 }
 
-fn reserve(made: &MadeUndo<'_>) -> Result<Vec<ByteOffset>, DiskError> {
-    records().iter().map(|(file, _, undo)| made.reserve(*file, undo.len())).collect()
+fn reserve(made: &MadeUndo<'_>, all: &[Record]) -> Result<Vec<ByteOffset>, DiskError> {
+    all.iter().map(|(file, _, undo)| made.reserve(*file, undo.len())).collect()
 }
 
 fn write(made: &MadeUndo<'_>, positions: &[ByteOffset], mut range: Range<usize>) -> Result<(), DiskError> {
@@ -165,20 +168,27 @@ fn write(made: &MadeUndo<'_>, positions: &[ByteOffset], mut range: Range<usize>)
     })
 }
 
-/// Reserves all records, and writes them by four threads, the last ones first.
 fn make_all(made: MadeUndo<'_>) -> MadeUndo<'_> {
-    let positions = &reserve(&made).unwrap();
+    make_by_threads(&made, &records());
+    made
+}
+
+/// Reserves records, and writes them by four threads, each in another order, in which the last ones come
+/// early: 389 has no divisor in common with the numbers of records.
+fn make_by_threads(made: &MadeUndo<'_>, all: &[Record]) {
+    let positions = &reserve(made, all).unwrap();
     std::thread::scope(|scope| {
-        let made = &made;
         for thread in 0..4 {
             scope.spawn(move || {
-                for at in (0..positions.len()).rev().filter(|at| at % 4 == thread) {
-                    write(made, positions, at..at + 1).unwrap();
+                let mut buffer = Vec::new();
+                let order = (0..all.len()).map(|at| at * 389 % all.len());
+                for at in order.filter(|at| at % 4 == thread) {
+                    let (file, prev, undo) = &all[at];
+                    made.write(*file, positions[at], prev, undo, &mut buffer).unwrap();
                 }
             });
         }
     });
-    made
 }
 
 #[test]
@@ -260,13 +270,13 @@ fn a_resumed_run_completes_what_was_written() {
     let case = Case::new();
     assert!(matches!(case.resume().err().unwrap(), DiskError::DamagedWorkFile { .. }));
     let made = case.begin().unwrap();
-    let positions = reserve(&made).unwrap();
+    let positions = reserve(&made, &records()).unwrap();
     write(&made, &positions, 0..120).unwrap();
     made.sync().unwrap();
     write(&made, &positions, 120..140).unwrap();
     drop(made);
     let resumed = case.resume().unwrap();
-    assert_eq!(reserve(&resumed).unwrap(), positions);
+    assert_eq!(reserve(&resumed, &records()).unwrap(), positions);
     assert!(resumed.put_in_place().unwrap_err().to_string().contains("bytes of undo data were made"));
     write(&resumed, &positions, 120..200).unwrap();
     resumed.put_in_place().unwrap();
@@ -275,7 +285,7 @@ fn a_resumed_run_completes_what_was_written() {
     // Files are in place, the block index is not: records are compared, not written.
     let again = case.resume().unwrap();
     assert!(again.is_complete());
-    reserve(&again).unwrap();
+    reserve(&again, &records()).unwrap();
     write(&again, &positions, 0..200).unwrap();
     again.put_in_place().unwrap();
     case.assert_in_place(&case.datadir, "");
@@ -510,36 +520,17 @@ fn impossible_records_are_the_callers_error() {
 fn records_of_many_files_by_many_threads_are_the_same_bytes() {
     let case = Case::new();
     let made = case.begin().unwrap();
-    let records: Vec<_> = (0..600u32).map(|number| (FileNo(number % 40), vec![number as u8; 50])).collect();
-    let positions: Vec<_> =
-        records.iter().map(|(file, undo)| made.reserve(*file, undo.len()).unwrap()).collect();
-    std::thread::scope(|scope| {
-        for thread in 0..4 {
-            let (made, records, positions) = (&made, &records, &positions);
-            scope.spawn(move || {
-                let mut buffer = Vec::new();
-                // Each thread has another order; 389 and 600 have no common divisor.
-                for at in (0..600).map(|at| at * 389 % 600).filter(|at| at % 4 == thread) {
-                    let (file, undo) = &records[at];
-                    let prev = BlockHash([at as u8; 32]);
-                    made.write(*file, positions[at], &prev, undo, &mut buffer).unwrap();
-                }
-            });
-        }
-    });
+    let record = |number: u32| (FileNo(number % 40), BlockHash([number as u8; 32]), vec![number as u8; 50]);
+    let records: Vec<Record> = (0..600).map(record).collect();
+    make_by_threads(&made, &records);
     for number in 0..40 {
         fs::write(case.datadir.blk_path(FileNo(number)), b"blocks").unwrap();
     }
     made.put_in_place().unwrap();
     for number in 0..40 {
         let mut expected = Vec::new();
-        for (at, (_, undo)) in records.iter().enumerate().filter(|(_, (file, _))| file.0 == number) {
-            peregrine_disk::undo::write_record(
-                &mut expected,
-                Network::Regtest.magic(),
-                &BlockHash([at as u8; 32]),
-                undo,
-            );
+        for (_, prev, undo) in records.iter().filter(|(file, ..)| file.0 == number) {
+            write_record(&mut expected, Network::Regtest.magic(), prev, undo);
         }
         let used = if number == 0 { 1_000 } else { 0 };
         Obfuscation::from_key(KEY).apply(&mut expected, used);
@@ -627,7 +618,7 @@ fn any_step_can_be_repeated_after_an_error() {
         let repeat = |run: &dyn Fn() -> Result<(), DiskError>| run().or_else(|_| run());
         let made =
             case.begin_at(&disk, &case.datadir).or_else(|_| case.begin_at(&disk, &case.datadir)).unwrap();
-        let positions = reserve(&made).unwrap();
+        let positions = reserve(&made, &records()).unwrap();
         for at in 0..positions.len() {
             repeat(&|| write(&made, &positions, at..at + 1)).unwrap();
         }
