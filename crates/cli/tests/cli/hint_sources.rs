@@ -220,13 +220,10 @@ fn an_interrupt_ends_a_download_that_stalls() {
     let address = http(|_| answer("200 OK", "Content-Length: 100000\r\n", b"UTXO\x00 and thenSTALL"));
     let fixture = Fixture::new();
     let url = format!("http://{address}/hints");
-    let mut running = Running::start(fixture.command(&["reindex", "--hints", &url]));
     let line = format!("downloading the hints from {url}: 0 bytes of 100 kB");
-    assert!(running.wait_for_line(&line));
+    let running = Running::until_line(fixture.command(&["reindex", "--hints", &url]), &line);
     let started = Instant::now();
-    running.signal(Signal::INT);
-    let (output, stderr) = running.wait();
-    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    let (_, stderr) = running.interrupt(&[Signal::INT]);
     assert!(started.elapsed() < Duration::from_secs(30) && !fixture.copies().exists(), "{stderr}");
 }
 

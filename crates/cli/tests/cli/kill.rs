@@ -309,8 +309,7 @@ fn run_killed_in_any_stage_resumes() {
     for (stage, times) in [("plan", 2), ("check", 2), ("finish", 3), ("prove", 3), ("commit", 12)] {
         for time in 0..times {
             case.restore();
-            let mut running = Running::start(case.program());
-            assert!(running.wait_for_line(stage), "no stage {stage}");
+            let running = Running::until_line(case.program(), stage);
             sleep(Duration::from_micros(rng.below(1 + 700 * time)));
             running.signal(Signal::KILL);
             let (output, _) = running.wait();
@@ -339,8 +338,7 @@ fn interrupted_run_saves_its_state_and_resumes() {
         }
         case.restore();
         let started = Instant::now();
-        let mut running = Running::start(case.program());
-        assert!(running.wait_for_line("plan"), "the first stage");
+        let running = Running::until_line(case.program(), "plan"); // the first stage
         sleep(Duration::from_micros(rng.below(duration.as_micros() as u64)));
         running.signal(Signal::INT);
         let signalled = Instant::now();

@@ -54,11 +54,8 @@ fn a_signal_exits_with_130_and_changes_nothing() {
         let work = TempDir::new().unwrap();
         let work_dir = work.path().to_str().unwrap();
         let run = reindexing(dir.path(), &["--threads", "1", "--work-dir", work_dir]);
-        let mut running = Running::start(with_hangup("default", &run));
-        assert!(running.wait_for_line(line), "no line {line}");
-        running.signal(signal);
-        let (output, stderr) = running.wait();
-        assert_eq!(output.status.code(), Some(130), "{stderr}");
+        let running = Running::until_line(with_hangup("default", &run), line);
+        let (output, stderr) = running.interrupt(&[signal]);
         assert_eq!(json(&output)["error"]["kind"], "interrupted");
         assert!(stderr.contains("the datadir is unchanged"), "{stderr}");
         // Only a run with a checkpoint can be resumed.
@@ -87,14 +84,9 @@ fn with_hangup(how: &str, of: &Command) -> Command {
     command
 }
 
-fn start(datadir: &Path, more: &[&str]) -> Running {
-    Running::start(reindexing(datadir, more))
-}
-
 /// Starts a run and pauses it (SIGSTOP) as soon as it prints `line`: it holds all its locks.
 fn start_and_stop(datadir: &Path, more: &[&str], line: &str) -> Running {
-    let mut running = start(datadir, more);
-    assert!(running.wait_for_line(line), "no line {line}");
+    let running = Running::until_line(reindexing(datadir, more), line);
     running.signal(Signal::STOP);
     running
 }
@@ -110,8 +102,8 @@ fn resume(running: Running) -> Value {
 #[test]
 fn a_run_under_nohup_goes_on_after_its_terminal_has_ended() {
     let (dir, [flag, hash]) = long_work();
-    let mut running = Running::start(with_hangup("ignore", &reindexing(dir.path(), &[&flag, &hash])));
-    assert!(running.wait_for_line("check"));
+    let run = reindexing(dir.path(), &[&flag, &hash]);
+    let running = Running::until_line(with_hangup("ignore", &run), "check");
     running.signal(Signal::HUP);
     resume(running);
 }
@@ -121,11 +113,7 @@ fn a_run_under_nohup_goes_on_after_its_terminal_has_ended() {
 fn a_second_signal_ends_a_run_without_a_report() {
     let (dir, [flag, hash]) = long_work();
     let running = start_and_stop(dir.path(), &[&flag, &hash], "check");
-    for signal in [Signal::INT, Signal::TERM, Signal::CONT] {
-        running.signal(signal);
-    }
-    let (output, stderr) = running.wait();
-    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    let (output, _) = running.interrupt(&[Signal::INT, Signal::TERM, Signal::CONT]);
     assert!(output.stdout.is_empty(), "{output:?}");
 }
 
@@ -134,10 +122,7 @@ fn a_second_signal_ends_a_run_without_a_report() {
 fn a_signal_while_indexes_are_made_says_that_the_chainstate_is_in_place() {
     let (dir, [flag, hash]) = long_work();
     let running = start_and_stop(dir.path(), &[&flag, &hash, "--index", "txindex"], "read");
-    running.signal(Signal::INT);
-    running.signal(Signal::CONT);
-    let (output, stderr) = running.wait();
-    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    let (output, _) = running.interrupt(&[Signal::INT, Signal::CONT]);
     let error = &json(&output)["error"];
     let expected = "interrupted; the chainstate is in place, but not all indexes";
     assert_eq!((&error["kind"], &error["detail"]), (&"interrupted".into(), &expected.into()), "{error}");
@@ -227,11 +212,7 @@ fn restart_ignores_the_checkpoint_of_an_interrupted_run() {
     let words = [&flag, &hash, "--memory", "128M", "--checkpoint-every", "0", "--work-dir", work_dir];
     for (more, resumes) in [(vec!["--restart"], false), (vec![], true)] {
         // In stage finish, a run has already saved a checkpoint.
-        let running = start_and_stop(dir.path(), &words, "finish");
-        running.signal(Signal::INT);
-        running.signal(Signal::CONT);
-        let (output, stderr) = running.wait();
-        assert_eq!(output.status.code(), Some(130), "{stderr}");
+        start_and_stop(dir.path(), &words, "finish").interrupt(&[Signal::INT, Signal::CONT]);
         let doctor = || json(&run(dir.path(), &["doctor", "--json"]));
         let found = doctor();
         assert!(found["resumes"].as_str().unwrap().contains(&words.join(" ")), "{found}");
@@ -249,7 +230,8 @@ fn restart_ignores_the_checkpoint_of_an_interrupted_run() {
             assert!(doctor()["resumes"].is_null(), "{to}");
         }
         fs::write(&note, text).unwrap();
-        let (output, stderr) = start(dir.path(), &[&words, &more[..]].concat()).wait();
+        let again = reindexing(dir.path(), &[&words, &more[..]].concat());
+        let (output, stderr) = Running::start(again).wait();
         assert_eq!(output.status.code(), Some(0), "{stderr}");
         let report = json(&output);
         assert_eq!(stderr.contains("resuming an interrupted run"), resumes, "{stderr}");
@@ -271,11 +253,8 @@ fn sync_without_a_peer_can_be_stopped_and_leaves_a_datadir() {
     let dir = TempDir::new().unwrap();
     let peer = nobodys_address();
     let words = ["sync", "--chain", "regtest", "--json", "--progress", "lines", "--connect", &peer];
-    let mut running = Running::start(command(&words, dir.path()));
-    assert!(running.wait_for_line(&format!("peer {peer}: could not connect: connection refused")));
-    running.signal(Signal::INT);
-    let (output, stderr) = running.wait();
-    assert_eq!(output.status.code(), Some(130), "{stderr}");
+    let line = format!("peer {peer}: could not connect: connection refused");
+    let (_, stderr) = Running::until_line(command(&words, dir.path()), &line).interrupt(&[Signal::INT]);
     assert!(stderr.contains("the blocks that were downloaded are kept"), "{stderr}");
     let output = reindex(dir.path(), &[]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -361,8 +340,7 @@ fn a_killed_check_of_a_range_leaves_no_output_and_can_be_repeated() {
     let plan = "range plan --datadir node --chain regtest --ranges 4 --assumevalid 0 -o plan.json";
     done(command(plan).output().unwrap());
     let check = "range check --plan plan.json --range 2 --datadir node -o r2 --progress lines";
-    let mut running = Running::start(command(check));
-    assert!(running.wait_for_line("check"));
+    let running = Running::until_line(command(check), "check");
     running.signal(Signal::KILL);
     let (output, _) = running.wait();
     assert!(output.status.code().is_none() || dir.path().join("r2").exists());

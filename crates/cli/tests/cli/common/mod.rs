@@ -104,6 +104,14 @@ impl Running {
         Self { child, stderr, stderr_text: String::new() }
     }
 
+    /// Starts a process, and waits until it prints a line that ends with `line`.
+    #[track_caller]
+    pub fn until_line(command: Command, line: &str) -> Self {
+        let mut running = Self::start(command);
+        assert!(running.wait_for_line(line), "no line {line}: {}", running.stderr_text);
+        running
+    }
+
     /// Waits until the process prints a line that ends with `line`, such as the name of a stage. Returns
     /// false if it ends before.
     pub fn wait_for_line(&mut self, line: &str) -> bool {
@@ -120,6 +128,15 @@ impl Running {
 
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Sends signals to the process, which must end as an interrupted one. Returns what [`Self::wait`] does.
+    #[track_caller]
+    pub fn interrupt(self, signals: &[Signal]) -> (Output, String) {
+        signals.iter().for_each(|signal| self.signal(*signal));
+        let (output, stderr) = self.wait();
+        assert_eq!(output.status.code(), Some(130), "{stderr}");
+        (output, stderr)
     }
 
     /// Waits for the end of the process. Returns its output, and all of stderr.
