@@ -4,7 +4,7 @@ use crate::common;
 
 use common::{
     chain::{of_sizes, tiny},
-    drive::{Driver, options},
+    drive::Driver,
 };
 use peregrine_net::{
     address::PeerAddress,
@@ -26,21 +26,15 @@ use testkit::{
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-fn chain(count: usize, size: usize) -> Arc<ServedChain> {
-    Arc::new(tiny(count, size))
-}
-
 fn driver(chain: &Arc<ServedChain>, use_v2: bool, peers: &[&ScriptedPeer]) -> Driver {
-    let mut options = options();
-    options.use_v2 = use_v2;
-    let mut driver = Driver::new(chain, options);
+    let mut driver = Driver::new(chain, |options| options.use_v2 = use_v2);
     peers.iter().for_each(|peer| driver.add(peer));
     driver
 }
 
 #[test]
 fn everything_is_downloaded_once_from_several_peers() {
-    let chain = chain(4_500, 3_000);
+    let chain = tiny(4_500, 3_000);
     let peers: Vec<ScriptedPeer> = (0..3).map(|_| ScriptedPeer::start(&chain, Fault::None)).collect();
     for use_v2 in [false, true] {
         let mut driver = driver(&chain, use_v2, &peers.iter().collect::<Vec<_>>());
@@ -57,7 +51,7 @@ fn everything_is_downloaded_once_from_several_peers() {
 
 #[test]
 fn a_peer_that_knows_only_version_1_is_dialled_again() {
-    let chain = chain(50, 2_000);
+    let chain = tiny(50, 2_000);
     let peer = ScriptedPeer::start(&chain, Fault::OnlyV1);
     let mut driver = driver(&chain, true, &[&peer]);
     driver.download_all(LIMIT);
@@ -68,7 +62,7 @@ fn a_peer_that_knows_only_version_1_is_dialled_again() {
 
 #[test]
 fn odd_but_allowed_peers_are_served() {
-    let chain = chain(300, 2_000);
+    let chain = tiny(300, 2_000);
     let odd = Fault::IN_BYTES.into_iter().filter(|fault| fault.end() == End::Kept && *fault != Fault::OnlyV1);
     for (fault, use_v2) in odd.flat_map(|fault| [(fault, false), (fault, true)]) {
         if use_v2 && fault.is_of_v1() {
@@ -85,7 +79,7 @@ fn odd_but_allowed_peers_are_served() {
 #[test]
 fn a_peer_whose_send_buffer_was_full_is_woken() {
     let sizes = (0..1_000).map(|_| 300).chain((0..30).map(|_| 400_000));
-    let chain = Arc::new(of_sizes(sizes));
+    let chain = of_sizes(sizes);
     for use_v2 in [false, true] {
         let peer = ScriptedPeer::start(&chain, Fault::WaitsWhenFull);
         let mut driver = driver(&chain, use_v2, &[&peer]);
@@ -98,7 +92,7 @@ fn a_peer_whose_send_buffer_was_full_is_woken() {
 /// Each is alone at first. Then an honest one helps.
 #[test]
 fn peers_that_break_the_protocol_or_send_too_little_are_closed_for_it() {
-    let chain = chain(100, 2_000);
+    let chain = tiny(100, 2_000);
     // Alone, a peer that stalls after some blocks is too slow before it is silent for long enough; and there
     // are no witnesses.
     let shows = |fault: &Fault| !matches!(fault, Fault::Stall(3) | Fault::Strips);
@@ -129,13 +123,13 @@ fn peers_that_break_the_protocol_or_send_too_little_are_closed_for_it() {
 
 #[test]
 fn a_flood_of_addresses_adds_few() {
-    let chain = chain(20, 500);
+    let chain = tiny(20, 500);
     let peer = ScriptedPeer::start(&chain, Fault::AddressFlood);
-    let mut options = options();
-    options.only_user_targets = false;
-    // Nothing of what the peer sends is dialled.
-    options.networks = vec![];
-    let mut driver = Driver::new(&chain, options);
+    let mut driver = Driver::new(&chain, |options| {
+        options.only_user_targets = false;
+        // Nothing of what the peer sends is dialled.
+        options.networks = vec![];
+    });
     driver.add(&peer);
     driver.download_all(LIMIT);
     driver.run_until(LIMIT, "addresses", |driver| driver.client.addresses().len() == 64);
@@ -145,12 +139,10 @@ fn a_flood_of_addresses_adds_few() {
 
 #[test]
 fn one_connection_is_opened_in_each_group_of_addresses() {
-    let chain = chain(100, 2_000);
+    let chain = tiny(100, 2_000);
     let ips = ["127.1.0.1", "127.1.0.2", "127.2.0.1"];
     let peers = ips.map(|ip| ScriptedPeer::start_at(ip, &chain, Fault::None));
-    let mut options = options();
-    options.only_user_targets = false;
-    let mut driver = Driver::new(&chain, options);
+    let mut driver = Driver::new(&chain, |options| options.only_user_targets = false);
     let services = Services::FULL.with(Services::P2P_V2);
     let record = |peer: &ScriptedPeer| AddressRecord { time: 0, services, address: peer.peer_address() };
     driver.client.add_addresses(&peers.each_ref().map(record), Source::User);
@@ -162,12 +154,10 @@ fn one_connection_is_opened_in_each_group_of_addresses() {
 
 #[test]
 fn a_proxy_gets_names_and_other_credentials_each_time() {
-    let chain = chain(50, 2_000);
+    let chain = tiny(50, 2_000);
     let peer = ScriptedPeer::start(&chain, Fault::None);
     let (address, requests) = socks_proxy(peer.address());
-    let mut options = options();
-    options.pool.proxy = Some(address);
-    let mut driver = Driver::new(&chain, options);
+    let mut driver = Driver::new(&chain, |options| options.pool.proxy = Some(address));
     let names = ["seed.invalid", "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion"];
     names.iter().for_each(|name| driver.client.add_target(Target::Name((*name).to_owned(), 8333)));
     driver.run_until(LIMIT, "two connections", |driver| driver.ready.len() == 2);
@@ -185,12 +175,12 @@ mod long {
     /// While others had their turn, a peer was not read, and closed for its silence.
     #[test]
     fn peers_are_not_closed_for_pauses_of_this_program() {
-        let chain = chain(10, 300_000);
+        let chain = tiny(10, 300_000);
         let peers: Vec<ScriptedPeer> = (0..10).map(|_| ScriptedPeer::start(&chain, Fault::None)).collect();
-        let mut options = options();
-        options.pool.bytes_per_second = Some(120_000);
-        options.download.bytes_per_second = Some(120_000);
-        let mut driver = Driver::new(&chain, options);
+        let mut driver = Driver::new(&chain, |options| {
+            options.pool.bytes_per_second = Some(120_000);
+            options.download.bytes_per_second = Some(120_000);
+        });
         peers.iter().for_each(|peer| driver.add(peer));
         driver.download_all(LIMIT);
         let asked: usize = peers.iter().map(|peer| peer.asked().len()).sum();
@@ -200,9 +190,9 @@ mod long {
 
 #[test]
 fn the_caller_resolves_names_without_a_proxy() {
-    let chain = chain(2, 500);
+    let chain = tiny(2, 500);
     let peer = ScriptedPeer::start(&chain, Fault::None);
-    let mut driver = Driver::new(&chain, options());
+    let mut driver = Driver::new(&chain, |_| ());
     let name = Target::Name("seed.invalid".to_owned(), 8333);
     driver.client.add_target(name.clone());
     driver.step();
@@ -216,12 +206,12 @@ fn the_caller_resolves_names_without_a_proxy() {
 
 #[test]
 fn memory_stays_within_its_limit() {
-    let chain = chain(120, 900_000);
+    let chain = tiny(120, 900_000);
     let peers: Vec<ScriptedPeer> = (0..8).map(|_| ScriptedPeer::start(&chain, Fault::None)).collect();
-    let mut options = options();
-    options.pool.memory_bytes = 12 << 20;
-    options.download.memory_bytes = 12 << 20;
-    let mut driver = Driver::new(&chain, options);
+    let mut driver = Driver::new(&chain, |options| {
+        options.pool.memory_bytes = 12 << 20;
+        options.download.memory_bytes = 12 << 20;
+    });
     driver.hold = 8;
     peers.iter().for_each(|peer| driver.add(peer));
     driver.download_all(LIMIT);
@@ -239,9 +229,8 @@ fn unused() -> SocketAddr {
 #[test]
 fn what_refuses_is_named() {
     for is_proxy in [false, true] {
-        let (chain, address, mut options) = (chain(2, 500), unused(), options());
-        options.pool.proxy = is_proxy.then_some(address);
-        let mut driver = Driver::new(&chain, options);
+        let (chain, address) = (tiny(2, 500), unused());
+        let mut driver = Driver::new(&chain, |options| options.pool.proxy = is_proxy.then_some(address));
         driver.client.add_target(Target::Address(PeerAddress::from_socket(address)));
         driver.run_until(LIMIT, "refused", |driver| !driver.closed.is_empty());
         let expected = match is_proxy {

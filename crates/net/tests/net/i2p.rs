@@ -5,7 +5,7 @@ use crate::common;
 
 use common::{
     chain::tiny,
-    drive::{Driver, options},
+    drive::Driver,
     router::{self, Router},
 };
 use peregrine_net::{
@@ -18,7 +18,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
-use testkit::peer::{Fault, ScriptedPeer, ServedChain};
+use testkit::peer::{Fault, ScriptedPeer};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -28,13 +28,13 @@ fn target(number: u8, port: u16) -> Target {
 
 /// A client with an I2P router in front of an honest peer, to be connected to these I2P addresses.
 fn behind_router(numbers: &[u8]) -> (Driver, ScriptedPeer, Arc<Router>) {
-    let chain: Arc<ServedChain> = Arc::new(tiny(60, 2_000));
+    let chain = tiny(60, 2_000);
     let peer = ScriptedPeer::start(&chain, Fault::None);
     let (address, router) = router::start(peer.address());
-    let mut options = options();
-    options.pool.i2p_sam = Some(address);
-    options.networks = vec![NetworkKind::I2p];
-    let mut driver = Driver::new(&chain, options);
+    let mut driver = Driver::new(&chain, |options| {
+        options.pool.i2p_sam = Some(address);
+        options.networks = vec![NetworkKind::I2p];
+    });
     numbers.iter().for_each(|&number| driver.client.add_target(target(number, 0)));
     (driver, peer, router)
 }
@@ -76,11 +76,10 @@ fn a_router_that_refuses_or_is_absent_is_named() {
         let expected = "the I2P router: refused the request: RESULT=I2P_ERROR MESSAGE=\"no tunnels\"";
         assert_eq!(reason.to_string(), expected);
     }
-    let chain: Arc<ServedChain> = Arc::new(tiny(2, 500));
-    let mut options = options();
+    let chain = tiny(2, 500);
     // Nobody listens there.
-    options.pool.i2p_sam = Some("127.0.0.1:1".parse().unwrap());
-    let mut driver = Driver::new(&chain, options);
+    let nowhere = Some("127.0.0.1:1".parse().unwrap());
+    let mut driver = Driver::new(&chain, |options| options.pool.i2p_sam = nowhere);
     driver.client.add_target(target(1, 0));
     driver.run_until(LIMIT, "no router", |driver| !driver.closed.is_empty());
     assert!(driver.closed[0].1.to_string().starts_with("the I2P router at 127.0.0.1:1 cannot"));
@@ -92,8 +91,8 @@ fn i2p_addresses_are_not_dialled_with_a_port_or_without_a_router() {
     driver.client.add_target(target(1, 8333));
     driver.run_until(LIMIT, "a port", |driver| !driver.closed.is_empty());
     assert!(router.requests.lock().unwrap().is_empty());
-    let chain: Arc<ServedChain> = Arc::new(tiny(2, 500));
-    let mut driver = Driver::new(&chain, options());
+    let chain = tiny(2, 500);
+    let mut driver = Driver::new(&chain, |_| ());
     driver.client.add_target(target(1, 0));
     driver.run_until(LIMIT, "no router", |driver| !driver.closed.is_empty());
     assert_eq!(driver.closed[0].1, CloseReason::Connect(std::io::ErrorKind::Unsupported));

@@ -1,16 +1,17 @@
 //! A chain of blocks with one transaction each, whose size is as wanted.
 
 use digest::sha256::sha256d;
+use std::sync::Arc;
 use testkit::peer::ServedChain;
 use wire::{BlockHash, BlockTime, Header, read::write_compact_size};
 
 /// Makes `count` blocks of about `size` bytes each; block 0 is the genesis block of this chain.
-pub fn tiny(count: usize, size: usize) -> ServedChain {
+pub fn tiny(count: usize, size: usize) -> Arc<ServedChain> {
     of_sizes(std::iter::repeat_n(size, count))
 }
 
 /// Makes blocks of about these sizes in bytes; block 0 is the genesis block of this chain.
-pub fn of_sizes(sizes: impl Iterator<Item = usize>) -> ServedChain {
+pub fn of_sizes(sizes: impl Iterator<Item = usize>) -> Arc<ServedChain> {
     let mut prev = BlockHash::default();
     let block = |(height, size): (usize, usize)| {
         let transaction = coinbase(height as u32, size.saturating_sub(200));
@@ -25,7 +26,7 @@ pub fn of_sizes(sizes: impl Iterator<Item = usize>) -> ServedChain {
         prev = header.hash();
         [&header.to_bytes()[..], &[1], &transaction].concat()
     };
-    ServedChain::new(sizes.enumerate().map(block).collect())
+    Arc::new(ServedChain::new(sizes.enumerate().map(block).collect()))
 }
 
 /// A coinbase whose output script has `len` bytes that differ from block to block.

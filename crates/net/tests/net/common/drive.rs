@@ -19,31 +19,6 @@ use std::{
 use testkit::peer::{ScriptedPeer, ServedChain};
 use wire::{BlockHash, Network};
 
-pub fn options() -> ClientOptions {
-    ClientOptions {
-        pool: PoolOptions {
-            network: Network::Regtest,
-            magic: Network::Regtest.magic(),
-            user_agent: "/peregrine:test/".to_owned(),
-            height: 0,
-            needed: Services::FULL,
-            wants_spent_coins: false,
-            proxy: None,
-            i2p_sam: None,
-            memory_bytes: 64 << 20,
-            bytes_per_second: None,
-            now: clock::now,
-        },
-        download: DownloadOptions::default(),
-        first_height: 1,
-        peers_max: 64,
-        networks: vec![NetworkKind::Ipv4, NetworkKind::Ipv6],
-        only_user_targets: true,
-        use_v2: true,
-        hears_announcements: false,
-    }
-}
-
 pub struct Driver {
     pub client: Client,
     pub chain: Arc<ServedChain>,
@@ -62,7 +37,31 @@ pub struct Driver {
 }
 
 impl Driver {
-    pub fn new(chain: &Arc<ServedChain>, options: ClientOptions) -> Self {
+    /// A caller with the usual options, which `edit` may change.
+    pub fn new(chain: &Arc<ServedChain>, edit: impl FnOnce(&mut ClientOptions)) -> Self {
+        let mut options = ClientOptions {
+            pool: PoolOptions {
+                network: Network::Regtest,
+                magic: Network::Regtest.magic(),
+                user_agent: "/peregrine:test/".to_owned(),
+                height: 0,
+                needed: Services::FULL,
+                wants_spent_coins: false,
+                proxy: None,
+                i2p_sam: None,
+                memory_bytes: 64 << 20,
+                bytes_per_second: None,
+                now: clock::now,
+            },
+            download: DownloadOptions::default(),
+            first_height: 1,
+            peers_max: 64,
+            networks: vec![NetworkKind::Ipv4, NetworkKind::Ipv6],
+            only_user_targets: true,
+            use_v2: true,
+            hears_announcements: false,
+        };
+        edit(&mut options);
         Self {
             client: Client::new(options, vec![chain.hashes[0]]).unwrap(),
             chain: Arc::clone(chain),
