@@ -390,24 +390,29 @@ mod tests {
     use super::*;
     use vfs::RealDisk;
 
+    /// Creates a directory of blocks with an empty block file.
+    fn add_blocks(blocks_dir: &Path) {
+        RealDisk.create_dir_all(blocks_dir).unwrap();
+        RealDisk.create(&blocks_dir.join("blk00000.dat")).unwrap();
+    }
+
+    fn open_at(location: &Location) -> Result<Datadir, String> {
+        Datadir::open(&RealDisk, location).map_err(|error| error.to_string())
+    }
+
     #[test]
     fn the_error_for_a_missing_chain_names_the_chains_that_exist() {
         let root = tempfile::tempdir().unwrap();
-        let open = |network| {
-            Datadir::open(&RealDisk, &Location::new(root.path(), network)).map_err(|error| error.to_string())
-        };
+        let open = |network| open_at(&Location::new(root.path(), network));
         assert!(open(Network::Main).unwrap_err().contains("not a Bitcoin Core datadir"));
         for folder in ["signet/blocks", "regtest/blocks"] {
-            let blocks = root.path().join(folder);
-            RealDisk.create_dir_all(&blocks).unwrap();
-            RealDisk.create(&blocks.join("blk00000.dat")).unwrap();
+            add_blocks(&root.path().join(folder));
         }
         assert!(open(Network::Main).unwrap_err().contains("has blocks of: signet, regtest"));
         let signet = open(Network::Signet).unwrap();
         assert_eq!(signet.net_dir(), root.path().join("signet"));
         assert!(signet.rev_path(FileNo(123_456)).ends_with("signet/blocks/rev123456.dat"));
-        let missing = Datadir::open(&RealDisk, &Location::new(&root.path().join("x"), Network::Main));
-        let missing = missing.unwrap_err().to_string();
+        let missing = open_at(&Location::new(&root.path().join("x"), Network::Main)).unwrap_err();
         assert!(missing.contains("no such directory"), "{missing}");
     }
 
@@ -416,12 +421,9 @@ mod tests {
     fn accepts_the_networks_own_directory_by_its_name() {
         let root = tempfile::tempdir().unwrap();
         let own = root.path().join("regtest");
-        RealDisk.create_dir_all(&own.join("blocks")).unwrap();
-        RealDisk.create(&own.join("blocks/blk00000.dat")).unwrap();
+        add_blocks(&own.join("blocks"));
         let open = |dir: &Path, network| {
-            let found =
-                Datadir::open(&RealDisk, &Location::new(dir, network)).map_err(|error| error.to_string());
-            found.map(|datadir| datadir.net_dir().to_owned())
+            open_at(&Location::new(dir, network)).map(|datadir| datadir.net_dir().to_owned())
         };
         assert_eq!(open(&own, Network::Regtest).as_ref(), Ok(&own));
         assert_eq!(open(root.path(), Network::Regtest).as_ref(), Ok(&own));
@@ -431,11 +433,10 @@ mod tests {
             "{error}"
         );
         let signet = root.path().join("signet_54d26fbd");
-        RealDisk.create_dir_all(&signet.join("blocks")).unwrap();
-        RealDisk.create(&signet.join("blocks/blk00000.dat")).unwrap();
+        add_blocks(&signet.join("blocks"));
         let custom = |dir: &Path, magic| {
             let location = Location { magic, ..Location::new(dir, Network::Signet) };
-            Datadir::open(&RealDisk, &location).map(|datadir| datadir.net_dir().to_owned()).unwrap()
+            open_at(&location).map(|datadir| datadir.net_dir().to_owned()).unwrap()
         };
         let magic = [0x54, 0xd2, 0x6f, 0xbd];
         let default = Network::Signet.magic();
@@ -446,12 +447,10 @@ mod tests {
         );
         assert_eq!([custom(&signet, magic), custom(&signet, default)], [signet.clone(), signet.clone()]);
         let other = root.path().join("signet");
-        RealDisk.create_dir_all(&other.join("blocks")).unwrap();
-        RealDisk.create(&other.join("blocks/blk00000.dat")).unwrap();
+        add_blocks(&other.join("blocks"));
         assert_eq!([custom(root.path(), magic), custom(root.path(), default)], [signet, other.clone()]);
         // A datadir that happens to have that name.
-        RealDisk.create_dir_all(&own.join("regtest/blocks")).unwrap();
-        RealDisk.create(&own.join("regtest/blocks/blk00000.dat")).unwrap();
+        add_blocks(&own.join("regtest/blocks"));
         assert_eq!(open(&own, Network::Regtest).unwrap(), own.join("regtest"));
     }
 
@@ -460,26 +459,20 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         RealDisk.create_dir_all(&root.path().join("signet/blocks/index")).unwrap();
         let here = Location::new(root.path(), Network::Signet);
-        let open =
-            |location: &Location| Datadir::open(&RealDisk, location).map_err(|error| error.to_string());
-        let error = open(&here).unwrap_err();
+        let error = open_at(&here).unwrap_err();
         assert!(error.contains("-blocksdir=DIR, give that directory here too"), "{error}");
         let elsewhere = root.path().join("disk");
         let there = Location { blocksdir: Some(elsewhere.clone()), ..here };
-        assert!(open(&there).unwrap_err().contains("disk: no such directory"));
+        assert!(open_at(&there).unwrap_err().contains("disk: no such directory"));
         let blocks = elsewhere.join("signet/blocks");
-        RealDisk.create_dir_all(&blocks).unwrap();
-        RealDisk.create(&blocks.join("blk00000.dat")).unwrap();
-        let found = open(&there).unwrap();
+        add_blocks(&blocks);
+        let found = open_at(&there).unwrap();
         assert_eq!(
             (found.blocks_dir(), found.index_dir()),
             (blocks, root.path().join("signet/blocks/index"))
         );
-        assert!(
-            open(&Location { network: Network::Main, ..there })
-                .unwrap_err()
-                .contains("has blocks of: signet")
-        );
+        let of_main = open_at(&Location { network: Network::Main, ..there });
+        assert!(of_main.unwrap_err().contains("has blocks of: signet"));
     }
 
     #[test]
