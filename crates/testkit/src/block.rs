@@ -5,8 +5,8 @@ use bitcoin::{
     Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Witness, absolute::LockTime,
     script::Builder, transaction::Version,
 };
-use digest::sha256::{sha256d, sha256d_pairs};
-use wire::{BlockHash, BlockTime, Header, read::write_compact_size};
+use digest::sha256::{sha256d, sha256d_many, sha256d_pairs};
+use wire::{BlockHash, BlockTime, BlockView, Header, Txid, Wtxid, read::write_compact_size};
 
 /// Regtest's target in compact form.
 pub const BITS: u32 = 0x207f_ffff;
@@ -48,6 +48,17 @@ impl GeneratedBlock {
 #[must_use]
 pub fn header_of(block: &[u8]) -> Header {
     Header::read(&mut wire::Reader::new(block)).expect("a block starts with a header")
+}
+
+/// Returns the txids of a block, and its wtxids if a transaction has a witness.
+#[must_use]
+pub fn ids(block: &BlockView<'_>) -> (Vec<Txid>, Vec<Wtxid>) {
+    let (mut txids, mut wtxids) = (Vec::new(), Vec::new());
+    sha256d_many(&block.txs().map(|tx| tx.txid_message()).collect::<Vec<_>>(), &mut txids);
+    if block.txs().any(|tx| tx.has_witness()) {
+        sha256d_many(&block.txs().map(|tx| tx.wtxid_message()).collect::<Vec<_>>(), &mut wtxids);
+    }
+    (txids.into_iter().map(Txid).collect(), wtxids.into_iter().map(Wtxid).collect())
 }
 
 /// The header fields that do not follow from the transactions.

@@ -125,7 +125,7 @@ fn the_fused_pass_equals_the_table_for_every_flipped_bit() {
             let mut arena = BlockArena::default();
             if sealed {
                 let Ok(block) = arena.parse(&bytes) else { continue };
-                let leaves = common::ids(&block).0.iter().map(|txid| txid.0).collect();
+                let leaves = testkit::block::ids(&block).0.iter().map(|txid| txid.0).collect();
                 bytes[36..68].copy_from_slice(&peregrine_rules::merkle::merkle_root(leaves).root);
             }
             let mut arena = BlockArena::default();

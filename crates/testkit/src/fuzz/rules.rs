@@ -1,14 +1,14 @@
 //! The fuzz target for `rules`: the fused passes and the table agree on any block with any undo data.
 
 use super::samples::{MEDIAN_TIMES, Parts};
-use crate::block::COMMITMENT_PREFIX;
-use digest::sha256::{Message, sha256d, sha256d_many};
+use crate::block::{COMMITMENT_PREFIX, ids};
+use digest::sha256::sha256d;
 use disk::undo::{UndoArena, UndoView};
 use rules::{
     BlockContext, BlockSpendContext, ChainParams, SpentCoin, block::check_block_with_table, check_block,
     check_block_spends, merkle::merkle_root, spend::check_block_spends_with_table,
 };
-use wire::{BlockArena, BlockView, Height, Network, Txid, Wtxid};
+use wire::{BlockArena, BlockView, Height, Network};
 
 /// Merkle root and witness commitment are corrected first; otherwise hardly any mutation would get past them.
 pub fn block_and_undo(bytes: &[u8]) -> bool {
@@ -48,17 +48,6 @@ pub fn block_and_undo(bytes: &[u8]) -> bool {
     let (totals, by_table) = (check_block_spends(&context), check_block_spends_with_table(&context));
     assert_eq!(totals.as_ref().ok(), by_table.as_ref().ok(), "table: {by_table:?}");
     totals.is_ok()
-}
-
-fn ids(block: &BlockView<'_>) -> (Vec<Txid>, Vec<Wtxid>) {
-    let hash = |messages: Vec<Message<'_>>| {
-        let mut digests = Vec::new();
-        sha256d_many(&messages, &mut digests);
-        digests
-    };
-    let txids = hash(block.txs().map(|tx| tx.txid_message()).collect());
-    let wtxids = hash(block.txs().map(|tx| tx.wtxid_message()).collect());
-    (txids.into_iter().map(Txid).collect(), wtxids.into_iter().map(Wtxid).collect())
 }
 
 /// Returns the block with correct commitments.

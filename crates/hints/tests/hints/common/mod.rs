@@ -1,6 +1,5 @@
 //! Chains for the tests of hint files: simulated ones, and real ones from datadirs that Core wrote.
 
-use digest::sha256::sha256d_many;
 use peregrine_disk::blk::{RECORD_HEADER_LEN, parse_record_header};
 use peregrine_disk::chainstate::ChainstateReader;
 use peregrine_disk::datadir::Datadir;
@@ -9,10 +8,10 @@ use peregrine_disk::xor::read_block_obfuscation;
 use peregrine_hints::{HintFormat, HintInfo, HintReader, HintWriter, HintsError, Numbering, renumber};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use testkit::{data::CoreDatadir, rng::Rng};
+use testkit::{block::ids, data::CoreDatadir, rng::Rng};
 use vfs::{Disk, RealDisk};
 use wire::script::is_unspendable;
-use wire::{BlockArena, BlockHash, Height, Network, OutPoint, Txid};
+use wire::{BlockArena, BlockHash, Height, Network, OutPoint};
 
 /// The properties of a block on which its hints depend.
 #[derive(Clone, PartialEq, Debug)]
@@ -118,13 +117,10 @@ fn blocks_of(datadir: &Datadir) -> (BlockHash, Vec<Block>) {
         let header = *file[start - RECORD_HEADER_LEN..].first_chunk().unwrap();
         let size = parse_record_header(header, datadir.network().magic()).unwrap();
         let view = arena.parse(&file[start..start + size as usize]).unwrap();
-        let messages: Vec<_> = view.txs().map(|tx| tx.txid_message()).collect();
-        let mut txids = Vec::new();
-        sha256d_many(&messages, &mut txids);
         let mut block = Block { spendable: Vec::new(), unspent: Vec::new() };
-        for (tx, txid) in view.txs().zip(txids) {
+        for (tx, txid) in view.txs().zip(ids(&view).0) {
             for (output, vout) in tx.outputs().zip(0..) {
-                if unspent.remove(&OutPoint { txid: Txid(txid), vout }) {
+                if unspent.remove(&OutPoint { txid, vout }) {
                     block.unspent.push(block.spendable.len() as u32);
                 }
                 block.spendable.push(!is_unspendable(output.script_pubkey()));

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::stages::scripts::Scripts;
 use coins::{CoinSource, CoinsCache, MemoryCoins, NoCoins, OwnedCoin, SipKey};
-use digest::sha256::{sha256d, sha256d_many};
+use digest::sha256::sha256d;
 use disk::undo::{UndoArena, UndoView, write_undo};
 use rules::ChainParams;
 use std::collections::BTreeMap;
@@ -54,15 +54,14 @@ impl Block {
         median_times: &[BlockTime],
         call: impl FnOnce(&ConnectContext<'_>) -> T,
     ) -> T {
-        let (mut arena, mut digests) = (BlockArena::default(), Vec::new());
+        let mut arena = BlockArena::default();
         let block = arena.parse(&self.bytes).unwrap();
-        sha256d_many(&block.txs().map(|tx| tx.txid_message()).collect::<Vec<_>>(), &mut digests);
         call(&ConnectContext {
             params,
             height: self.height,
             hash: &self.hash,
             block: &block,
-            txids: &digests.into_iter().map(Txid).collect::<Vec<_>>(),
+            txids: &testkit::block::ids(&block).0,
             mtp_by_height: median_times,
             bip34_ancestor: self.bip34_ancestor,
         })

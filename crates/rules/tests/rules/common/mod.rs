@@ -1,6 +1,5 @@
 //! Helpers of this crate's tests: the checks of blocks, and access to real data and to testkit's mutations.
 
-use digest::sha256::sha256d_many;
 use disk::undo::{UndoArena, UndoView};
 use peregrine_rules::{
     BlockContext, BlockSpendContext, BlockTotals, ChainParams, HeaderContext, SpentCoin, Violation,
@@ -10,9 +9,10 @@ use peregrine_rules::{
 use std::sync::LazyLock;
 use testkit::{
     Chain,
+    block::ids,
     mutation::{CheckLevel, Mutation, base_chain, mutations},
 };
-use wire::{BlockArena, BlockHash, BlockTime, BlockView, Header, Height, Network, Txid, Wtxid};
+use wire::{BlockArena, BlockHash, BlockTime, BlockView, Header, Height, Network};
 
 pub(crate) fn unhex(text: &str) -> Vec<u8> {
     hex_conservative::decode_to_vec(text).unwrap()
@@ -77,16 +77,6 @@ pub(crate) fn check_tip(params: &ChainParams, chain: &Chain) -> Result<(), (Chec
     check_spends(params, height, &tip.hash, &block, &coins, &medians)
         .map_err(|violation| (CheckLevel::Spend, violation))?;
     Ok(())
-}
-
-/// Returns the txids and wtxids of a block.
-pub(crate) fn ids(block: &BlockView<'_>) -> (Vec<Txid>, Vec<Wtxid>) {
-    let (mut txids, mut wtxids) = (Vec::new(), Vec::new());
-    sha256d_many(&block.txs().map(|tx| tx.txid_message()).collect::<Vec<_>>(), &mut txids);
-    if block.txs().any(|tx| tx.has_witness()) {
-        sha256d_many(&block.txs().map(|tx| tx.wtxid_message()).collect::<Vec<_>>(), &mut wtxids);
-    }
-    (txids.into_iter().map(Txid).collect(), wtxids.into_iter().map(Wtxid).collect())
 }
 
 /// Checks a block with the fused pass and with the table, which must agree.
