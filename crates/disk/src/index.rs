@@ -412,18 +412,17 @@ mod tests {
         assert!(!is_free_space(&files, &on_disk[..2], 3, 8));
     }
 
+    /// A stored block at the height of its nonce.
+    pub(super) fn stored_entry(nonce: u32) -> IndexEntry {
+        let header = Header { nonce, ..Header::default() };
+        let (file, data_pos) = (Some(FileNo(0)), Some(ByteOffset(8)));
+        let of_header = IndexEntry::of_header(header.hash(), header, Height(nonce));
+        IndexEntry { status: BlockStatus::stored(false), tx_count: 1, file, data_pos, ..of_header }
+    }
+
     fn genesis() -> IndexEntry {
-        let header = Header { nonce: 1, ..Header::default() };
-        IndexEntry {
-            hash: header.hash(),
-            header,
-            height: Height(0),
-            status: BlockStatus(BlockStatus::VALID_SCRIPTS | BlockStatus::HAVE_DATA),
-            tx_count: 1,
-            file: Some(FileNo(0)),
-            data_pos: Some(ByteOffset(8)),
-            undo_pos: None,
-        }
+        let entry = stored_entry(1);
+        IndexEntry { height: Height(0), status: entry.status.validated(), ..entry }
     }
 
     #[test]

@@ -208,21 +208,14 @@ pub fn find_height(disk: &dyn Disk, dir: &Path, hash: &BlockHash) -> Result<Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::index::{BlockIndex, BlockStatus, read_block_index, write_block_index};
+    use crate::index::{BlockIndex, read_block_index, tests::stored_entry, write_block_index};
     use vfs::RealDisk;
-    use wire::{ByteOffset, Header, Height};
+    use wire::ByteOffset;
 
     #[test]
     fn changed_rows_replace_the_old_ones_and_all_others_stay() {
         let dir = tempfile::tempdir().unwrap();
-        let entry = |nonce: u32| {
-            let header = Header { nonce, ..Header::default() };
-            let status = BlockStatus::stored(true);
-            let (file, data_pos) = (Some(FileNo(0)), Some(ByteOffset(8)));
-            let of_header = IndexEntry::of_header(header.hash(), header, Height(nonce));
-            IndexEntry { status, tx_count: 1, file, data_pos, ..of_header }
-        };
-        let mut entries: Vec<_> = (0..300).map(entry).collect();
+        let mut entries: Vec<_> = (0..300).map(stored_entry).collect();
         entries.sort_by_key(|entry| entry.hash);
         let files = vec![FileInfo { blocks: 300, size: 9, ..FileInfo::default() }];
         let mut index = BlockIndex { entries, files, ..BlockIndex::default() };

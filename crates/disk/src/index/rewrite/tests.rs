@@ -1,19 +1,16 @@
 //! Copies of indexes with and without changes, obfuscated ones, and rows that Peregrine does not know.
 
 use super::*;
-use crate::index::{BlockIndex, BlockStatus, read_block_index, write_block_index};
+use crate::index::{BlockIndex, BlockStatus, read_block_index, tests::stored_entry, write_block_index};
 use digest::obfuscation::Obfuscation;
 use leveldb::Database;
 use std::path::PathBuf;
 use tempfile::TempDir;
 use vfs::RealDisk;
-use wire::{BlockHash, ByteOffset, Header, Height};
+use wire::{BlockHash, ByteOffset};
 
 fn entry(nonce: u32) -> IndexEntry {
-    let header = Header { nonce, ..Header::default() };
-    let (file, data_pos) = (Some(FileNo(nonce / 100)), Some(ByteOffset(8)));
-    let of_header = IndexEntry::of_header(header.hash(), header, Height(nonce));
-    IndexEntry { status: BlockStatus::stored(false), tx_count: 2, file, data_pos, ..of_header }
+    IndexEntry { file: Some(FileNo(nonce / 100)), ..stored_entry(nonce) }
 }
 
 /// An index of `count` blocks, with a row for each of `files` files.
