@@ -302,25 +302,20 @@ mod tests {
 
     #[test]
     fn unsuitable_peers_are_refused() {
-        let refuse = |change: fn(&mut Version)| {
-            let now = Instant::now();
-            let mut version = theirs();
+        let refuse = |change: &dyn Fn(&mut Version)| {
+            let (now, mut version) = (Instant::now(), theirs());
             change(&mut version);
             start(now).receive(&Message::Version(version), now).err()
         };
-        assert_eq!(refuse(|_| ()), None);
-        assert_eq!(refuse(|version| version.version = 31_800), None);
-        assert_eq!(refuse(|version| version.nonce = 0), None);
+        assert_eq!(refuse(&|_| ()), None);
+        assert_eq!(refuse(&|version| version.version = 31_800), None);
+        assert_eq!(refuse(&|version| version.nonce = 0), None);
         assert_eq!(
-            refuse(|version| version.version = 31_799),
+            refuse(&|version| version.version = 31_799),
             Some(HandshakeError::OldVersion { got: 31_799 })
         );
         for nonce in [11, 12, 13] {
-            let mut version = theirs();
-            version.nonce = nonce;
-            let now = Instant::now();
-            let result = start(now).receive(&Message::Version(version), now);
-            assert_eq!(result, Err(HandshakeError::Ourselves));
+            assert_eq!(refuse(&|version| version.nonce = nonce), Some(HandshakeError::Ourselves));
         }
         let limited = Services::NETWORK_LIMITED;
         for (got, words) in [
@@ -329,13 +324,11 @@ mod tests {
             (Services(8), "the peer offers no blocks"),
             (limited, "the peer offers blocks without witnesses only"),
         ] {
-            let (version, now) = (Version { services: got, ..theirs() }, Instant::now());
-            let refused = start(now).receive(&Message::Version(version), now).unwrap_err();
+            let refused = refuse(&|version| version.services = got).unwrap();
             assert_eq!((refused, &*refused.to_string()), (HandshakeError::Services(got), words));
         }
-        let version = Version { services: limited.with(Services::WITNESS), ..theirs() };
-        assert!(start(Instant::now()).receive(&Message::Version(version), Instant::now()).is_ok());
-        assert_eq!(refuse(|version| version.time = i64::MIN), None, "a wrong clock is not refused here");
+        assert_eq!(refuse(&|version| version.services = limited.with(Services::WITNESS)), None);
+        assert_eq!(refuse(&|version| version.time = i64::MIN), None, "a wrong clock is not refused here");
     }
 
     #[test]
