@@ -4,13 +4,11 @@
 
 use crate::common;
 
-use common::{Verdict, assert_accepts, assert_rejects, mutated, regtest};
+use common::{Verdict, assert_accepts, assert_rejects, mutated, regtest, worth};
 use peregrine_rules::{
     ChainParams, HeaderContext, SpentCoin, TxContext, U256, check_header, check_tx, pow::target,
 };
-use wire::{
-    BlockArena, BlockHash, BlockTime, Header, Height, Network, Sats, TxIndex, coin::CompressedScript,
-};
+use wire::{BlockArena, BlockHash, BlockTime, Header, Height, Network, Sats, TxIndex};
 
 const ALL_MONEY: i64 = Sats::MAX_MONEY.0;
 /// The time of the genesis header; others follow ten minutes apart.
@@ -122,16 +120,6 @@ fn accepts_tx_of_1000000_bytes() {
 #[test]
 fn rejects_tx_of_1000001_bytes() {
     assert_rejects("tx-size", &tx_of_size(1_000_001));
-}
-
-/// Returns an old coin that is not of a coinbase.
-const fn worth(amount: i64) -> SpentCoin<'static> {
-    SpentCoin {
-        amount: Sats(amount),
-        script: CompressedScript::Raw(&[0x51]),
-        height: Height(50),
-        is_coinbase: false,
-    }
 }
 
 /// Returns the verdict on the block that a row makes, if it spends these coins.

@@ -2,12 +2,12 @@
 //! rule that it breaks, or accepted. The tests that the table of rules names exist and are of the stated
 //! kind.
 
-use crate::common::{self, base, check_tip, mutated, mutation, regtest};
+use crate::common::{self, base, check_tip, mutated, mutation, regtest, worth};
 
-use peregrine_rules::{BIP30, ChainParams, MISSING_OR_SPENT, RuleInfo, SpentCoin, Tests, table::sections};
+use peregrine_rules::{BIP30, ChainParams, MISSING_OR_SPENT, RuleInfo, Tests, table::sections};
 use std::{collections::BTreeSet, fs, path::Path};
 use testkit::mutation::{CheckLevel, mutations};
-use wire::{BlockArena, BlockHash, Height, Sats, coin::CompressedScript};
+use wire::{BlockArena, BlockHash, Height};
 
 /// Returns whether Core's reject string is the rule's, alone or with a value or reason in brackets.
 fn is_string_of(rule: &RuleInfo, core: &str) -> bool {
@@ -109,12 +109,7 @@ fn rules_begin_at_the_heights_of_their_deployments() {
 /// For each single flipped bit, the fused pass and the table give the same verdict.
 #[test]
 fn the_fused_pass_equals_the_table_for_every_flipped_bit() {
-    let coin = SpentCoin {
-        amount: Sats(5_000_000_000),
-        script: CompressedScript::Raw(&[0x51]),
-        height: Height(50),
-        is_coinbase: false,
-    };
+    let coin = worth(5_000_000_000);
     let (mut accepted, mut violated) = (0, BTreeSet::new());
     for chain in ["three-transactions", "relative-lock-of-3-blocks"].map(mutated) {
         let (original, height) = (&chain.tip().bytes, Height(chain.tip().height));

@@ -12,7 +12,9 @@ use testkit::{
     block::ids,
     mutation::{CheckLevel, Mutation, base_chain, mutations},
 };
-use wire::{BlockArena, BlockHash, BlockTime, BlockView, Header, Height, Network};
+use wire::{
+    BlockArena, BlockHash, BlockTime, BlockView, Header, Height, Network, Sats, coin::CompressedScript,
+};
 
 pub(crate) fn unhex(text: &str) -> Vec<u8> {
     hex_conservative::decode_to_vec(text).unwrap()
@@ -41,6 +43,16 @@ pub(crate) fn mutation(name: &str) -> &'static Mutation {
 /// Returns a chain whose tip a row has made.
 pub(crate) fn mutated(name: &str) -> Chain {
     mutation(name).apply(base()).chain
+}
+
+/// Returns an old coin that is not of a coinbase.
+pub(crate) const fn worth(amount: i64) -> SpentCoin<'static> {
+    SpentCoin {
+        amount: Sats(amount),
+        script: CompressedScript::Raw(&[0x51]),
+        height: Height(50),
+        is_coinbase: false,
+    }
 }
 
 /// Returns the median time past of each block below the tip, by height.
