@@ -153,7 +153,7 @@ impl Node {
     /// If it does not start.
     #[must_use]
     pub fn start_program(program: &Path, datadir: &Path, flags: &[&str]) -> Self {
-        Self::started(Start::on_regtest(program, datadir, &owned(flags)))
+        Self::started(Start::on_regtest(program, datadir, &owned(flags))).expect("bitcoind starts")
     }
 
     /// The same with a node that serves its blocks at [`Self::address`].
@@ -163,14 +163,15 @@ impl Node {
     #[must_use]
     pub fn start_server(program: &Path, datadir: &Path, flags: &[&str]) -> Self {
         let serves = Some(free_port().expect("there is a free port"));
-        Self::started(Start { serves, ..Start::on_regtest(program, datadir, &owned(flags)) })
+        let start = Start { serves, ..Start::on_regtest(program, datadir, &owned(flags)) };
+        Self::started(start).expect("bitcoind starts")
     }
 
-    fn started(start: Start<'_>) -> Self {
-        let mut node = Self::spawn(start).expect("bitcoind can be run");
+    fn started(start: Start<'_>) -> Res<Self> {
+        let mut node = Self::spawn(start)?;
         match node.wait() {
-            Started::Yes { .. } => node,
-            Started::No(words) => panic!("bitcoind does not start: {words}"),
+            Started::Yes { .. } => Ok(node),
+            Started::No(words) => Err(words.into()),
         }
     }
 

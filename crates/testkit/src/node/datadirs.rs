@@ -1,6 +1,6 @@
 //! Datadirs that a real `bitcoind` writes, in states in which users have them.
 
-use super::{Node, Res, Start, Started, owned};
+use super::{Node, Res, Start, owned};
 use crate::{
     GeneratedBlock,
     snapshot_chain::{self, SNAPSHOT_HEIGHT},
@@ -57,12 +57,7 @@ impl Writer<'_> {
     pub fn node(&self, datadir: &Path, more: &[&str]) -> Res<Node> {
         fs::create_dir_all(datadir)?;
         let flags = [self.flags, &owned(more)].concat();
-        let start = Start { patience: self.patience, ..Start::on_regtest(self.program, datadir, &flags) };
-        let mut node = Node::spawn(start)?;
-        match node.wait() {
-            Started::Yes { .. } => Ok(node),
-            Started::No(words) => Err(words.into()),
-        }
+        Node::started(Start { patience: self.patience, ..Start::on_regtest(self.program, datadir, &flags) })
     }
 
     /// Writes `datadir` in a folder, and beside it `backup`, the network's folder before the `last` blocks
