@@ -2,18 +2,13 @@
 
 #![cfg(feature = "scripts")]
 
+use crate::common::datadirs;
 use crate::prelude::*;
 use disk::index::{IndexEntry, read_block_index};
 use engine::BlockHash;
 use vfs::RealDisk;
 
 const CHECKED: [&str; 2] = ["--assumevalid", "checked"];
-
-fn written(chain: &Chain) -> TempDir {
-    let dir = TempDir::new().unwrap();
-    chain.write_datadir(dir.path(), &Layout { preallocate: false, ..Layout::new(17) }).unwrap();
-    dir
-}
 
 /// The validity of each block that the index has.
 fn marks(dir: &Path) -> Vec<(BlockHash, u32, u32)> {
@@ -27,8 +22,8 @@ mod node {
 
     #[test]
     fn peregrine_marks_what_bitcoind_marks_and_bitcoind_starts_on_what_rests_on_marks() {
-        let chain = Chain::generate(&ChainSpec { blocks: Some(130), ..ChainSpec::new(17, 200_000) });
-        let dir = written(&chain);
+        let (chain, dir) = (datadirs::small(), TempDir::new().unwrap());
+        chain.write_datadir(dir.path(), &Layout { preallocate: false, ..Layout::new(17) }).unwrap();
         assert!(run(dir.path(), &["reindex", "--scan"]).status.success());
         let own = marks(dir.path());
         let (tip, height) = (chain.tip().hash.to_string(), chain.tip().height);
