@@ -30,7 +30,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use vfs::{
     CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, dir_of, exists, remove_if_there,
-    repair_exchange, write_synced,
+    repair_exchange, sync_dir_of, write_synced,
 };
 
 /// Suffix of the directory in which the new database is built.
@@ -108,10 +108,6 @@ impl ReplacedDatabase {
         with_suffix(&self.beside, PARKED_SUFFIX)
     }
 
-    fn parent(&self) -> &Path {
-        self.live.parent().unwrap_or(&self.live)
-    }
-
     /// Refuses what could not be exchanged later.
     fn check(&self, disk: &dyn Disk, keep_old: bool) -> Result<(), DiskError> {
         let refuse = |path: &Path, obstacle: Obstacle| {
@@ -146,8 +142,7 @@ impl ReplacedDatabase {
         let ownership = if old.uid == 0 { Ownership { mode: old.mode, ..created } } else { old };
         set_owner(disk, &self.beside, ownership, &self.live)?;
         write_synced(disk, &self.beside.join(MARK), &mark(id))?;
-        disk.sync_dir(&self.beside).during("sync", &self.beside)?;
-        Ok(disk.sync_dir(self.parent()).during("sync", self.parent())?)
+        Ok(disk.sync_dir(&self.beside).during("sync", &self.beside)?)
     }
 
     /// Exchanges the names of the old and the new database; if there is no old one, renames the new one.
@@ -157,7 +152,7 @@ impl ReplacedDatabase {
         } else {
             disk.rename(&self.beside, &self.live).during("put the new database in place as", &self.live)?;
         }
-        Ok(disk.sync_dir(self.parent()).during("sync", self.parent())?)
+        Ok(sync_dir_of(disk, &self.live)?)
     }
 
     /// Undoes [`ReplacedDatabase::exchange`].
@@ -167,7 +162,7 @@ impl ReplacedDatabase {
         } else {
             disk.rename(&self.live, &self.beside).during("move the new database away from", &self.live)?;
         }
-        Ok(disk.sync_dir(self.parent()).during("sync", self.parent())?)
+        Ok(sync_dir_of(disk, &self.live)?)
     }
 
     fn new_location(&self, disk: &dyn Disk, id: &[u8; 16]) -> Result<NewLocation, DiskError> {
@@ -185,7 +180,7 @@ impl ReplacedDatabase {
         let is_own = has_mark(disk, &parked, id)? || self.new_location(disk, id)? != NewLocation::Gone;
         if exists(disk, &parked)? && has_free_name && is_own {
             repair_exchange(disk, &self.beside, &self.live).during("put back", &self.live)?;
-            disk.sync_dir(self.parent()).during("sync", self.parent())?;
+            sync_dir_of(disk, &self.live)?;
         }
         Ok(())
     }
@@ -213,7 +208,7 @@ impl ReplacedDatabase {
                 kept = Some(name);
             }
         }
-        disk.sync_dir(self.parent()).during("sync", self.parent())?;
+        sync_dir_of(disk, &self.live)?;
         Ok(kept)
     }
 

@@ -214,13 +214,7 @@ impl<'d> Parts<'d> {
     ) -> Result<RowFile<'d, T>, UnfinishedError> {
         let path = self.temporary.join(name);
         let folder = dir_of(&path);
-        if !self.disk.exists(folder).during("look for", folder)? {
-            self.disk.create_dir_all(folder).during_creation(folder)?;
-            // A file that is complete must not be lost with its folder.
-            for above in folder.ancestors().skip(1).take_while(|above| above.starts_with(&self.temporary)) {
-                self.disk.sync_dir(above).during("sync", above)?;
-            }
-        }
+        self.disk.create_dir_all(folder).during_creation(folder)?;
         RowFile::create(self.disk, &path, format, columns)
     }
 

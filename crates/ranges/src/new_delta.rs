@@ -14,7 +14,7 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
 };
-use vfs::{Disk, During as _, dir_of, unfinished};
+use vfs::{Disk, During as _, sync_dir_of, unfinished};
 use wire::Network;
 
 /// Bytes of a sorted run that are written at once.
@@ -88,8 +88,7 @@ impl<'w, 'd> NewDelta<'w, 'd> {
         // The list's own commit syncs the directory, and so the names of the shards.
         delta.write(disk, dir)?;
         disk.rename(dir, output).during("rename to its final name", dir)?;
-        let parent = dir_of(output);
-        disk.sync_dir(parent).during("sync", parent)?;
+        sync_dir_of(disk, output)?;
         self.work.remove()
     }
 

@@ -44,7 +44,7 @@ pub use params::{
 };
 pub use pow::{expected_bits, work};
 pub use script_flags::script_flags;
-pub use signet::{SignetSolution, check_signet_solution, signet_solution};
+pub use signet::{check_signet_solution, signet_solution};
 pub use spend::{
     BlockSpendContext, BlockTotals, RewardContext, SpendContext, SpentCoin, check_block_spends,
     check_coinbase_amount, check_tx_spends,

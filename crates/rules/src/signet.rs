@@ -25,14 +25,6 @@ pub const BAD_SIGNET_BLKSIG: &str = "bad-signet-blksig";
 /// Minimum length of a commitment output's script, in bytes (Core `MINIMUM_WITNESS_COMMITMENT`).
 const MINIMUM_WITNESS_COMMITMENT: usize = 38;
 
-/// The spend that proves that a block is signed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SignetSolution {
-    /// The serialised virtual transaction that spends the challenge with its single input. The coin that it
-    /// spends has amount 0 and the challenge as its script.
-    pub to_sign: Vec<u8>,
-}
-
 /// Runs the script of a signed network's block solution, which no assumed-valid block is spared (Core
 /// `CheckSignetBlockSolution`); succeeds on other networks. `txids` are those of the block, in order.
 ///
@@ -47,23 +39,24 @@ pub fn check_signet_solution(
 ) -> Result<(), Violation> {
     let Some(challenge) = params.signet_challenge.filter(|_| height.0 > 0) else { return Ok(()) };
     let violation = |detail: String| ViolationDetails::new(detail).of(&SIGNET_SOLUTION);
-    let solution = signet_solution(block, txids, challenge)
+    let to_sign = signet_solution(block, txids, challenge)
         .ok_or_else(|| violation("the block has no well-formed solution".to_owned()))?;
     let mut arena = BlockArena::default();
-    let to_sign = arena.parse_tx(&solution.to_sign).map_err(|error| violation(error.to_string()))?;
+    let to_sign = arena.parse_tx(&to_sign).map_err(|error| violation(error.to_string()))?;
     verifier
         .transaction(&to_sign, &[(Sats(0), challenge.to_vec())])
         .and_then(|tx| tx.verify(0..1, SIGNET_FLAGS))
         .map_err(|fault| violation(fault.to_string()))
 }
 
-/// Constructs the spend that must be valid under [`SIGNET_FLAGS`] (Core `SignetTxs::Create`).
+/// Constructs the virtual transaction that must be valid under [`SIGNET_FLAGS`] (Core `SignetTxs::Create`):
+/// its single input spends the challenge, an output with amount 0.
 ///
 /// `txids` are those of the block, in order. `None` if the block is rejected as [`BAD_SIGNET_BLKSIG`] without
 /// running a script, because it has no transaction, no witness commitment or a malformed solution. A block
 /// without a solution has an empty one, which a trivial challenge may accept. The genesis block is never
 /// checked.
-pub fn signet_solution(block: &BlockView<'_>, txids: &[Txid], challenge: &[u8]) -> Option<SignetSolution> {
+pub fn signet_solution(block: &BlockView<'_>, txids: &[Txid], challenge: &[u8]) -> Option<Vec<u8>> {
     let coinbase = block.tx(0)?;
     let index = coinbase.outputs().enumerate().filter(is_commitment).last()?.0;
     let commitment = coinbase.outputs().nth(index)?.script_pubkey();
@@ -85,7 +78,7 @@ pub fn signet_solution(block: &BlockView<'_>, txids: &[Txid], challenge: &[u8]) 
     let prevout = OutPoint { txid: Txid(sha256d(&to_spend)), vout: 0 };
     // An empty stack is serialised as if there were no witness.
     let witness = (witness != [0]).then_some(witness);
-    Some(SignetSolution { to_sign: virtual_tx(&prevout, script_sig, &[OP_RETURN], witness) })
+    Some(virtual_tx(&prevout, script_sig, &[OP_RETURN], witness))
 }
 
 fn is_commitment((_, output): &(usize, OutputView<'_>)) -> bool {
@@ -255,7 +248,7 @@ mod tests {
     }
 
     /// Returns the solution of a block whose coinbase has these output scripts.
-    fn solution_of(scripts: &[&[u8]]) -> Option<SignetSolution> {
+    fn solution_of(scripts: &[&[u8]]) -> Option<Vec<u8>> {
         let mut block = Header::default().to_bytes().to_vec();
         block.push(1);
         block.extend([1, 0, 0, 0, 1]);
@@ -282,19 +275,16 @@ mod tests {
         };
         let signed = solution_of(&[&with(&[1, 0x51, 1, 1, 7])]).unwrap();
         assert_eq!(solution_of(&[&with(&[1, 0x51, 1, 1])]), None);
-        assert_eq!(
-            solution_of(&[&with(&[1, 0x51, 1, 1]), &commitment]).unwrap().to_sign.len(),
-            empty.to_sign.len()
-        );
+        assert_eq!(solution_of(&[&with(&[1, 0x51, 1, 1]), &commitment]).unwrap().len(), empty.len());
         let mut arena = BlockArena::default();
-        let tx = arena.parse_tx(&signed.to_sign).unwrap();
+        let tx = arena.parse_tx(&signed).unwrap();
         let input = tx.inputs().next().unwrap();
         assert_eq!((input.script_sig(), input.sequence()), (&[0x51][..], 0));
         assert_eq!(input.witness().collect::<Vec<_>>(), [&[7]]);
         // The signed transaction does not depend on the solution.
         let other = solution_of(&[&with(&[0, 0])]).unwrap();
         let prevout = input.prevout();
-        let tx = arena.parse_tx(&other.to_sign).unwrap();
+        let tx = arena.parse_tx(&other).unwrap();
         assert_eq!(tx.inputs().next().unwrap().prevout(), prevout);
         assert!(!tx.has_witness());
     }

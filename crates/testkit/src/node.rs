@@ -163,7 +163,8 @@ impl Node {
     #[must_use]
     pub fn start_server(program: &Path, datadir: &Path, flags: &[&str]) -> Self {
         let serves = Some(free_port().expect("there is a free port"));
-        let start = Start { serves, ..Start::on_regtest(program, datadir, &owned(flags)) };
+        let flags = owned(flags);
+        let start = Start { serves, ..Start::on_regtest(program, datadir, &flags) };
         Self::started(start).expect("bitcoind starts")
     }
 

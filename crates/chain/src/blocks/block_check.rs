@@ -9,7 +9,7 @@ use rules::{
     BlockContext, ChainParams, Violation, ViolationClass, check_block, check_signet_solution,
     merkle::{MerkleRoot, merkle_root},
 };
-use wire::{BlockHash, BlockTime, BlockView, Height, ScriptVerifier, TxView, Txid};
+use wire::{BlockHash, BlockTime, BlockView, Height, ScriptVerifier, Txid};
 
 /// The block that bytes must be.
 #[derive(Clone, Copy, Debug)]
@@ -86,12 +86,14 @@ impl ExpectedBlock {
     }
 
     /// Hashes a parsed block, and its undo data if there is any. Checks that it is this block, and that it
-    /// obeys the rules; returns the result of [`check_block`].
+    /// obeys the rules; returns the result of [`check_block`]. On a signed network, `verifier` runs its
+    /// solution, before the other rules: bitcoind would not start on a datadir with a block without one.
     ///
     /// # Errors
     /// [`BlockFlaw`]; `hashes` are those of the block that was given, in any case.
     pub fn check(
         &self,
+        verifier: Option<&dyn ScriptVerifier>,
         block: &BlockView<'_>,
         undo_data: &[u8],
         hashes: &mut BlockHashes,
@@ -106,47 +108,25 @@ impl ExpectedBlock {
             wtxids: &hashes.wtxids,
             median_time_past_prev: self.median_time_past_prev,
         });
-        checked.map_err(|violation| match violation.rule.class {
-            ViolationClass::Mutated => BlockFlaw::Damaged(Damage::Mutated(violation)),
-            _ => BlockFlaw::Invalid(violation),
-        })
-    }
-
-    /// Like [`ExpectedBlock::check`]; if there is a verifier, also checks the solution of a block of a signed
-    /// network, before all other rules: bitcoind would not start on a datadir with a block that lacks one.
-    /// Bytes that could be nodes of the merkle tree are not those of an invalid block.
-    pub fn check_with(
-        &self,
-        verifier: Option<&dyn ScriptVerifier>,
-        block: &BlockView<'_>,
-        hashes: &mut BlockHashes,
-    ) -> Result<u32, BlockFlaw> {
-        let checked = match self.check(block, &[], hashes) {
-            Err(BlockFlaw::Invalid(violation)) if may_be_merkle_nodes(block) => {
-                return Err(Damage::Mutated(violation).into());
+        match checked {
+            Err(violation) if violation.rule.class == ViolationClass::Mutated => {
+                Err(Damage::Mutated(violation).into())
             }
-            Err(BlockFlaw::Damaged(damage)) => return Err(damage.into()),
-            checked => checked,
-        };
-        let solution = verifier
-            .map(|verifier| check_signet_solution(self.params, verifier, block, self.height, &hashes.txids));
-        solution.transpose().map_err(BlockFlaw::Invalid)?;
-        checked
+            checked => {
+                let (params, height) = (self.params, self.height);
+                let solution = verifier
+                    .map(|verifier| check_signet_solution(params, verifier, block, height, &hashes.txids));
+                solution.transpose().and(checked).map_err(BlockFlaw::Invalid)
+            }
+        }
     }
-}
-
-/// Whether what was parsed as transactions could be nodes of the merkle tree, whose root would be the same: a
-/// block without a coinbase in which a transaction has 64 bytes (Core `IsBlockMutated`).
-fn may_be_merkle_nodes(block: &BlockView<'_>) -> bool {
-    let stripped_len = |tx: TxView<'_>| tx.txid_message().0.iter().map(|part| part.len()).sum::<usize>();
-    block.tx(0).is_none_or(|tx| !tx.is_coinbase()) && block.txs().any(|tx| stripped_len(tx) == 64)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Arc;
-    use wire::{BlockArena, Network, Sats, ScriptFault, TxVerifier};
+    use wire::{BlockArena, Network, Sats, ScriptFault, TxVerifier, TxView};
 
     /// Checks the genesis block of regtest after `change`, as the block at a height.
     fn check(height: u32, change: impl Fn(&mut Vec<u8>)) -> Result<u32, BlockFlaw> {
@@ -156,7 +136,7 @@ mod tests {
         let (hash, median_time_past_prev) = (params.genesis_hash, params.genesis.time);
         let expected = ExpectedBlock { params, height: Height(height), hash, median_time_past_prev };
         let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
-        let checked = expected.check(&arena.parse(&bytes).unwrap(), &[], &mut hashes);
+        let checked = expected.check(None, &arena.parse(&bytes).unwrap(), &[], &mut hashes);
         assert_eq!(hashes.txids.len(), 1, "they are there in any case");
         checked
     }
@@ -205,7 +185,7 @@ mod tests {
             let expected = ExpectedBlock { params, height: Height(1), hash, median_time_past_prev };
             let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
             let checked =
-                expected.check_with(Some(&Refusing), &arena.parse(&block.bytes).unwrap(), &mut hashes);
+                expected.check(Some(&Refusing), &arena.parse(&block.bytes).unwrap(), &[], &mut hashes);
             let refused = matches!(&checked, Err(BlockFlaw::Invalid(it)) if it.core == "bad-signet-blksig");
             assert_eq!((refused, checked.is_ok()), (is_refused, !is_refused), "{checked:?}");
         }

@@ -74,9 +74,6 @@ pub struct Plan {
     pub never_connected_from: Option<Height>,
     /// Whether any of the undo data that bitcoind reads when it starts at the last block is not on disk.
     pub lacks_last_undo: bool,
-    /// Whether the block index does not mark all blocks of the chain as valid, as bitcoind does with those
-    /// that it has connected.
-    pub lacks_marks: bool,
     /// `blk` files that do not exist, and in which the block index places blocks outside the chain. bitcoind
     /// would not start.
     pub missing_files: Vec<FileNo>,
@@ -144,7 +141,6 @@ impl Plan {
             tip_is_contested: false,
             never_connected_from: None,
             lacks_last_undo: false,
-            lacks_marks: false,
             missing_files: Vec::new(),
             obstacle: None,
             is_pruned: false,
@@ -213,8 +209,6 @@ pub fn plan(
     let connected = request.preferred.map(|best| tree.branch_to(&best)).unwrap_or_default();
     let new_index =
         scanned.map(|scanned| index_of_scan(&scanned, &tree, [&branch, &connected], files.params));
-    let marked_to = tree.checked_to(&branch).map_or(0, |Height(height)| height);
-    let lacks_marks = !request.scan && (marked_to as usize) + 1 < branch.len();
     let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
     let existing = files.datadir.blk_files(files.disk)?;
     let missing_files: Vec<_> = tree.files().into_iter().filter(|file| !existing.contains(file)).collect();
@@ -245,7 +239,6 @@ pub fn plan(
         tip_is_contested,
         never_connected_from,
         lacks_last_undo,
-        lacks_marks,
         missing_files,
         obstacle,
         is_pruned,

@@ -213,6 +213,9 @@ pub struct Choice {
     pub unmarked: Vec<BlockHash>,
     /// Number of blocks of another chain ([`disk::departed`]), which are left out.
     pub departed: u32,
+    /// Whether the block index does not mark all blocks of the chain as valid, as bitcoind does with those
+    /// that it has connected.
+    pub lacks_marks: bool,
 }
 
 impl<'a> Tree<'a> {
@@ -579,6 +582,7 @@ impl<'a> Tree<'a> {
         let marked_invalid = better.and_then(|better| self.marked_invalid_below(&better, request.invalid));
         let last_connected = tip.node;
         let tip_time = branch.last().map(|&tip| self.nodes[tip as usize].time).unwrap_or_default();
+        let marked = self.checked_to(&branch).map_or(0, |Height(height)| height as usize);
         let choice = Choice {
             work,
             unconnected,
@@ -588,6 +592,7 @@ impl<'a> Tree<'a> {
             checked_to,
             marked_invalid,
             tip_time,
+            lacks_marks: marked + 1 < branch.len(),
             ..Choice::default()
         };
         Ok(ChosenChain { branch, choice, last_connected })

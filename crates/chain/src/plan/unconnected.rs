@@ -1,8 +1,8 @@
 //! Stored blocks that a scan found and that no rebuild proves: those outside the chain, and above its end.
 //!
 //! When bitcoind connects a block that its index has, it does not check again the rules that depend on the
-//! height and on the blocks below, and stops at bytes that are not those of the block. So whoever writes an
-//! index must have checked both, as `bitcoind -reindex` does.
+//! height and on the blocks below, and stops at bytes that are not those of the block. So both are checked
+//! before an index has such a block, as `bitcoind -reindex` does.
 
 use crate::{
     blocks::{
@@ -50,7 +50,8 @@ pub fn check_unconnected(
     let mut unconnected: Vec<(usize, &IndexEntry)> =
         numbered.filter(|(_, entry)| is_unconnected(entry)).collect();
     unconnected.sort_unstable_by_key(|(_, entry)| (entry.file, entry.data_pos));
-    let (changed, done, blocks_total) = (Mutex::default(), AtomicU32::new(0), unconnected.len() as u32);
+    let changed = Mutex::new(Vec::<(usize, IndexEntry)>::new());
+    let (done, blocks_total) = (AtomicU32::new(0), unconnected.len() as u32);
     if blocks_total > PROGRESS_BLOCKS {
         watch.sink.event(Event::Started(Stage::Check));
     }
@@ -66,8 +67,7 @@ pub fn check_unconnected(
         }
         Ok(())
     })?;
-    let changed: Vec<_> = changed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for (at, entry) in changed {
+    for (at, entry) in changed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         index.entries[at] = entry;
     }
     Ok(())

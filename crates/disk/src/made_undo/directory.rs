@@ -212,8 +212,7 @@ impl MadeUndoDir {
         let create = || {
             disk.create_dir_all(&self.path).during_creation(&self.path)?;
             set_owner(disk, &self.path, owner_of(disk, &self.blocks)?, &self.blocks)?;
-            self.write_numbers(disk, MARK, self.mark_head(disk)?, used)?;
-            Ok(disk.sync_dir(&self.blocks).during("sync", &self.blocks)?)
+            self.write_numbers(disk, MARK, self.mark_head(disk)?, used)
         };
         create().inspect_err(|_| {
             let _ = self.clear(disk);

@@ -425,7 +425,8 @@ impl<'a> Rebuild<'a> {
 
     /// Whether hints prove blocks without undo data, which bitcoind may never have connected and marked.
     fn sets_marks(&self, Planned { plan, .. }: &Planned) -> bool {
-        plan.lacks_marks && plan.blocks_without_undo(Height(0)) > 0 && self.options.output.is_none()
+        let is_in_place = self.options.output.is_none();
+        is_in_place && plan.choice.lacks_marks && plan.blocks_without_undo(Height(0)) > 0
     }
 
     /// Writes the coins that are left of all blocks, and proves what was written.

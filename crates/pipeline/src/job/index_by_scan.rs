@@ -26,7 +26,7 @@ use chain::{
 use disk::{
     DiskError,
     datadir::FileKind,
-    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, rewrite_block_index, write_block_index},
+    index::{BlockIndex, BlockStatus, FileInfo, rewrite_block_index, write_block_index},
     made_undo::clear_made_undo,
 };
 use std::path::Path;

@@ -201,7 +201,7 @@ impl Worker<'_> {
     }
 
     fn check(&mut self, read: &mut Block) -> Result<(), BlockFault> {
-        let Shared { chain, files: &Files { params, .. }, .. } = *self.shared;
+        let Shared { chain, files: &Files { params, verifier, .. }, .. } = *self.shared;
         let height = read.height;
         let block = self.arena.parse_first(read.block.bytes()).map_err(Damage::Block)?;
         let (undo_data, checksum) = split_checksum(read.undo.bytes());
@@ -214,15 +214,9 @@ impl Worker<'_> {
             }
             None => {
                 let expected = ExpectedBlock::at(chain, params, height);
-                expected.check(&block, undo_data, &mut self.hashes)?
+                expected.check(verifier, &block, undo_data, &mut self.hashes)?
             }
         };
-        if let Some(queue) = self.shared.routing.scripts {
-            queue
-                .scripts()
-                .check_solution(&block, height, &self.hashes.txids)
-                .map_err(|_| BlockFault::Suspect)?;
-        }
         self.outcome.partial.counts += Counts::of(&block);
         let observed = ObservedBlock {
             params,

@@ -7,7 +7,7 @@
 
 use super::block_fault::{BlockFault, BlockFaults, LocatedFault};
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
-use rules::{ChainParams, SCRIPT, SpentCoin, Violation, ViolationDetails, check_signet_solution};
+use rules::{ChainParams, SCRIPT, SpentCoin, Violation, ViolationDetails};
 use std::{
     ops::Range,
     sync::{
@@ -18,7 +18,6 @@ use std::{
 };
 use wire::{
     BlockHash, BlockView, CoinError, Height, Sats, ScriptFlags, ScriptVerifier, TxIndex, TxVerifier, TxView,
-    Txid,
 };
 
 /// Memory of a task in the queue, in bytes: it keeps its transaction alive.
@@ -48,19 +47,6 @@ impl Scripts<'_> {
     /// Reports whether the scripts of the block at `height` are run.
     pub fn are_run_at(&self, height: Height) -> bool {
         self.skipped_to.is_none_or(|skipped_to| height > skipped_to)
-    }
-
-    /// See [`check_signet_solution`].
-    ///
-    /// # Errors
-    /// The same error.
-    pub fn check_solution(
-        &self,
-        block: &BlockView<'_>,
-        height: Height,
-        txids: &[Txid],
-    ) -> Result<(), Violation> {
-        check_signet_solution(self.params, self.verifier, block, height, txids)
     }
 
     /// Runs all scripts of a transaction in the calling thread.
@@ -125,11 +111,6 @@ impl<'a> ScriptQueue<'a> {
         let (send, receive) = bounded((scripts.queue_bytes / TASK_BYTES) as usize);
         let (busy, inputs) = Default::default();
         Self { scripts, send, receive, busy, inputs }
-    }
-
-    /// Which scripts are run.
-    pub const fn scripts(&self) -> &Scripts<'a> {
-        &self.scripts
     }
 
     /// Queues all scripts of a block; `coins` are those of all transactions but the coinbase, in block order.

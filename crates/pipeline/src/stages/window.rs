@@ -253,10 +253,6 @@ impl Window<'_> {
         let located = self.reader.read(height, false, &mut buffers)?;
         let BlockBuffers { block: record, arena, hashes, .. } = &mut buffers;
         let (block, checked) = located.check(record.bytes(), arena, hashes)?;
-        if let Some(scripts) = &self.scripts {
-            let solution = scripts.check_solution(&block, height, &hashes.txids);
-            solution.map_err(|violation| located.verdict(&violation, &hashes.txids))?;
-        }
         let legacy_sigops = checked.map_err(|violation| located.verdict(&violation, &hashes.txids))?;
         let ancestor = self.bip34_ancestor(height);
         let creates_only_new = bip30_enforced(self.params, height, &hash, ancestor.as_ref());

@@ -20,9 +20,9 @@ fn is_signed(block: &[u8], challenge: &[u8]) -> Option<bool> {
     let mut hashes = Vec::new();
     sha256d_many(&messages, &mut hashes);
     let txids: Vec<Txid> = hashes.into_iter().map(Txid).collect();
-    let solution = signet_solution(&block, &txids, challenge)?;
+    let bytes = signet_solution(&block, &txids, challenge)?;
     let mut arena = BlockArena::default();
-    let to_sign = arena.parse_tx(&solution.to_sign).unwrap();
+    let to_sign = arena.parse_tx(&bytes).unwrap();
     let scripts = TxScripts::new(&to_sign, [(Sats(0), challenge)].into_iter()).unwrap();
     match scripts.verify(0..1, SIGNET_FLAGS) {
         Ok(()) => Some(true),

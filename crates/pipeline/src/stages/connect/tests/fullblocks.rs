@@ -107,7 +107,7 @@ impl Chain {
         check_header(&HeaderContext { params, height, header, hash: &hash, ancestors: &ancestors, now })?;
         let median_time_past_prev = *medians(ancestors).last().unwrap();
         let expected = ExpectedBlock { params, height, hash, median_time_past_prev };
-        match expected.check(block, &[], &mut BlockHashes::default()) {
+        match expected.check(None, block, &[], &mut BlockHashes::default()) {
             Ok(_) => Ok(()),
             Err(BlockFlaw::Invalid(violation) | BlockFlaw::Damaged(Damage::Mutated(violation))) => {
                 Err(violation)
