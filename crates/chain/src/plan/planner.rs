@@ -206,9 +206,8 @@ pub fn plan(
         let below_marked = choice.reconsidered.map_or(u32::MAX, |Height(height)| height.saturating_sub(1));
         Height(fork.max(with_undo.min(below_marked)) + 1)
     });
-    let connected = request.preferred.map(|best| tree.branch_to(&best)).unwrap_or_default();
     let new_index =
-        scanned.map(|scanned| index_of_scan(&scanned, &tree, [&branch, &connected], files.params));
+        scanned.map(|scanned| index_of_scan(&scanned, &tree, &branch, is_contested, files.params));
     let lacks_last_undo = lacks_last_undo(files, &tree, &branch)?;
     let existing = files.datadir.blk_files(files.disk)?;
     let missing_files: Vec<_> = tree.files().into_iter().filter(|file| !existing.contains(file)).collect();
@@ -456,13 +455,14 @@ pub fn links_of_index<'a>(
 }
 
 /// Makes the block index that Core would have: blocks of the chosen chain as validated, those that this job
-/// has found invalid as such, others as stored. Undo data outside the chain is not proven, and bitcoind,
-/// which writes it when it connects such a block, does so only if the index has none: so only that of blocks
-/// that the old chainstate has `connected` is there.
+/// has found invalid as such, others as stored. Among contested blocks, only those of the chain have undo
+/// data: bitcoind writes it again for any other one that it connects. The rest of it stays: the node's
+/// indexes may be on another branch, which they cannot leave without it.
 fn index_of_scan(
     scanned: &Scanned,
     tree: &Tree<'_>,
-    [branch, connected]: [&[u32]; 2],
+    branch: &[u32],
+    is_contested: impl Fn(&u32) -> bool,
     params: &ChainParams,
 ) -> BlockIndex {
     let (mut index, failed) = (BlockIndex::default(), tree.failed());
@@ -476,9 +476,8 @@ fn index_of_scan(
             index.entries.push(IndexEntry::of_header(block.hash, block.header, height));
             continue;
         }
-        let is_in = |branch: &[u32]| branch.get(height.0 as usize) == Some(&number);
-        let chosen = is_in(branch);
-        let undo_pos = tree.undo_pos(number).filter(|_| height.0 > 0 && (chosen || is_in(connected)));
+        let chosen = branch.get(height.0 as usize) == Some(&number);
+        let undo_pos = tree.undo_pos(number).filter(|_| height.0 > 0 && (chosen || !is_contested(&number)));
         let mut status = BlockStatus::stored(height >= params.segwit_height);
         // Core connects the genesis block without marking it.
         if chosen && height.0 > 0 {

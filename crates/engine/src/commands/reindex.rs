@@ -35,7 +35,7 @@ use chain::{
 };
 use digest::sha256::batched_bytes;
 use disk::{
-    index::{BlockStatus, FileInfo, IndexEntry, PrunedFlag, extend_block_index, write_block_index},
+    index::{FileInfo, IndexEntry, PrunedFlag, extend_block_index, write_block_index},
     made_undo::{clear_made_undo, made_undo_dir},
     utxo_stats::{UtxoCounts, UtxoStats},
 };
@@ -553,14 +553,7 @@ impl<'a> Rebuild<'a> {
         };
         if let Some(index) = &plan.new_index {
             let mut index = index.clone();
-            for entry in &mut index.entries {
-                if !plan.chain.has(entry.height, &entry.hash) {
-                    // That of the old chainstate's branch, which no run has proven.
-                    entry.undo_pos = None;
-                    entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
-                }
-                change(entry);
-            }
+            index.entries.iter_mut().for_each(change);
             change_files(&mut index.files);
             check_unconnected(files, &mut index, affordable_threads(&self.options.chain), self.watch)?;
             files.sync_pairs(index.files.len())?;

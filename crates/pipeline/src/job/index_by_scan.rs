@@ -26,7 +26,7 @@ use chain::{
 use disk::{
     DiskError,
     datadir::FileKind,
-    index::{BlockIndex, BlockStatus, FileInfo, rewrite_block_index, write_block_index},
+    index::{BlockIndex, FileInfo, IndexEntry, rewrite_block_index, write_block_index},
     made_undo::clear_made_undo,
 };
 use std::path::Path;
@@ -140,16 +140,9 @@ fn index_of(plan: Plan) -> BlockIndex {
     let Plan { chain, new_index, never_connected_from, .. } = plan;
     let mut index = new_index.unwrap_or_default();
     let end = never_connected_from.unwrap_or(Height(0));
-    for entry in &mut index.entries {
-        match chain.has(entry.height, &entry.hash) {
-            true if entry.height >= end => {
-                entry.undo_pos = None;
-                entry.status = BlockStatus(entry.status.not_connected().0 & !BlockStatus::HAVE_UNDO);
-            }
-            // Another branch, on which the chainstate ends.
-            false if entry.undo_pos.is_some() => entry.status = entry.status.connected(),
-            _ => {}
-        }
+    let was_connected = |entry: &IndexEntry| entry.height < end && chain.has(entry.height, &entry.hash);
+    for entry in index.entries.iter_mut().filter(|entry| !was_connected(entry)) {
+        entry.status = entry.status.not_connected();
     }
     index
 }
