@@ -6,7 +6,7 @@
 
 use crate::{
     blocks::{
-        block_check::{BlockFacts, BlockFlaw, CheckedBlock, ExpectedBlock},
+        block_check::{BlockFacts, BlockFlaw, CheckedBlock, ExpectedBlock, may_be_merkle_nodes},
         block_hashes::BlockHashes,
     },
     threads::{lock, spawn},
@@ -17,8 +17,8 @@ use disk::{block_files::BlockAppender, index::FileInfo};
 use rules::{ChainParams, Violation};
 use std::{sync::Mutex, thread::Scope};
 use wire::{
-    BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, ScriptVerifier, SpentCoinsError,
-    SpentCoinsForm, TxView,
+    BlockArena, BlockHash, BlockTime, ByteOffset, FileNo, Height, ScriptVerifier, SpentCoinsError,
+    SpentCoinsForm,
 };
 
 /// Bytes that are appended before they are written to the medium, so that few files are open.
@@ -234,13 +234,6 @@ fn claimed_undo(block: &ArrivedBlock, arena: &mut BlockArena) -> Option<Result<V
     let view = arena.parse(&block.bytes).ok()?;
     let inputs: Vec<usize> = view.txs().skip(1).map(|tx| tx.input_count()).collect();
     Some(form.read_undo(coins, &block.expected.hash, inputs.iter().copied()))
-}
-
-/// Whether what was parsed as transactions could be nodes of the merkle tree, whose root would be the same: a
-/// block without a coinbase in which a transaction has 64 bytes (Core `IsBlockMutated`).
-pub(crate) fn may_be_merkle_nodes(block: &BlockView<'_>) -> bool {
-    let stripped_len = |tx: TxView<'_>| tx.txid_message().0.iter().map(|part| part.len()).sum::<usize>();
-    block.tx(0).is_none_or(|tx| !tx.is_coinbase()) && block.txs().any(|tx| stripped_len(tx) == 64)
 }
 
 #[cfg(test)]

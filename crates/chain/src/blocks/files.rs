@@ -1,9 +1,8 @@
 //! The files that hold the blocks of the chain, and errors about their records.
 
-use crate::block_writer::may_be_merkle_nodes;
 use crate::blocks::{
     awaited::AwaitedBlocks,
-    block_check::{BlockFlaw, ExpectedBlock},
+    block_check::{BlockFlaw, ExpectedBlock, may_be_merkle_nodes},
     block_hashes::BlockHashes,
     chain::{Chain, ChainBlock},
     damage::Damage,

@@ -10,6 +10,7 @@ use acceptance::{
 use disk::index::{BlockIndex, read_block_index};
 use engine::{ScriptVerifier, reindex::ScriptTrust};
 use std::ops::Range;
+use testkit::refusing::Refusing;
 use wire::{BlockArena, ScriptFault, ScriptFlags, TxVerifier, TxView};
 
 #[derive(Debug, Default)]
@@ -171,6 +172,21 @@ fn every_way_runs_each_script_once_and_reports_the_lowest_that_fails() {
         assert_eq!(found, (None, report.counts.inputs, all.len() as u64), "{what}");
         let error = case.run(AssumeValid::Off, by_way, &some.0).0.map(|report| report.height).unwrap_err();
         assert_lowest(&error, some, &what);
+    }
+}
+
+#[test]
+fn a_rebuild_of_a_signed_network_needs_a_solution_in_each_block() {
+    let case = Case::new(&unsigned(21, 100_000));
+    let signed = ChainParams { signet_challenge: Some(&[]), ..ChainParams::of(Network::Regtest).clone() };
+    let params: &'static ChainParams = Box::leak(Box::new(signed));
+    for engine in [Engine::Join, Engine::Cache] {
+        let scripts = ScriptChecks::By(Arc::new(Refusing));
+        let options =
+            ReindexOptions { engine, ..ReindexOptions::new(case.root.path(), Network::Regtest, scripts) };
+        let error = run(&changed(options, |it| it.chain.params = params)).unwrap_err();
+        let found = (error.kind, error.height, error.core.as_deref());
+        assert_eq!(found, (ErrorKind::Consensus, Some(Height(1)), Some("bad-signet-blksig")), "{error}");
     }
 }
 
