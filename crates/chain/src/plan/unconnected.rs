@@ -14,7 +14,6 @@ use crate::{
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Progress, Watch},
-    stage::Stage,
 };
 use disk::index::{BlockIndex, BlockStatus, IndexEntry};
 use rules::{MEDIAN_TIME_SPAN, median_time_past};
@@ -52,9 +51,9 @@ pub fn check_unconnected(
     unconnected.sort_unstable_by_key(|(_, entry)| (entry.file, entry.data_pos));
     let changed = Mutex::new(Vec::<(usize, IndexEntry)>::new());
     let (done, blocks_total) = (AtomicU32::new(0), unconnected.len() as u32);
-    if blocks_total > PROGRESS_BLOCKS {
-        watch.sink.event(Event::Started(Stage::Check));
-    }
+    // An index has no lengths of blocks.
+    let file_bytes: u64 = index.files.iter().map(|info| u64::from(info.size)).sum();
+    let bytes_of = |blocks: u32| file_bytes / index.entries.len() as u64 * u64::from(blocks);
     each_number(threads, blocks_total, CheckBuffers::default, |buffers, number| {
         Error::check_interrupt(watch.interrupt)?;
         let (at, entry) = unconnected[number as usize];
@@ -62,7 +61,7 @@ pub fn check_unconnected(
         lock(&changed).extend(checked.map(|entry| (at, entry)));
         let blocks = done.fetch_add(1, Ordering::Relaxed) + 1;
         if blocks.is_multiple_of(PROGRESS_BLOCKS) {
-            let (bytes, bytes_total) = (0, 0);
+            let [bytes, bytes_total] = [blocks, blocks_total].map(bytes_of);
             watch.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
         }
         Ok(())
