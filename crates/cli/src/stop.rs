@@ -69,8 +69,8 @@ pub fn interrupt(report: impl Fn() + Send + Sync + Copy + 'static) -> Result<&'s
     Ok(&INTERRUPT)
 }
 
-/// Forgets the signal that has ended what the user wanted to end: what follows it ends with the next one.
-pub fn await_next() {
+/// Forgets a signal that has had its effect: what follows goes on until the next one.
+pub fn forget_signal() {
     INTERRUPT.store(false, Ordering::Relaxed);
 }
 
@@ -139,7 +139,7 @@ mod tests {
         while !interrupt.load(Ordering::Relaxed) {
             thread::sleep(POLL_INTERVAL / 10);
         }
-        await_next();
+        forget_signal();
         at_stage(Stage::Plan);
         thread::sleep(BLOCKED_TIMEOUT + 4 * POLL_INTERVAL);
         assert!(!super::interrupt(|| {}).unwrap().load(Ordering::Relaxed), "and there is one handler");

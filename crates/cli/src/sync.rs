@@ -175,7 +175,7 @@ pub fn run(args: &SyncArgs) -> Done {
         sync::sync(&RealDisk, &options, recorder, interrupt)
     })?;
     if report.follow.as_ref().is_some_and(|follow| follow.end == FollowEnd::Interrupted) {
-        stop::await_next();
+        stop::forget_signal();
     }
     let exit = report.shortfall.as_ref().map_or(Exit::Done, |_| Exit::Environment);
     let exit = report.left_out.map_or(exit, |_| Exit::Consensus);

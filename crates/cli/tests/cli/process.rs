@@ -43,6 +43,15 @@ fn locked(datadir: &Path, more: &[&str]) -> String {
     [&error["detail"], &error["help"]].map(ToString::to_string).join("; ")
 }
 
+#[test]
+fn a_command_line_that_is_refused_is_also_reported_as_json() {
+    let output = peregrine(&["utxo", "stats", "--json", "--at"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let error = json(&output)["error"].clone();
+    assert_eq!(error["kind"], "usage");
+    assert!(error["detail"].as_str().unwrap().starts_with("a value is required for '--at"), "{error}");
+}
+
 /// Interrupts the run in stage plan, and again in stage check, whose scripts take seconds, so that a busy
 /// machine is not too late. The checkpoint goes to a folder outside the datadir.
 #[test]
