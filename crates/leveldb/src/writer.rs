@@ -32,7 +32,7 @@ impl UnsyncedTable {
         Ok(self.file.take().map_or(Ok(()), |mut file| file.sync()).during("sync", &self.path)?)
     }
 
-    /// The same.
+    /// Like [`UnsyncedTable::close`]; returns what the manifest records of the table.
     pub(super) fn sync(mut self) -> Result<TableMeta, LevelDbError> {
         self.close()?;
         Ok(self.meta)
