@@ -1,7 +1,8 @@
-//! Small files of Peregrine's own: magic, version, content, and a checksum of all that.
+//! Small files of Peregrine's own: magic, version, for some the length, content, and a checksum of all that.
 
 use crate::error::DiskError;
 use crate::pack::{Malformed, Pack};
+use std::cmp::Ordering;
 use std::path::Path;
 use wire::Reader;
 
@@ -30,6 +31,8 @@ pub(crate) enum Flaw {
 /// The content of such a file.
 pub(crate) trait Sealed: Pack {
     const SEAL: Seal;
+    /// Whether the file states its length, so that truncated and lengthened ones are told from damaged ones.
+    const STATES_LENGTH: bool = false;
 
     /// Whether its parts fit together: otherwise it is neither written nor read.
     fn check(&self) -> Result<(), &'static str>;
@@ -46,7 +49,12 @@ pub(crate) trait Sealed: Pack {
     fn sealed(&self) -> Vec<u8> {
         let mut bytes = Self::SEAL.magic.to_vec();
         Self::SEAL.version.put(&mut bytes);
-        self.put(&mut bytes);
+        let mut content = Vec::new();
+        self.put(&mut content);
+        if Self::STATES_LENGTH {
+            ((bytes.len() + size_of::<u64>() + content.len() + CHECKSUM_LEN) as u64).put(&mut bytes);
+        }
+        bytes.extend(content);
         with_checksum(bytes)
     }
 
@@ -59,6 +67,8 @@ pub(crate) trait Sealed: Pack {
         if found != version {
             return Err(Flaw::Version { found, known: version });
         }
+        let rest =
+            if Self::STATES_LENGTH { after_length(rest, bytes.len()).map_err(Flaw::Damaged)? } else { rest };
         let (content, _) = rest.split_last_chunk::<CHECKSUM_LEN>().ok_or(Flaw::Damaged("truncated"))?;
         without_checksum(bytes).ok_or(Flaw::Damaged("checksum mismatch"))?;
         let mut reader = Reader::new(content);
@@ -66,6 +76,16 @@ pub(crate) trait Sealed: Pack {
         reader.finish().map_err(Malformed::from)?;
         content.check().map_err(Malformed::Value)?;
         Ok(content)
+    }
+}
+
+/// Returns what follows the length of a file, which has `len` bytes.
+fn after_length(bytes: &[u8], len: usize) -> Result<&[u8], &'static str> {
+    let (stated, rest) = bytes.split_first_chunk().ok_or("truncated")?;
+    match u64::from_le_bytes(*stated).cmp(&(len as u64)) {
+        Ordering::Greater => Err("truncated"),
+        Ordering::Less => Err("bytes were added"),
+        Ordering::Equal => Ok(rest),
     }
 }
 

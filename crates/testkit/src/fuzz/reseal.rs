@@ -127,7 +127,14 @@ pub fn run(file: &mut [u8]) {
     footer[sealed..sealed + 4].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Corrects the checksum at the end of a checkpoint, of a plan of ranges, or of the list of a delta.
+/// Corrects the length and checksum of a checkpoint.
+pub fn checkpoint(file: &mut [u8]) {
+    let len = file.len() as u64;
+    file.get_mut(12..20).into_iter().for_each(|field| field.copy_from_slice(&len.to_le_bytes()));
+    sealed(file);
+}
+
+/// Corrects the checksum at the end of a plan of ranges, or of the list of a delta.
 pub fn sealed(file: &mut [u8]) {
     let Some((content, checksum)) = file.split_last_chunk_mut::<4>() else { return };
     *checksum = crc32c::crc32c(content).to_le_bytes();

@@ -50,7 +50,7 @@ fn walk(mut cursor: SortedRunCursor<'_>, entries: &mut Vec<(OutPoint, bool, u32,
 
 /// The parts of a checkpoint add up to the length of its file.
 pub fn checkpoint(bytes: &[u8]) -> bool {
-    both(bytes, reseal::sealed, |bytes| {
+    both(bytes, reseal::checkpoint, |bytes| {
         let len = bytes.len();
         let disk = MemoryDisk::default().with("work/manifest", bytes);
         let Ok(found) = Checkpoint::read(&disk, Path::new("work")) else { return false };
@@ -62,7 +62,7 @@ pub fn checkpoint(bytes: &[u8]) -> bool {
             SavedMatching::Hints { sum, .. } => 44 + sum.len(),
         };
         let state_len = numbers * 8 + matching + state.made.len() * 4;
-        assert_eq!(len, 129 + found.files.len() * 36 + found.runs.len() * 29 + state_len);
+        assert_eq!(len, 137 + found.files.len() * 36 + found.runs.len() * 29 + state_len);
         assert_eq!(state.completed.len(), state.blocks.div_ceil(64) as usize);
         assert!(found.runs.iter().all(|run| run.number < found.next_run));
         true
