@@ -265,7 +265,7 @@ pub fn work_dir_beside(disk: &dyn Disk, datadir: &Datadir) -> PathBuf {
 /// Finishes or undoes the commit of an earlier run that was interrupted, and removes databases that such a
 /// run was building. The datadir must be locked for changes. Returns `None` if no commit was interrupted.
 pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Result<Option<Recovery>, Error> {
-    let recovery = replace::recover_and(disk, datadir.net_dir(), &replaceable(), |databases| {
+    let recovery = replace::recover(disk, datadir.net_dir(), &replaceable(), |databases| {
         // The undo data of that commit is in place, and its checkpoint would have been removed next. The
         // files of any other run stay.
         if databases.iter().any(|name| name == Path::new(CHAINSTATE)) {

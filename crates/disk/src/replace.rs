@@ -244,7 +244,7 @@ impl<'d> Replacement<'d> {
     ) -> Result<Self, DiskError> {
         // The clean-up after an earlier commit of this process may have failed.
         if Journal::read(disk, home)?.is_some_and(|journal| journal.phase == JournalPhase::Exchanged) {
-            recover(disk, home, names)?;
+            recover(disk, home, names, |_| Ok(()))?;
         }
         let databases = names
             .iter()
@@ -457,24 +457,12 @@ fn building_places(
 
 /// Finishes or undoes a replacement that a crash has interrupted, and removes what an earlier job has built
 /// but not put in place. `names` are all databases below `home` that any job may replace. The datadir must be
-/// locked. Returns `None` if there was no such replacement.
+/// locked. `last` is called with the names of the databases if all new ones are in place; after a crash or an
+/// error in it, the next recovery calls it again. Returns `None` if there was no such replacement.
 ///
 /// # Errors
-/// [`DiskError::Damaged`] if the journal cannot be decoded; [`DiskError::File`].
+/// [`DiskError::Damaged`] if the journal cannot be decoded; [`DiskError::File`]; the errors of `last`.
 pub fn recover(
-    disk: &dyn Disk,
-    home: &Path,
-    names: &[impl AsRef<Path>],
-) -> Result<Option<Recovery>, DiskError> {
-    recover_and(disk, home, names, |_| Ok(()))
-}
-
-/// Like [`recover`]; calls `last` with the names of the databases if all new ones are in place. After a crash
-/// or an error in it, the next recovery calls it again.
-///
-/// # Errors
-/// The same errors, and those of `last`.
-pub fn recover_and(
     disk: &dyn Disk,
     home: &Path,
     names: &[impl AsRef<Path>],

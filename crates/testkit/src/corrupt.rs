@@ -57,7 +57,7 @@ pub fn interrupt_replacement(net_dir: &Path) -> io::Result<()> {
         if names.map(is_new) == [true, false] && net_dir.join("chainstate.peregrine").exists() {
             return Ok(());
         }
-        recover(&FaultDisk::healthy(), net_dir, &names).map_err(io::Error::other)?;
+        recover(&FaultDisk::healthy(), net_dir, &names, |_| Ok(())).map_err(io::Error::other)?;
     }
     Ok(())
 }
