@@ -32,9 +32,8 @@ pub fn finish(json: bool, done: Done) -> ExitCode {
 
 /// Prints as JSON that a command line was refused, with this text up to the first empty line.
 pub fn print_refusal(text: &str) {
-    let lines: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
-    let detail = lines.join(" ").trim_start_matches("error: ").to_owned();
-    print(&failure_json(&Error::new(ErrorKind::Usage, detail)), Exit::Done);
+    let detail = text.lines().map(str::trim).take_while(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
+    print(&failure_json(&Error::new(ErrorKind::Usage, detail.trim_start_matches("error: "))), Exit::Done);
 }
 
 /// Returns an error as it is written to stderr: a headline, what is known of the place on lines of its

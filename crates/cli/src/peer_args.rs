@@ -202,11 +202,9 @@ impl PeerArgs {
         if args.proxy.is_none() && args.onlynet.is_empty() && args.connect.is_empty() {
             return Err(failed("it connects to no peer"));
         }
+        let note = format!("note: {}: this command connects to peers as bitcoind does", node.because);
         if !running::errors_as_json() {
-            print_message(&format!(
-                "note: {}: this command connects to peers as bitcoind does",
-                node.because
-            ));
+            print_message(&note);
         }
         Ok(args)
     }

@@ -14,10 +14,7 @@ use signal_hook::{
 };
 use std::{
     fs,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -36,7 +33,7 @@ static WRITES_DONE: AtomicU64 = AtomicU64::new(0);
 static PLANNING: AtomicBool = AtomicBool::new(false);
 /// What the first signal sets. A command can call the engine more than once, but there is one handler.
 static INTERRUPT: AtomicBool = AtomicBool::new(false);
-static IS_HANDLED: Mutex<bool> = Mutex::new(false);
+static IS_HANDLED: AtomicBool = AtomicBool::new(false);
 
 /// Installs the signal handler, unless an earlier call has, and returns the flag that it sets. `report`
 /// writes that the process was interrupted, if it has to be ended.
@@ -46,8 +43,7 @@ static IS_HANDLED: Mutex<bool> = Mutex::new(false);
 pub fn interrupt(report: impl Fn() + Send + Sync + Copy + 'static) -> Result<&'static AtomicBool, Error> {
     // Files may be read before the engine reports its first stage.
     at_stage(Stage::Plan);
-    let mut is_handled = IS_HANDLED.lock().unwrap_or_else(PoisonError::into_inner);
-    if *is_handled {
+    if IS_HANDLED.swap(true, Ordering::Relaxed) {
         return Ok(&INTERRUPT);
     }
     let wait = |mut signals: Signals| {
@@ -65,7 +61,6 @@ pub fn interrupt(report: impl Fn() + Send + Sync + Copy + 'static) -> Result<&'s
     let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     let waiting = Signals::new([SIGINT, SIGTERM].into_iter().chain(hangup)).and_then(wait);
     waiting.map_err(|error| Error::new(ErrorKind::Environment, format!("cannot handle Ctrl-C: {error}")))?;
-    *is_handled = true;
     Ok(&INTERRUPT)
 }
 
