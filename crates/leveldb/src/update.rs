@@ -518,9 +518,8 @@ impl RangeUpdate<'_> {
 
     fn close(&mut self) -> Result<(), LevelDbError> {
         self.complete.extend(self.open.take().map(TableWriter::complete).transpose()?);
-        let oldest =
-            self.complete.len().checked_sub(MAX_OPEN_TABLES).and_then(|at| self.complete.get_mut(at));
-        oldest.map_or(Ok(()), UnsyncedTable::close)
+        let oldest = self.complete.len().checked_sub(MAX_OPEN_TABLES);
+        oldest.and_then(|at| self.complete.get_mut(at)).map_or(Ok(()), UnsyncedTable::close)
     }
 }
 

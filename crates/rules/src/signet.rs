@@ -19,8 +19,6 @@ pub const SIGNET_HEADER: [u8; 4] = [0xec, 0xc7, 0xda, 0xa2];
 /// The script rules that apply to a solution at any height (Core `BLOCK_SCRIPT_VERIFY_FLAGS`).
 pub const SIGNET_FLAGS: ScriptFlags =
     ScriptFlags::P2SH.with(ScriptFlags::WITNESS).with(ScriptFlags::DERSIG).with(ScriptFlags::NULLDUMMY);
-/// Core's reject string for a block without a valid solution.
-pub const BAD_SIGNET_BLKSIG: &str = "bad-signet-blksig";
 
 /// Minimum length of a commitment output's script, in bytes (Core `MINIMUM_WITNESS_COMMITMENT`).
 const MINIMUM_WITNESS_COMMITMENT: usize = 38;
@@ -52,7 +50,7 @@ pub fn check_signet_solution(
 /// Constructs the virtual transaction that must be valid under [`SIGNET_FLAGS`] (Core `SignetTxs::Create`):
 /// its single input spends the challenge, an output with amount 0.
 ///
-/// `txids` are those of the block, in order. `None` if the block is rejected as [`BAD_SIGNET_BLKSIG`] without
+/// `txids` are those of the block, in order. `None` if the block is rejected as [`SIGNET_SOLUTION`] without
 /// running a script, because it has no transaction, no witness commitment or a malformed solution. A block
 /// without a solution has an empty one, which a trivial challenge may accept. The genesis block is never
 /// checked.

@@ -55,14 +55,13 @@ pub const BIP30: RuleInfo = rule("bip30", Bip(30), "bad-txns-BIP30", Consensus)
     ));
 
 /// The rule that a block of a signed network has a valid solution. It is checked where scripts can be run.
-pub const SIGNET_SOLUTION: RuleInfo =
-    rule("signet-solution", Bip(325), crate::signet::BAD_SIGNET_BLKSIG, Consensus)
-        .must("A block of a signed network MUST contain a valid solution of the network's challenge.")
-        .tests(Functions(
-            "script/tests/script/signet.rs",
-            "real_blocks_are_signed",
-            "changed_blocks_are_not_signed",
-        ));
+pub const SIGNET_SOLUTION: RuleInfo = rule("signet-solution", Bip(325), "bad-signet-blksig", Consensus)
+    .must("A block of a signed network MUST contain a valid solution of the network's challenge.")
+    .tests(Functions(
+        "script/tests/script/signet.rs",
+        "real_blocks_are_signed",
+        "changed_blocks_are_not_signed",
+    ));
 
 /// The rule that scripts succeed. It is checked where scripts can be run; [`crate::script_flags()`] returns
 /// the script rules that apply.

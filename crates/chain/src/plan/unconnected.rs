@@ -82,8 +82,7 @@ fn check(
     let IndexEntry { hash, header, height, status, file, data_pos, .. } = *entry;
     let Some((file, data_pos)) = file.zip(data_pos) else { return Ok(None) };
     let parent = |entry: &IndexEntry| {
-        let at = entries.binary_search_by_key(&entry.header.prev, |entry| entry.hash).ok()?;
-        entries.get(at)
+        Some(&entries[entries.binary_search_by_key(&entry.header.prev, |entry| entry.hash).ok()?])
     };
     let below = iter::successors(parent(entry), |entry| parent(entry)).take(MEDIAN_TIME_SPAN);
     let times: Vec<BlockTime> = below.map(|entry| entry.header.time).collect();
