@@ -245,7 +245,7 @@ impl<'d> MadeUndo<'d> {
         if self.complete.get().is_some() {
             return self.compare(&made, start, record);
         }
-        let path = self.dir.file(&self.rev_name(file));
+        let path = self.dir.waiting(file);
         self.open.write(self.disk, &path, record, start - self.first_byte(&made))
     }
 
@@ -254,7 +254,7 @@ impl<'d> MadeUndo<'d> {
         if let Some(made) = lock(&self.files).get_mut(file.0 as usize) {
             *made = MadeUndoFile { number: file, ..MadeUndoFile::default() };
         }
-        let path = self.dir.file(&self.rev_name(file));
+        let path = self.dir.waiting(file);
         self.open.forget(&path);
         remove_if_there(self.disk, &path)?;
         Ok(())
@@ -304,14 +304,9 @@ impl<'d> MadeUndo<'d> {
         if self.is_elsewhere { 0 } else { made.used as u64 }
     }
 
-    fn rev_name(&self, file: FileNo) -> PathBuf {
-        self.result.rev_path(file).file_name().unwrap_or_default().into()
-    }
-
     /// Path of a file of the result, with `blocks` resolved.
     fn path_in_blocks(&self, kind: FileKind, file: FileNo) -> PathBuf {
-        let path = self.result.block_file_path(kind, file);
-        self.dir.blocks().join(path.file_name().unwrap_or_default())
+        self.dir.blocks().join(kind.file_name(file))
     }
 
     fn caller_error(&self, file: FileNo, flaw: &str) -> DiskError {

@@ -198,9 +198,9 @@ impl MadeUndoDir {
         &self.blocks
     }
 
-    /// Path of the file in which the records for the `rev` file `name` wait.
-    pub fn file(&self, name: &Path) -> PathBuf {
-        self.path.join(name)
+    /// Path of the file in which the records for a `rev` file wait.
+    pub fn waiting(&self, file: FileNo) -> PathBuf {
+        self.path.join(FileKind::Rev.file_name(file))
     }
 
     /// Creates the directory, with its mark. On error, what was created is removed.
@@ -346,7 +346,7 @@ impl MadeUndoDir {
         let used = mark.into_iter().skip(DIGEST_LEN / 4).chain(iter::repeat(0));
         for (number, (undo_size, used)) in (0..).zip(undo_sizes.into_iter().zip(used)) {
             let path = self.result.rev_path(FileNo(number));
-            let waiting = self.path.join(path.file_name().unwrap_or_default());
+            let waiting = self.waiting(FileNo(number));
             // Records that were appended to a file still wait: `clear` removes them after it has emptied the
             // mark, without which nothing is taken back.
             let is_in_place = undo_size > used && !exists(disk, &waiting)?;

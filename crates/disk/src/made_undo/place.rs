@@ -87,7 +87,7 @@ impl MadeUndo<'_> {
     /// Determines how records get to their place, and refuses what cannot be done.
     fn place_of(&self, made: MadeUndoFile) -> Result<Place, DiskError> {
         let disk = self.disk;
-        let source = self.dir.file(&self.rev_name(made.number));
+        let source = self.dir.waiting(made.number);
         let name = self.path_in_blocks(FileKind::Rev, made.number);
         let is_link = disk.is_link(&name).during("look at", &name)?;
         let len_at = |path: &Path| {
@@ -167,7 +167,7 @@ impl MadeUndo<'_> {
     /// Returns the file in which records are now, waiting or in place, and the offset of its first byte in
     /// the resulting file.
     fn location(&self, made: &MadeUndoFile) -> Result<(PathBuf, u64), DiskError> {
-        let waiting = self.dir.file(&self.rev_name(made.number));
+        let waiting = self.dir.waiting(made.number);
         Ok(match exists(self.disk, &waiting)? {
             true => (waiting, self.first_byte(made)),
             false => (self.path_in_blocks(FileKind::Rev, made.number), 0),
