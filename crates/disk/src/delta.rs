@@ -28,15 +28,13 @@ use crate::sorted_run::SortedRunReader;
 use digest::sha256::Sha256;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use vfs::{Disk, During as _, unfinished};
+use vfs::{Disk, During as _, each_piece, unfinished};
 use wire::Network;
 
 /// Name of the list.
 const NAME: &str = "delta";
 /// Maximum length of a list, which is read at once, in bytes: enough for a chain with 20 million blocks.
 const MAX_LEN: u64 = 256 << 20;
-/// Bytes of a shard that are hashed at once.
-const HASH_LEN: usize = 1 << 20;
 
 /// A range that a machine has checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,14 +95,8 @@ impl DeltaShard {
         let path = shard_path(dir, number);
         let file = disk.open(&path).during("open", &path)?;
         let bytes = file.len().during("read", &path)?;
-        let (mut sha, mut buffer, mut at) = (Sha256::new(), vec![0; HASH_LEN], 0);
-        while at < bytes {
-            let len = buffer.len().min(usize::try_from(bytes - at).unwrap_or(usize::MAX));
-            let piece = buffer.get_mut(..len).unwrap_or_default();
-            file.read_exact_at(piece, at).during("read", &path)?;
-            sha.update(piece);
-            at += len as u64;
-        }
+        let mut sha = Sha256::new();
+        each_piece(&*file, bytes, |piece| sha.update(piece)).during("read", &path)?;
         Ok(Self { number, entries, spends, bytes, sha256: sha.finalize() })
     }
 }

@@ -11,11 +11,9 @@ use crate::HintsError;
 use digest::sha256::Sha256;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vfs::{Disk, During as _, ReadAt};
+use vfs::{Disk, During as _, ReadAt, each_piece};
 use wire::BlockHash;
 
-/// Bytes that are read and hashed at once.
-const HASH_LEN: usize = 1 << 20;
 /// Maximum number of positions in the index, 8 bytes each; when it is reached, every second one is dropped.
 const MAX_POSITIONS: usize = 1 << 16;
 /// Initial number of records from one position in the index to the next.
@@ -45,13 +43,8 @@ impl HintFile {
 
     /// Returns the SHA-256 of the first `len` bytes.
     pub(super) fn sha256(&self, len: u64) -> Result<[u8; 32], HintsError> {
-        let (mut sha256, mut buffer, mut at) = (Sha256::new(), vec![0; HASH_LEN], 0);
-        while at < len {
-            buffer.truncate((len - at).min(HASH_LEN as u64) as usize);
-            self.bytes.read_exact_at(&mut buffer, at).during("read the hints", &self.path)?;
-            sha256.update(&buffer);
-            at += buffer.len() as u64;
-        }
+        let mut sha256 = Sha256::new();
+        each_piece(&*self.bytes, len, |piece| sha256.update(piece)).during("read the hints", &self.path)?;
         Ok(sha256.finalize())
     }
 

@@ -39,6 +39,9 @@ pub use unfinished::UnfinishedError;
 /// Suffix of the temporary name that [`Disk::exchange`] gives its first path if the file system cannot swap.
 pub const PARKED_SUFFIX: &str = ".exchange";
 
+/// Bytes that [`each_piece`] reads at once.
+const PIECE_LEN: u64 = 1 << 20;
+
 /// A file operation that failed, with its path and action.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: cannot {action}: {source}", path.display())]
@@ -438,6 +441,18 @@ pub fn dir_of(path: &Path) -> &Path {
 pub fn sync_dir_of(disk: &dyn Disk, path: &Path) -> Result<(), FileError> {
     let dir = dir_of(path);
     disk.sync_dir(dir).during("sync", dir)
+}
+
+/// Calls `each` with the first `len` bytes of a file, a piece at a time.
+pub fn each_piece(file: &dyn ReadAt, len: u64, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    let (mut piece, mut at) = (Vec::new(), 0);
+    while at < len {
+        piece.resize((len - at).min(PIECE_LEN) as usize, 0);
+        file.read_exact_at(&mut piece, at)?;
+        each(&piece);
+        at += piece.len() as u64;
+    }
+    Ok(())
 }
 
 /// Creates a file with these bytes. When it returns, they are on the medium; the file's name also needs

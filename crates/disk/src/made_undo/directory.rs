@@ -15,7 +15,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Mutex, OnceLock, PoisonError},
 };
-use vfs::{Disk, During as _, exists, remove_if_there, write_synced};
+use vfs::{Disk, During as _, each_piece, exists, remove_if_there, write_synced};
 use wire::FileNo;
 
 /// Name of the directory in `blocks`.
@@ -26,8 +26,6 @@ static CHANGE: Mutex<()> = Mutex::new(());
 const MARK_MAGIC: [u8; 8] = *b"PGRN-UND";
 /// Length of that digest in bytes.
 const DIGEST_LEN: usize = 32;
-/// Bytes of a file of the block index that are hashed at once.
-const CHUNK_LEN: usize = 1 << 18;
 /// Name of a mark for the next block index, until that is in place.
 const NEW_MARK: &str = "peregrine.mark.new";
 /// Name of the file that exists once all records are complete and files are being put in place.
@@ -142,21 +140,15 @@ fn state_of(disk: &dyn Disk, index: &Path) -> Result<[u8; DIGEST_LEN], DiskError
         return Ok([0; DIGEST_LEN]);
     }
     sha.update(&fingerprint(disk, index)?);
-    let (mut chunk, with_rows) = (vec![0; CHUNK_LEN], ["ldb", "sst", "log"].map(OsStr::new));
+    let with_rows = ["ldb", "sst", "log"].map(OsStr::new);
     for name in disk.list(index).during("list", index)? {
         let path = index.join(name);
         if path.extension().is_none_or(|end| !with_rows.contains(&end)) {
             continue;
         }
         let file = disk.open(&path).during("open for reading", &path)?;
-        let (len, mut done) = (file.len().during("measure", &path)?, 0);
-        while done < len {
-            chunk.truncate((len - done).min(CHUNK_LEN as u64) as usize);
-            file.read_exact_at(&mut chunk, done).during("read", &path)?;
-            sha.update(&chunk);
-            done += chunk.len() as u64;
-        }
-        chunk.resize(CHUNK_LEN, 0);
+        let len = file.len().during("measure", &path)?;
+        each_piece(&*file, len, |piece| sha.update(piece)).during("read", &path)?;
     }
     Ok(sha.finalize())
 }
