@@ -103,8 +103,6 @@ impl HintFormat {
 pub struct HintInfo {
     /// The format of the file.
     pub format: HintFormat,
-    /// Which outputs its indices count.
-    pub numbering: Numbering,
     /// The chain's network.
     pub network: Option<Network>,
     /// Height of the last block: hints state which outputs are unspent after it.
@@ -121,8 +119,6 @@ pub struct HintInfo {
     pub checksum: Option<[u8; 32]>,
     /// Whether the first record is that of the genesis block, for the format in which both occur.
     pub first_record_is_genesis: Option<bool>,
-    /// Whether [`HintReader::seek`] is fast. If not, seeking backwards reads from the start of the file.
-    pub seekable: bool,
 }
 
 /// A mismatch between hints and the outputs of their block.

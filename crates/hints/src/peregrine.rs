@@ -185,7 +185,6 @@ fn read_header(file: &HintFile) -> Result<(bool, HintInfo), HintsError> {
     let hash: [u8; 32] = reader.array().map_err(short)?;
     let info = HintInfo {
         format: HintFormat::Peregrine,
-        numbering: HintFormat::Peregrine.numbering(),
         network,
         height,
         block_hash: (hash != [0; 32]).then_some(BlockHash(hash)),
@@ -194,7 +193,6 @@ fn read_header(file: &HintFile) -> Result<(bool, HintInfo), HintsError> {
         bytes: file.len,
         checksum: None,
         first_record_is_genesis: None,
-        seekable: true,
     };
     Ok((flags & HAS_OUTPUTS != 0, info))
 }

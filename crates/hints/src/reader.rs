@@ -103,7 +103,8 @@ impl HintReader {
         self.file.sha256(self.file.len)
     }
 
-    /// Makes the block at `height` the next one.
+    /// Makes the block at `height` the next one. Of a file that is gzip, seeking backwards reads from the
+    /// start.
     pub fn seek(&mut self, height: Height) {
         self.next = height.0;
     }
@@ -327,10 +328,9 @@ fn no_variant_error(file: &HintFile, mut failures: Vec<ScanFailure>) -> HintsErr
 }
 
 fn info(file: &HintFile, layout: &Layout) -> HintInfo {
-    let Variant { format, is_gzip, genesis, .. } = *layout.variant;
+    let Variant { format, genesis, .. } = *layout.variant;
     HintInfo {
         format,
-        numbering: format.numbering(),
         network: None,
         height: Height(layout.height),
         block_hash: layout.block_hash,
@@ -339,6 +339,5 @@ fn info(file: &HintFile, layout: &Layout) -> HintInfo {
         bytes: file.len,
         checksum: None,
         first_record_is_genesis: (genesis == Genesis::ByCount).then_some(layout.first == 0),
-        seekable: !is_gzip,
     }
 }

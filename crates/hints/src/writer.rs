@@ -84,7 +84,6 @@ impl<'d> HintWriter<'d> {
         let is_bip456 = variant.is_some_and(|variant| variant.genesis == Genesis::ByCount);
         let info = HintInfo {
             format,
-            numbering: format.numbering(),
             network: network.filter(|_| variant.is_none()),
             height,
             block_hash: block_hash.filter(|_| variant.is_none() || has_hash),
@@ -93,7 +92,6 @@ impl<'d> HintWriter<'d> {
             bytes: 0,
             checksum: None,
             first_record_is_genesis: is_bip456.then_some(format == HintFormat::Bip456),
-            seekable: format != HintFormat::Btcd,
         };
         let suffix = if format == HintFormat::Bitmap { RECORDS_SUFFIX } else { SUFFIX };
         Ok(Self {

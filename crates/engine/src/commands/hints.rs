@@ -249,8 +249,9 @@ pub fn convert(
     with_plain_file(disk, from, None, watch.interrupt, |from| {
         let mut reader = HintReader::open(disk, from, from_format)?;
         let info = reader.info().clone();
-        let needs_blocks = info.numbering != to_format.numbering()
-            || to_format.numbering() == Numbering::AllOutputs && info.outputs.is_none();
+        let [before, after] = [info.format, to_format].map(HintFormat::numbering);
+        let all = after == Numbering::AllOutputs;
+        let needs_blocks = before != after || all && info.outputs.is_none();
         let mut unspent = Vec::new();
         let Some(options) = datadir else {
             let needs_hash = to_format == HintFormat::SwiftSync2140 && info.block_hash.is_none();
@@ -289,14 +290,13 @@ pub fn convert(
             let spendable = || {
                 block.txs().flat_map(|tx| tx.outputs()).map(|output| !is_unspendable(output.script_pubkey()))
             };
-            renumber(&mut unspent, info.numbering, to_format.numbering(), spendable()).map_err(|error| {
+            renumber(&mut unspent, before, after, spendable()).map_err(|error| {
                 let hash = chain.block(height).hash;
                 Error::new(ErrorKind::Hints, error.to_string())
                     .at_block(height, hash)
                     .in_file(from, None)
                     .caused_by(error)
             })?;
-            let all = to_format.numbering() == Numbering::AllOutputs;
             let outputs = spendable().filter(|&is| all || is).count();
             writer.push_block(Some(outputs as u32), &unspent)?;
         }

@@ -126,7 +126,7 @@ fn blocks_can_be_read_in_any_order() {
         write(&dir.path(), format, &chain);
         let (mut reader, mut rng, mut unspent) =
             (dir.open(None).unwrap(), Rng::new(3, "hint files"), Vec::new());
-        for _ in 0..if reader.info().seekable { 1500 } else { 40 } {
+        for _ in 0..if format == HintFormat::Btcd { 40 } else { 1500 } {
             let height = 1 + rng.below(500) as u32;
             reader.block(Height(height), &mut unspent).unwrap();
             assert_eq!(unspent, chain.blocks[height as usize - 1].hints(format.numbering()).1);

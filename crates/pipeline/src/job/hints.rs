@@ -174,7 +174,7 @@ pub fn coins_by_block<'a>(job: &Job<'a>, clock: &mut Clock) -> Result<CoinsByBlo
 /// Those of [`coins_by_block`], and of reading the file.
 pub fn compare(reader: &mut HintReader, job: &Job<'_>, clock: &mut Clock) -> Result<HintCheck, Error> {
     let (info, chain) = (reader.info().clone(), &job.plan.chain);
-    let numbering = info.numbering;
+    let numbering = info.format.numbering();
     let mut check = HintCheck { info, wrong_blocks: 0, first: None };
     let mut hinted = Vec::new();
     coins_by_block(job, clock)?.for_each_block(job, numbering, false, &mut |height, _, unspent| {

@@ -100,7 +100,7 @@ impl<'a> EffectApplier<'a> {
         unspent.clear();
         let mut counts_unspendable = false;
         if let Some(reader) = hints {
-            counts_unspendable = reader.info().numbering == Numbering::AllOutputs;
+            counts_unspendable = reader.info().format.numbering() == Numbering::AllOutputs;
             reader.block(height, unspent).map_err(|error| BlockFault::Failed(Error::from(error)))?;
         }
         let hints = Hints { unspent, counts_unspendable, spent_in_join: &matching.spent_above };

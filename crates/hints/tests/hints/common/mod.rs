@@ -157,7 +157,7 @@ pub fn write_on(
 
 /// Reads a file to its end and asserts that its hints are those of the chain.
 pub fn check(reader: &mut HintReader, chain: &Chain) {
-    let numbering = reader.info().numbering;
+    let numbering = reader.info().format.numbering();
     let mut unspent = Vec::new();
     for (block, height) in chain.blocks.iter().zip(1..) {
         assert_eq!(reader.next_block(&mut unspent).unwrap(), Some(Height(height)));
