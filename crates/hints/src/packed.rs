@@ -22,7 +22,7 @@ const HEAD_LEN: usize = 64 << 10;
 const BUFFER_LEN: usize = 64 << 10;
 
 const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
-const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 8];
+pub(super) const GZIP_MAGIC: [u8; 3] = [0x1f, 0x8b, 8];
 
 wire::named! {
 /// How a whole file is compressed.

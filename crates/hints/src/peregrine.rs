@@ -79,7 +79,6 @@ struct Group {
 /// The index of an open file.
 pub(super) struct GroupIndex {
     groups: Vec<Group>,
-    has_outputs: bool,
 }
 
 /// The decoded hints of a group.
@@ -130,7 +129,7 @@ pub(super) fn open(file: &HintFile) -> Result<(GroupIndex, HintInfo), HintsError
         let text = "the file does not end with a footer: it is truncated, or bytes were added";
         return Err(file.damaged(footer_at, text));
     }
-    let container = GroupIndex { groups: read_index(file, index_at, groups, counts, crc)?, has_outputs };
+    let container = GroupIndex { groups: read_index(file, index_at, groups, counts, crc)? };
     let (blocks, end) =
         container.groups.last().map_or((0, HEADER_LEN as u64), |last| (last.last(), last.end()));
     if blocks != u64::from(info.height.0) || end != index_at {
@@ -242,11 +241,6 @@ impl Group {
 }
 
 impl GroupIndex {
-    /// Whether the numbers of outputs are those of the blocks.
-    pub(super) fn has_outputs(&self) -> bool {
-        self.has_outputs
-    }
-
     /// Decodes the group that contains the block at `height`. `buffer` is a scratch buffer.
     pub(super) fn read(
         &self,

@@ -4,6 +4,7 @@
 //! read in two ways that differ, it is refused until the user names the format.
 
 use super::bip456;
+use super::packed::GZIP_MAGIC;
 use super::peregrine::{self, DecodedGroup, GroupIndex};
 use super::stream::{Genesis, HintFile, Layout, Records, ScanFailure, VARIANTS, Variant};
 use super::{HintFormat, HintInfo};
@@ -160,7 +161,7 @@ impl HintReader {
                 let group = find_group(index, file, height, decoded, buffer)?;
                 let (hints, outputs) = group.block(height).unwrap_or_default();
                 unspent.extend_from_slice(hints);
-                self.outputs = index.has_outputs().then_some(outputs);
+                self.outputs = info.outputs.map(|_| outputs);
             }
         }
         Ok(())
@@ -224,9 +225,8 @@ fn find_group<'a>(
 
 /// Returns the variants that a file with these first bytes may have.
 fn candidates(start: &[u8], as_format: Option<HintFormat>) -> impl Iterator<Item = &'static Variant> {
-    const GZIP: [u8; 3] = [0x1f, 0x8b, 8];
     let has_magic = start.starts_with(&bip456::MAGIC);
-    let is_gzip = start.starts_with(&GZIP);
+    let is_gzip = start.starts_with(&GZIP_MAGIC);
     VARIANTS.iter().filter(move |variant| match as_format {
         Some(format) => variant.format == format,
         None => variant.is_gzip == is_gzip && (is_gzip || variant.version.is_some() == has_magic),
