@@ -95,8 +95,13 @@ pub fn scan_files(
         if !progress(file) {
             break;
         }
-        let (mut blocks, departed) = scan_blocks(disk, datadir, obfuscation, file, read.contains(&file))?;
-        scan.departed += departed;
+        let mut blocks = Vec::new();
+        let (start, reads_all) = (ByteOffset(0), read.contains(&file));
+        scan.departed += for_each_block(disk, datadir, obfuscation, file, start, reads_all, |record| {
+            let BlockRecord { data_pos, size, header, hash, tx_count, .. } = *record;
+            let (undo_pos, shared) = (None, false);
+            blocks.push(ScannedBlock { hash, header, file, data_pos, size, tx_count, undo_pos, shared });
+        })?;
         let size = blocks.last().map_or(0, |block| block.data_pos.0 + u64::from(block.size));
         let first = scan.blocks.len();
         let (undo_size, others) = match_undo(disk, datadir, obfuscation, file, &mut blocks)?;
@@ -107,8 +112,8 @@ pub fn scan_files(
     Ok(scan)
 }
 
-/// Calls `each` for the blocks of a file from a byte on. Returns the number of those of another chain
-/// ([`crate::departed`]), which are left out.
+/// Calls `each` for the blocks of a file from a byte on; if `reads_all`, all are read, and no frame is
+/// believed. Returns the number of those of another chain ([`crate::departed`]), which are left out.
 ///
 /// # Errors
 /// [`DiskError::File`] if the file cannot be read.
@@ -118,37 +123,20 @@ pub fn for_each_block(
     obfuscation: Obfuscation,
     file: FileNo,
     from: ByteOffset,
+    reads_all: bool,
     mut each: impl FnMut(&BlockRecord),
 ) -> Result<u32, DiskError> {
-    let path = datadir.blk_path(file);
-    let open = disk.open(&path).during("open for reading", &path)?;
-    let mut scanner = BlockScanner::new(open.as_ref(), &path, datadir.magic(), obfuscation)?;
-    scanner.skip_to(from);
-    while let Some(record) = scanner.next_record()? {
-        each(&record);
-    }
-    Ok(scanner.departed)
-}
-
-fn scan_blocks(
-    disk: &dyn Disk,
-    datadir: &Datadir,
-    obfuscation: Obfuscation,
-    file: FileNo,
-    reads_all: bool,
-) -> Result<(Vec<ScannedBlock>, u32), DiskError> {
     let path = datadir.blk_path(file);
     let open = disk.open(&path).during("open for reading", &path)?;
     let mut scanner = BlockScanner::new(open.as_ref(), &path, datadir.magic(), obfuscation)?;
     if reads_all {
         scanner = scanner.reading_all();
     }
-    let mut blocks = Vec::new();
-    while let Some(BlockRecord { data_pos, size, header, hash, tx_count, .. }) = scanner.next_record()? {
-        let (undo_pos, shared) = (None, false);
-        blocks.push(ScannedBlock { hash, header, file, data_pos, size, tx_count, undo_pos, shared });
+    scanner.skip_to(from);
+    while let Some(record) = scanner.next_record()? {
+        each(&record);
     }
-    Ok((blocks, scanner.departed))
+    Ok(scanner.departed)
 }
 
 /// A further record of a block: the block's index in its file, and the record's offset in the `rev` file.

@@ -123,7 +123,7 @@ pub fn complete(
     let mut record = Vec::new();
     write_record(&mut record, params.magic, &params.genesis_block());
     let mut blocks = 0;
-    for_each_block(disk, datadir, key, FileNo(0), ByteOffset(0), |_| blocks += 1)?;
+    for_each_block(disk, datadir, key, FileNo(0), ByteOffset(0), false, |_| blocks += 1)?;
     if first != record || blocks != 1 {
         return Ok(());
     }

@@ -210,7 +210,7 @@ impl Files<'_> {
         from: u64,
         each: impl FnMut(&BlockRecord),
     ) -> Result<u32, DiskError> {
-        for_each_block(self.disk, self.datadir, self.obfuscation, file, ByteOffset(from), each)
+        for_each_block(self.disk, self.datadir, self.obfuscation, file, ByteOffset(from), false, each)
     }
 
     /// Returns an appender to the block files. `infos` is what the block index records about them.
