@@ -13,7 +13,10 @@ use disk::{
     datadir::FileKind,
     range_plan::{self, MAX_RANGES, MAX_SHARDS, PlannedBlock},
 };
-use pipeline::job::read_only_job::{require_absent, with_read_only_job};
+use pipeline::{
+    job::read_only_job::{require_absent, with_read_only_job},
+    stages::parts::block_sizes,
+};
 use rules::CORE_VERSION;
 use std::{collections::BTreeMap, path::Path};
 use vfs::Disk;
@@ -89,20 +92,14 @@ fn planned(chain: &Chain, height: Height) -> PlannedBlock {
 
 /// Returns the approximate size of each block in bytes: what follows it in its file.
 fn sizes(chain: &Chain, files: &Files<'_>) -> Result<Vec<u64>, Error> {
-    let mut sizes = vec![0; chain.block_count()];
+    let mut sizes: Vec<u64> = block_sizes(chain).into_iter().map(u64::from).collect();
     for (file, heights) in chain.by_file() {
-        let pos = |height: Height| chain.block(height).data_pos.0;
-        let mut largest = None;
-        for pair in heights.windows(2) {
-            let size = pos(pair[1]) - pos(pair[0]);
-            sizes[pair[0].0 as usize] = size;
-            largest = largest.max(Some(size));
-        }
-        if let Some(&last) = heights.last() {
-            // bitcoind may have allocated space behind it.
-            let max = largest.unwrap_or(MAX_BLOCK_LEN as u64);
-            sizes[last.0 as usize] = files.len(FileKind::Blk, file)?.saturating_sub(pos(last)).min(max);
-        }
+        let Some((&last, others)) = heights.split_last() else { continue };
+        // bitcoind may have allocated space behind it.
+        let largest = others.iter().map(|height| sizes[height.0 as usize]).max();
+        let max = largest.unwrap_or(MAX_BLOCK_LEN as u64);
+        let rest = files.len(FileKind::Blk, file)?.saturating_sub(chain.block(last).data_pos.0);
+        sizes[last.0 as usize] = rest.min(max);
     }
     Ok(sizes)
 }
