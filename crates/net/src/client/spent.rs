@@ -178,16 +178,9 @@ impl SpentCoins {
     /// Takes a pong: what was requested before its ping will no longer be answered. Returns the blocks that
     /// waited for that, and whether the peer has sent one of them itself.
     pub(super) fn pong(&mut self, peer: PeerId, number: u64) -> (Vec<Handed>, bool) {
-        let is_over = |question: &Question| question.peer == peer && question.marker <= number;
-        let (mut blocks, mut is_faulty) = (Vec::new(), false);
-        for (_, question) in self.questions.extract_if(|_, question| is_over(question)) {
-            if let BlockState::Held(block, _) = question.block {
-                // Another peer's block may be one that this peer does not have.
-                is_faulty |= block.peer == peer;
-                self.held_bytes -= block.bytes.len();
-                blocks.push((block, None));
-            }
-        }
+        let blocks = self.end(|question| question.peer == peer && question.marker <= number);
+        // Another peer's block may be one that this peer does not have.
+        let is_faulty = blocks.iter().any(|(block, _)| block.peer == peer);
         (blocks, is_faulty)
     }
 
@@ -232,8 +225,13 @@ impl SpentCoins {
     /// Forgets what was requested from a peer. Returns the blocks that were held for it.
     pub(super) fn forget(&mut self, peer: PeerId) -> Vec<Handed> {
         self.offers.remove(&peer);
+        self.end(|question| question.peer == peer)
+    }
+
+    /// Removes questions. Returns the blocks that were held for them.
+    fn end(&mut self, is_over: impl Fn(&Question) -> bool) -> Vec<Handed> {
         let mut blocks = Vec::new();
-        for (_, question) in self.questions.extract_if(|_, question| question.peer == peer) {
+        for (_, question) in self.questions.extract_if(|_, question| is_over(question)) {
             if let BlockState::Held(block, _) = question.block {
                 self.held_bytes -= block.bytes.len();
                 blocks.push((block, None));
