@@ -108,16 +108,14 @@ impl Outcome {
 
     /// Returns the outcome of two workers.
     pub fn merge(mut self, other: Self) -> Result<Self, Error> {
+        self.partial = self.partial.merge(other.partial)?;
+        self.reading += other.reading;
+        self.checking += other.checking;
+        self.scripting += other.scripting;
+        self.matching += other.matching;
+        self.making_undo += other.making_undo;
         self.ages += other.ages;
-        Ok(Self {
-            partial: self.partial.merge(other.partial)?,
-            reading: self.reading + other.reading,
-            checking: self.checking + other.checking,
-            scripting: self.scripting + other.scripting,
-            matching: self.matching + other.matching,
-            making_undo: self.making_undo + other.making_undo,
-            ages: self.ages,
-        })
+        Ok(self)
     }
 }
 
