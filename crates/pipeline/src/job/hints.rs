@@ -25,11 +25,10 @@ use api::{
 };
 use chain::{
     blocks::{chain::Chain, files::Files},
-    plan::{chain_request::HintsEnd, planner::Plan},
+    plan::planner::Plan,
 };
 use coins::aggregate::{Aggregate, AggregateKey};
 use std::{collections::HashSet, ops::RangeInclusive, sync::atomic::AtomicBool};
-use vfs::Disk;
 use wire::{BlockHash, Height, Network, OutPoint};
 
 /// Result of `check_hints`.
@@ -40,19 +39,6 @@ pub struct HintCheck {
     /// Number of blocks with wrong hints.
     pub wrong_blocks: u64,
     pub first: Option<WrongHint>,
-}
-
-/// Opens hints for a rebuild, before the chain is chosen, because the choice depends on them.
-///
-/// # Errors
-/// [`ErrorKind::Damaged`] if the file has no known format; any I/O error.
-pub fn open(disk: &dyn Disk, options: &HintOptions) -> Result<HintReader, Error> {
-    Ok(HintReader::open(disk, &options.file, options.format)?)
-}
-
-/// Returns the last block that the hints cover.
-pub fn end(reader: &HintReader) -> HintsEnd {
-    HintsEnd { height: reader.info().height, hash: reader.info().block_hash }
 }
 
 /// Returns the last block for which hints are used, and the use of undo data above it. Checks that the hints

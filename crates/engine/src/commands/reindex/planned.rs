@@ -1,16 +1,17 @@
 //! The chain that a rebuild makes a chainstate of, and what was found with it.
 
-use ::hints::HintReader;
+use ::hints::{HintInfo, HintReader};
 use api::{
     error::Error,
     event::{Event, Watch},
     note::Warning,
-    options::ReindexOptions,
+    options::{HintOptions, ReindexOptions},
     remedy::Remedy,
 };
 use chain::{
     blocks::{awaited::AwaitedBlocks, damage::KnownDamage, files::Files},
     plan::{
+        chain_request::HintsEnd,
         existing_state::{Accepted, ExistingState},
         indexes::{self, SetAside},
         planner::Plan,
@@ -108,11 +109,14 @@ pub fn plan(
     let before =
         if in_place { ExistingState::read(files, options.chain.scan)? } else { ExistingState::default() };
     let second = if in_place { SecondChainstate::find(files)? } else { None };
-    let hint_reader = options.hints.as_ref().map(|hints| hints::open(files.disk, hints)).transpose()?;
+    // The choice of the chain depends on the hints.
+    let open = |hints: &HintOptions| HintReader::open(files.disk, &hints.file, hints.format);
+    let hint_reader = options.hints.as_ref().map(open).transpose()?;
+    let hints_end = |info: &HintInfo| HintsEnd { height: info.height, hash: info.block_hash };
     let request = ChainRequest {
         stop_at_height: awaiting.map(|blocks| blocks.end).or(options.chain.stop_at_height),
         without_undo: options.hints.as_ref().is_some_and(|hints| hints.without_undo),
-        hints: hint_reader.as_ref().map(hints::end),
+        hints: hint_reader.as_ref().map(|reader| hints_end(reader.info())),
         preferred: before.best_block,
         invalid,
         damage,
