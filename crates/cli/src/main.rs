@@ -72,10 +72,7 @@ fn main() -> ExitCode {
     limits::raise_open_files();
     let (name, json, progress) = chosen(&matches);
     let options = options_of(&root, &name).unwrap_or_default();
-    running::begin(name, options, json);
-    if progress == Some(Style::Json) {
-        running::write_errors_as_json();
-    }
+    running::begin(name, options, json, progress == Some(Style::Json));
     let done = named_dirs::refuse_tildes(&words).and_then(|()| run_command(args.command, root));
     output::finish(json, done)
 }

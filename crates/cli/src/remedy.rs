@@ -87,7 +87,7 @@ mod tests {
 
         let above = Error::new(ErrorKind::Usage, "too high").with_remedies([Remedy::StopAtHeight(Height(7))]);
         for (option, text) in [("to", "pass --to 7"), ("at", "the highest one for --at is 7")] {
-            begin("export utxo".to_owned(), vec![option.to_owned()], true);
+            begin("export utxo".to_owned(), vec![option.to_owned()], true, false);
             assert_eq!((error_text(&above), as_json()), (format!("too high; {text}"), true));
             assert_eq!((command().as_deref(), chain()), (Some("export utxo"), None));
             set_chain("main");

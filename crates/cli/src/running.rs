@@ -19,19 +19,15 @@ fn running() -> MutexGuard<'static, Running> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records which command runs, its long options without dashes, and whether it prints JSON.
-pub fn begin(command: String, options: Vec<String>, json: bool) {
-    *running() = Running { command: Some((command, options)), json, errors_as_json: false, chain: None };
+/// Records which command runs, its long options without dashes, whether it prints JSON, and whether each line
+/// that it writes to stderr is a JSON object, errors included.
+pub fn begin(command: String, options: Vec<String>, json: bool, errors_as_json: bool) {
+    *running() = Running { command: Some((command, options)), json, errors_as_json, chain: None };
 }
 
 /// Whether the command that runs prints its report as JSON.
 pub fn as_json() -> bool {
     running().json
-}
-
-/// Makes each line that it writes to stderr a JSON object, errors included.
-pub fn write_errors_as_json() {
-    running().errors_as_json = true;
 }
 
 /// Whether each line of stderr is to be a JSON object.
