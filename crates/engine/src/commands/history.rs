@@ -32,6 +32,7 @@ use pipeline::{
     job::{self, read_only_job::plan_for_reading},
     stages::{
         block_parts::{BlockParts, HashAt},
+        coin_hash::CoinSums,
         history::{HistoryBuckets, HistoryTotals, MAX_PREFIX_DIGITS},
         work_dir::WorkDir,
     },
@@ -241,7 +242,8 @@ impl History<'_> {
         self.watch.sink.event(Event::Started(Stage::Export));
         let totals = self.take(buckets, consumer)?;
         buckets.remove_file()?;
-        let HistoryTotals { rows, scripts, coins, amount: total_amount, muhash } = totals;
+        let HistoryTotals { rows, scripts, unspent } = totals;
+        let CoinSums { coins, amount: total_amount, muhash } = unspent;
         let muhash = muhash.finalize();
         let is_chainstate = self.plan.best_block.is_some_and(|best| best.known.hash == self.range.last);
         if is_chainstate {

@@ -1,10 +1,13 @@
-//! Hashes of coins: `hash_serialized_3` of those that one thread has in key order, and one of a coin under a
-//! secret key.
+//! Hashes of coins: `hash_serialized_3` of those that one thread has in key order, MuHash of those in any
+//! order, and one of a coin under a secret key.
 
 use api::error::Error;
-use digest::siphash::{SipKey, siphash24_128};
+use digest::{
+    muhash::MuHash3072,
+    siphash::{SipKey, siphash24_128},
+};
 use disk::utxo_stats::{StatsPart, UtxoHasher};
-use wire::{Coin, OutPoint};
+use wire::{Coin, OutPoint, Sats};
 
 /// Bytes of elements that are hashed at once.
 const HASH_BYTES: usize = 1 << 20;
@@ -40,6 +43,31 @@ impl CoinHash {
     pub fn finish(mut self) -> [u8; 32] {
         self.hasher.merge(self.part);
         self.hasher.finish().hash_serialized_3.0
+    }
+}
+
+/// Sums over coins, in any order.
+#[derive(Clone, Debug, Default)]
+pub struct CoinSums {
+    /// Their number.
+    pub coins: u64,
+    pub amount: Sats,
+    pub muhash: MuHash3072,
+}
+
+impl CoinSums {
+    /// Adds a coin, of which `element` is what MuHash covers.
+    pub fn add(&mut self, amount: Sats, element: &[u8]) {
+        self.coins += 1;
+        self.amount.0 = self.amount.0.saturating_add(amount.0);
+        self.muhash.insert(element);
+    }
+
+    /// Adds other coins.
+    pub fn merge(&mut self, other: &Self) {
+        self.coins += other.coins;
+        self.amount.0 = self.amount.0.saturating_add(other.amount.0);
+        self.muhash.combine(&other.muhash);
     }
 }
 

@@ -19,6 +19,7 @@
 
 use crate::stages::{
     block_parts::{BlockConsumer, BlockData, PartConsumer},
+    coin_hash::CoinSums,
     parts::Parts,
     work_dir::WorkDir,
 };
@@ -160,12 +161,8 @@ pub struct HistoryTotals {
     /// Number of entries.
     pub rows: u64,
     pub scripts: u64,
-    /// Number of coins that are left.
-    pub coins: u64,
-    /// Sum of these coins.
-    pub amount: Sats,
-    /// The set of these coins.
-    pub muhash: MuHash3072,
+    /// The coins that are left.
+    pub unspent: CoinSums,
 }
 
 impl HistoryTotals {
@@ -173,9 +170,7 @@ impl HistoryTotals {
     pub fn add(&mut self, other: &Self) {
         self.rows += other.rows;
         self.scripts += other.scripts;
-        self.coins += other.coins;
-        self.amount.0 = self.amount.0.saturating_add(other.amount.0);
-        self.muhash.combine(&other.muhash);
+        self.unspent.merge(&other.unspent);
     }
 }
 
@@ -575,8 +570,7 @@ impl Follower<'_> {
         for (_, Unspent { outpoint, code, amount }) in self.unspent.drain() {
             self.element.clear();
             UtxoElement { outpoint, code, amount, script: &history.script }.write(&mut self.element);
-            self.totals.muhash.insert(&self.element);
-            self.totals.coins += 1;
+            self.totals.unspent.add(amount, &self.element);
         }
         if self.unspent.capacity() > KEPT_CAPACITY {
             // Draining a map takes time in proportion to its capacity.
@@ -584,7 +578,6 @@ impl Follower<'_> {
         }
         self.totals.rows += history.rows;
         self.totals.scripts += 1;
-        self.totals.amount.0 = self.totals.amount.0.saturating_add(history.balance.0);
         self.sink.script(&history)
     }
 }

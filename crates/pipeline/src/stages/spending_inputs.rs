@@ -10,7 +10,7 @@
 
 use crate::stages::{
     block_parts::{BlockConsumer, BlockData, BlockParts, PartConsumer, SpendingInput},
-    coin_hash::CoinHasher,
+    coin_hash::{CoinHasher, CoinSums},
     parts::{Parts, block_sizes, part_bounds},
     work_dir::WorkDir,
 };
@@ -31,7 +31,6 @@ use chain::{
     },
     threads::lock,
 };
-use digest::muhash::MuHash3072;
 use std::{
     collections::HashMap,
     ops::RangeInclusive,
@@ -227,14 +226,14 @@ impl SpendingInputs<'_> {
     ) -> Result<Option<UnspentOutputs>, Error> {
         let SpendsRequest { blocks, last, .. } = self.request;
         let is_whole = *blocks.heights.start() == 0 && *blocks.heights.end() == last.0;
-        let sum = is_whole.then(|| Mutex::new(Unspent::default()));
+        let sum = is_whole.then(|| Mutex::new(CoinSums::default()));
         let giver = Giver { spends: self, consumer, sum, has_all: AtomicBool::new(true) };
         blocks.read(&giver, watch)?;
         let has_all = giver.has_all.into_inner();
         let sum = giver.sum.filter(|_| has_all);
         Ok(sum.map(|sum| {
-            let Unspent { coins, amount, muhash } = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
-            UnspentOutputs { coins, total_amount: Sats(amount), muhash: muhash.finalize() }
+            let CoinSums { coins, amount, muhash } = sum.into_inner().unwrap_or_else(PoisonError::into_inner);
+            UnspentOutputs { coins, total_amount: amount, muhash: muhash.finalize() }
         }))
     }
 
@@ -264,7 +263,7 @@ struct Giver<'a, C> {
     spends: &'a SpendingInputs<'a>,
     consumer: &'a C,
     /// What no block spends, if it is wanted.
-    sum: Option<Mutex<Unspent>>,
+    sum: Option<Mutex<CoinSums>>,
     /// Whether the consumer has taken all parts.
     has_all: AtomicBool,
 }
@@ -304,8 +303,8 @@ struct GivenPart<'a> {
     /// A coin as MuHash covers it.
     element: Vec<u8>,
     spent_by: Vec<Option<SpendingInput>>,
-    unspent: Unspent,
-    sum: Option<&'a Mutex<Unspent>>,
+    unspent: CoinSums,
+    sum: Option<&'a Mutex<CoinSums>>,
 }
 
 impl PartConsumer for GivenPart<'_> {
@@ -362,29 +361,6 @@ impl GivenPart<'_> {
             self.unspent.add(coin.amount, &self.element);
         }
         Ok(None)
-    }
-}
-
-/// Sums over coins.
-#[derive(Default)]
-struct Unspent {
-    coins: u64,
-    /// In satoshis.
-    amount: i64,
-    muhash: MuHash3072,
-}
-
-impl Unspent {
-    fn add(&mut self, amount: Sats, element: &[u8]) {
-        self.coins += 1;
-        self.amount = self.amount.saturating_add(amount.0);
-        self.muhash.insert(element);
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.coins += other.coins;
-        self.amount = self.amount.saturating_add(other.amount);
-        self.muhash.combine(&other.muhash);
     }
 }
 

@@ -61,9 +61,9 @@ fn a_bucket_that_exceeds_the_memory_is_merged() {
         assert_eq!(work.exists().unwrap(), memory_limit == 1 || !found.is_empty());
         let mut sink = Counted::default();
         let totals = buckets.take(0, bucket_limit, &mut sink, &|_| Ok(())).unwrap();
-        assert_eq!((totals.rows, totals.scripts, totals.coins), (u64::from(2 * COINS - 10), 1, 10));
+        assert_eq!((totals.rows, totals.scripts, totals.unspent.coins), (u64::from(2 * COINS - 10), 1, 10));
         assert_eq!(sink.scripts, [(u64::from(2 * COINS - 10), Sats(45))]);
-        found.push((totals.amount, totals.muhash.finalize()));
+        found.push((totals.unspent.amount, totals.unspent.muhash.finalize()));
         buckets.remove_file().unwrap();
     }
     assert!(found.iter().all(|it| it == &found[0]));
