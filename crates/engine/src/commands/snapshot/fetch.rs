@@ -17,7 +17,7 @@ use api::{
     remedy::Remedy,
     stage::Stage,
 };
-use chain::threads::{join_all, spawn};
+use chain::threads::{join_all, lock, spawn};
 use disk::{
     DiskError,
     snapshot::{SNAPSHOT_MAGIC, SnapshotMetadata, SnapshotReader, SnapshotWriter},
@@ -33,7 +33,7 @@ use std::{
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
@@ -288,8 +288,7 @@ impl Fetch<'_> {
     fn join(&self) -> Result<(), Error> {
         self.watch.sink.event(Event::Started(Stage::Download));
         if self.old_len > self.tree.len {
-            let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-            file.truncate(self.tree.len).during("cut", &self.temporary)?;
+            lock(&self.file).truncate(self.tree.len).during("cut", &self.temporary)?;
         }
         let threads = self.options.threads.get().min(MAX_FETCHERS);
         let results = thread::scope(|scope| {
@@ -312,8 +311,7 @@ impl Fetch<'_> {
             let error = self.with_what_is_kept(error.without_remedies());
             return Err(error.with_remedies([Remedy::AddSource, Remedy::RepeatOptions]));
         }
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(file.sync().during("sync", &self.temporary)?)
+        Ok(lock(&self.file).sync().during("sync", &self.temporary)?)
     }
 
     /// Adds what the next run need not fetch to an error; replaces the words of an interrupt.
@@ -383,8 +381,7 @@ impl Fetch<'_> {
         for source in order {
             let error = match self.proven_chunk(source, index) {
                 Ok(bytes) => {
-                    let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-                    file.write_all_at(&bytes, range.start).during("write", &self.temporary)?;
+                    lock(&self.file).write_all_at(&bytes, range.start).during("write", &self.temporary)?;
                     return Ok(None);
                 }
                 Err(error) if error.kind == ErrorKind::Interrupted => return Err(error),
@@ -392,7 +389,7 @@ impl Fetch<'_> {
             };
             if source.failures.fetch_add(1, Ordering::Relaxed) < MAX_FAULTS {
                 let fault = SourceFault { source: source.name(), chunk: Some(index), error: error.clone() };
-                self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+                lock(&self.faults).push(fault);
             }
             // That a source cannot be reached says less than that a chunk is wrong.
             last = match last {
@@ -454,7 +451,7 @@ impl Fetch<'_> {
             )));
         }
         let bytes = self.put_in_place(disk, writer)?;
-        let mut faults = std::mem::take(&mut *self.faults.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut faults = std::mem::take(&mut *lock(&self.faults));
         faults.sort_by_key(|fault| fault.chunk);
         Ok(FetchedSnapshotReport {
             network: metadata.network(),
