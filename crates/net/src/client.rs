@@ -45,8 +45,6 @@ pub struct ClientOptions {
     pub pool: PoolOptions,
     /// Limits of the download.
     pub download: DownloadOptions,
-    /// Height of the first block to download.
-    pub first_height: u32,
     /// Maximum number of connections; Core's peers stay well served below 64.
     pub peers_max: usize,
     /// Networks whose addresses are dialled.
@@ -139,7 +137,8 @@ impl Client {
             last_reading: (options.pool.now)(),
             spent: SpentCoins::new(options.pool.memory_bytes / SPENT_SHARE),
             pool: Pool::new(options.pool)?,
-            download: Download::new(options.first_height, sizes, options.download),
+            // No peer is asked for the genesis block.
+            download: Download::new(1, sizes, options.download),
             headers,
             dialer: Dialer::new(networks, only_user_targets, use_v2, resolves, peers_max),
             retried: Vec::new(),

@@ -191,7 +191,6 @@ fn client(options: &SyncOptions, chain: &HeaderChain, hears_announcements: bool)
                 now: options.chain.hooks.now,
             },
             download: DownloadOptions { memory_bytes, bytes_per_second, ..DownloadOptions::default() },
-            first_height: 1,
             peers_max: *peers_max,
             networks: networks.clone(),
             only_user_targets: !connect.is_empty(),

@@ -54,7 +54,6 @@ impl Driver {
                 now: clock::now,
             },
             download: DownloadOptions::default(),
-            first_height: 1,
             peers_max: 64,
             networks: vec![NetworkKind::Ipv4, NetworkKind::Ipv6],
             only_user_targets: true,
