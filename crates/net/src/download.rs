@@ -52,20 +52,17 @@ pub struct DownloadOptions {
     pub window_bytes: u64,
     /// Memory for incomplete and unstored blocks, in bytes. It limits how many peers are asked at once.
     pub memory_bytes: u64,
-    /// Maximum bytes that are requested from one peer at once.
-    pub in_flight_max_bytes: u64,
     /// Maximum bytes that are read in a second. It also limits how many peers are asked at once.
     pub bytes_per_second: Option<u64>,
 }
 
 impl Default for DownloadOptions {
-    /// The window is on disk; 64 MiB of memory; 8 MB in flight, as for peers on the internet.
+    /// The window is on disk; 64 MiB of memory.
     fn default() -> Self {
         Self {
             window_blocks: 16_384,
             window_bytes: 8_000_000_000,
             memory_bytes: 64 << 20,
-            in_flight_max_bytes: 8_000_000,
             bytes_per_second: None,
         }
     }

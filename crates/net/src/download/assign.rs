@@ -15,6 +15,8 @@ const LOT_BYTES: u64 = 64_000;
 const SLACK: Duration = Duration::from_millis(200);
 /// Number of blocks that are in flight at least.
 const MIN_IN_FLIGHT: usize = 2;
+/// Maximum bytes that are requested from one peer at once, as for peers on the internet.
+const MAX_IN_FLIGHT_BYTES: u64 = 8_000_000;
 /// Number of blocks that one of several peers may be asked for at first. After tiny blocks, nobody knows
 /// whether the next ones are large, and a peer that has to send many of them binds the download to itself:
 /// it is closed for that ([`Download::asked_for_too_much`]), but only when the others are nearly done.
@@ -130,7 +132,7 @@ impl Download {
         let seconds = (peer.round_trip() + SLACK).as_secs_f64();
         let target = (peer.speed.peak() * seconds) as u64;
         let min = bytes.saturating_mul(MIN_IN_FLIGHT as u64);
-        target.clamp(min, self.options.in_flight_max_bytes.max(min))
+        target.clamp(min, MAX_IN_FLIGHT_BYTES.max(min))
     }
 
     /// Returns whether the group of the peer was asked for a quarter of the window.
