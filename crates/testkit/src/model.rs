@@ -97,14 +97,21 @@ impl Model {
     /// # Panics
     /// If a spent coin is missing.
     pub fn apply(&mut self, block: &[u8], height: u32) {
+        assert_eq!(self.apply_unchecked(block, height), 0, "the coins are unspent");
+    }
+
+    /// Applies a block that may be invalid. Returns how many of the coins that it spends are missing.
+    pub fn apply_unchecked(&mut self, block: &[u8], height: u32) -> u32 {
         let block: bitcoin::Block = deserialize(block).expect("the block is well-formed");
+        let mut missing = 0;
         if height == 0 {
-            return;
+            return missing;
         }
         for (index, tx) in block.txdata.iter().enumerate() {
             if index > 0 {
                 for input in &tx.input {
-                    self.coins.remove(&outpoint(&input.previous_output)).expect("the coin is unspent");
+                    let spent = self.coins.remove(&outpoint(&input.previous_output));
+                    missing += u32::from(spent.is_none());
                 }
             }
             let txid = Txid(*tx.compute_txid().as_ref());
@@ -117,6 +124,7 @@ impl Model {
                 }
             }
         }
+        missing
     }
 
     /// Counts and hashes the coins.

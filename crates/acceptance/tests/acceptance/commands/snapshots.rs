@@ -10,6 +10,8 @@ use engine::{
     snapshot::{SnapshotReport, SnapshotVerdict},
 };
 use hinted::{AGGREGATES, file_in, with_frequent_checkpoints};
+use testkit::mutation::{MutatedChain, base_chain, mutations};
+use wire::coin::{chainstate_key_order, compressed_output};
 
 /// SHA-256 of the files that Core's `dumptxoutset` wrote, by height; the last of each network are of v31.99
 /// (b88bffe550a3).
@@ -158,7 +160,7 @@ fn change(coins: &mut Vec<StoredCoin>, rng: &mut Rng, kind: u64) {
             (coins[other].1, coins[other].2) = (a.1, a.2);
         }
     }
-    coins.sort_by(|a, b| wire::coin::chainstate_key_order(&a.0, &b.0));
+    coins.sort_by(|a, b| chainstate_key_order(&a.0, &b.0));
 }
 
 #[test]
@@ -185,6 +187,32 @@ fn a_removed_added_or_changed_coin_is_found() {
         assert_eq!(verdict.proven, Some(false), "{seed}");
         assert_ne!(verdict.hash_serialized_3, report.hash_serialized_3, "{seed}");
         std::fs::remove_file(&falsified).unwrap();
+    }
+}
+
+/// Regression: the sum has no coin that a block spends too early or once more, and the join was not asked.
+#[test]
+fn no_coins_are_proven_of_a_chain_that_core_rejects() {
+    let (base, files) = (base_chain(5), TempDir::new().unwrap());
+    for name in ["made-later-in-the-block", "coin-of-the-block-spent-twice"] {
+        let (dir, path) = (scratch(), file_in(&files, name));
+        let mutation = mutations().find(|mutation| mutation.name == name).unwrap();
+        let MutatedChain { block, chain, .. } = mutation.apply(&base);
+        chain.write_datadir(dir.path(), &layout()).unwrap();
+        // The coins of a node without that rule.
+        let mut model = chain.model;
+        assert_eq!(model.apply_unchecked(&block.bytes, block.height), 1);
+        let stored = model.coins.iter().map(|(outpoint, coin)| {
+            (*outpoint, coin.code, compressed_output(Sats(coin.amount), &coin.script))
+        });
+        let mut coins: Vec<StoredCoin> = stored.collect();
+        coins.sort_by(|a, b| chainstate_key_order(&a.0, &b.0));
+        write_snapshot(&path, block.hash, &coins);
+        for kind in AGGREGATES {
+            let error = verify(&path, Some(&options(dir.path())), kind).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Consensus, "{name}: {error}");
+            assert_eq!((error.core.as_deref(), error.block_hash), (mutation.core, Some(block.hash)));
+        }
     }
 }
 
