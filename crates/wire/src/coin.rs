@@ -15,8 +15,9 @@
 //!                   VARINT(length + 6) | script        any other
 //! ```
 //!
-//! Core gives each output exactly one such form, so two coins are equal if and only if their codes and their
-//! `out` bytes are equal. A claim from undo data and the created coin are therefore compared bytewise.
+//! Core gives each output exactly one such form, and others are refused, so two coins are equal if and only
+//! if their codes and their `out` bytes are equal. A claim from undo data and the created coin are therefore
+//! compared bytewise.
 
 use crate::{
     hash::{OutPoint, Txid},
@@ -50,6 +51,9 @@ pub enum CoinError {
     /// The script is longer than a coin's script can be.
     #[error("a coin's script of {0} bytes is above the limit of 10000 bytes")]
     ScriptSize(u64),
+    /// The script has a special form, but is stored like any other.
+    #[error("a script is stored whole that Bitcoin Core always compresses")]
+    NotCompressed,
     /// No point on the curve has this x coordinate.
     #[error("compressed public key is not on the curve")]
     NotOnCurve,
@@ -273,7 +277,8 @@ impl<'a> CompressedScript<'a> {
                 if len > MAX_SCRIPT_SIZE as u64 {
                     return Err(CoinError::ScriptSize(len));
                 }
-                Ok(Self::Raw(reader.bytes(len as usize)?))
+                let script = reader.bytes(len as usize)?;
+                if has_special_form(script) { Err(CoinError::NotCompressed) } else { Ok(Self::Raw(script)) }
             }
         }
     }
@@ -340,6 +345,12 @@ fn array<'a, const N: usize>(reader: &mut Reader<'a>) -> Result<&'a [u8; N], Coi
     let at = reader.position();
     let bytes = reader.bytes(N)?;
     bytes.first_chunk().ok_or(CoinError::Wire(WireError::Truncated { at, needed: N }))
+}
+
+/// Whether Core has a special form for a script: a shorter one, for scripts of these lengths.
+#[inline]
+fn has_special_form(script: &[u8]) -> bool {
+    matches!(script.len(), 23 | 25 | 35 | 67) && compressed_output(Sats(0), script).len() < script.len()
 }
 
 /// Returns the compressed form of an output; [`compress_output`] appends it.
@@ -516,6 +527,26 @@ mod tests {
             compressed.decompress(&mut back).unwrap();
             assert_eq!((amount, &back), (Sats(0), &script));
             assert_eq!(compressed.script_len(), script.len());
+        }
+    }
+
+    /// Regression: the rules did not count the signature operations of a P2SH script that was stored whole.
+    #[test]
+    fn a_script_that_core_compresses_is_refused_if_it_is_stored_whole() {
+        for script in [
+            [&[65][..], &decode_to_vec(GENESIS_KEY).unwrap(), &[0xac]].concat(),
+            [&[33, 3][..], &[9; 32], &[0xac]].concat(),
+            [&[0x76, 0xa9, 20][..], &[1; 20], &[0x88, 0xac]].concat(),
+            [&[0xa9, 20][..], &[2; 20], &[0x87]].concat(),
+        ] {
+            let out = [&[0, script.len() as u8 + 6][..], &script].concat();
+            let coin = Coin { code: Coin::code_of(Height(1), false), out: &out };
+            assert_eq!(coin.output(), Err(CoinError::NotCompressed));
+            let (mut undo, mut value) = (Vec::new(), Vec::new());
+            coin.write_undo(&mut undo);
+            coin.write_chainstate_value(&mut value);
+            assert_eq!(Coin::read_undo(&mut Reader::new(&undo), &undo), Err(CoinError::NotCompressed));
+            assert_eq!(Coin::read_chainstate_value(&value), Err(CoinError::NotCompressed));
         }
     }
 

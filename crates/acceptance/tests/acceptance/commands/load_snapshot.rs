@@ -165,6 +165,31 @@ fn what_core_would_not_load_is_refused_and_changes_nothing() {
     assert_mentions(&error.unwrap_err(), &["for the heights 110, 200, 299"]);
 }
 
+/// Regression: the hash of the set is that of whole scripts, so the chainstate got other bytes than Core's.
+#[test]
+fn a_snapshot_with_a_script_that_core_would_compress_is_refused() {
+    let (case, dir) = (headers_only(), scratch());
+    let before = tree(case.root());
+    for (name, len) in [("P2SH", 23), ("P2PKH", 25)] {
+        let (file, mut coins) = (dir.path().join(name), snapshot_coins(snapshot()));
+        let is_whole = coins.iter_mut().any(|(_, _, out)| {
+            let (_, compressed) = Coin { code: 0, out: out.as_slice() }.output().unwrap();
+            let mut script = vec![len + 6];
+            compressed.decompress(&mut script).unwrap();
+            let is_fit = script.len() == 1 + usize::from(len);
+            if is_fit {
+                out.splice(out.len() - 21.., script);
+            }
+            is_fit
+        });
+        assert!(is_whole, "{name}: no such coin");
+        write_snapshot(&file, chain().tip().hash, &coins);
+        let loaded = load(&FaultDisk::healthy(), &case, &file);
+        assert_fails(loaded, ErrorKind::Damaged, &[name, "stored whole"]);
+        assert_same_tree(&before, case.root(), name);
+    }
+}
+
 #[test]
 fn after_a_fault_nothing_or_all_is_loaded_and_the_next_command_repairs_what_is_left() {
     let before = headers_only().index();
