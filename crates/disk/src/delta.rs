@@ -7,7 +7,8 @@
 //!
 //! ```text
 //! magic 8 "PGRN-DLT" | version 4 | plan 32: its SHA-256 | number of ranges 4
-//! | ranges, ascending: number 4 | content 32 | seconds 4 | checker: length 1, text | program: length 1, text
+//! | ranges, ascending: number 4 | content 32 | compared 1 | seconds 4
+//!   | checker: length 1, text | program: length 1, text
 //! | number of shards 4
 //! | shards, ascending: number 4 | entries 8 | spends 8 | bytes of the file 8 | its SHA-256 32
 //! | blocks 8 | transactions 8 | inputs 8 | outputs 8 | bytes of blocks 8 | inputs whose scripts were run 8
@@ -17,7 +18,8 @@
 //! ```
 //! Integers are little-endian. `content` identifies what a range amounts to: it is the same on each machine
 //! that checks the range with the same plan. A merged directory repeats what it says of each range, so that
-//! the last merge knows whether all shards are made of the same deltas.
+//! the last merge knows whether all shards are made of the same deltas. Version 2 did not say which of these
+//! contents the merge had compared.
 //!
 //! The list is written last. Without it, the directory is what an interrupted run has left.
 
@@ -42,6 +44,9 @@ pub struct CheckedRange {
     pub number: u32,
     /// Identifies what the range amounts to ([`Delta::content`]).
     pub content: [u8; 32],
+    /// Whether the machine that wrote the list had the whole delta of this range alone, with that content. If
+    /// not, it has repeated what a merged list says.
+    pub is_compared: bool,
     /// Seconds that the check took.
     pub seconds: u32,
     /// Name of the machine, as its operator calls it.
@@ -50,7 +55,7 @@ pub struct CheckedRange {
     pub program: String,
 }
 
-pack_fields!(CheckedRange { number, content, seconds, checker, program });
+pack_fields!(CheckedRange { number, content, is_compared, seconds, checker, program });
 
 /// One of the sorted runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -187,7 +192,7 @@ impl Delta {
 pack_fields!(Delta { plan, ranges, shards, counts, coinbases });
 
 impl Sealed for Delta {
-    const SEAL: Seal = Seal { magic: *b"PGRN-DLT", version: 2, what: "the list of a delta" };
+    const SEAL: Seal = Seal { magic: *b"PGRN-DLT", version: 3, what: "the list of a delta" };
 
     fn check(&self) -> Result<(), &'static str> {
         let is_ascending = self.ranges.is_sorted_by(|a, b| a.number < b.number)
@@ -215,6 +220,7 @@ mod tests {
         let range = |number: u32| CheckedRange {
             number,
             content: [number as u8; 32],
+            is_compared: number == 5,
             seconds: number * 60,
             checker: format!("machine {number}"),
             program: "a test".to_owned(),
@@ -249,7 +255,7 @@ mod tests {
         assert_eq!(
             hashes.map(|hash| hash.to_lower_hex_string()),
             [
-                "62d7b09a04d969c34509ae0adcf8280ec6e0068dd63593d0db35b3f7f4ec3082",
+                "31cf582554abc29c583c4cd8d769f1ac5a85a17b29c4f9d25bbac956fa7ceb25",
                 "89dcfccd25874ba3e37eb5429171cd968a8387e27f720ecc16b83dde86d2abd7"
             ]
         );

@@ -194,6 +194,7 @@ fn delta_of(
     let range = CheckedRange {
         number: options.range,
         content: [0; 32],
+        is_compared: true,
         seconds: clock.started.elapsed().as_secs() as u32,
         checker: options.checker.clone(),
         program: options.program.clone(),

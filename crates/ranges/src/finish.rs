@@ -130,7 +130,7 @@ pub fn finish_ranges(
     let params = ChainParams::of(plan.network());
     let threads = options.chain.threads.get();
     let deltas = plan.read_deltas(disk, inputs)?;
-    let first = check_complete(plan, &deltas)?;
+    let first = check_complete(plan, &deltas, options.recheck_percent.is_some())?;
     let counts = Counts::of_words(first.delta.counts);
     let bytes = deltas.iter().flat_map(|named| &named.delta.shards).map(|shard| shard.bytes).sum();
     let need = DiskNeed { chainstate: bytes, temporary: 0, undo: 0 };
@@ -225,8 +225,12 @@ fn of_range(plan: &RangePlan, range: &CheckedRange, rechecked: &[u32]) -> RangeC
 }
 
 /// Checks that the deltas have each shard once, and that all of them are merged from the same deltas of all
-/// ranges. Returns the first one.
-fn check_complete<'d>(plan: &RangePlan, deltas: &'d [NamedDelta]) -> Result<&'d NamedDelta, Error> {
+/// ranges; if ranges are checked again, from these at once. Returns the first one.
+fn check_complete<'d>(
+    plan: &RangePlan,
+    deltas: &'d [NamedDelta],
+    is_rechecked: bool,
+) -> Result<&'d NamedDelta, Error> {
     let usage = |text: String| Error::new(ErrorKind::Usage, text).with_remedies([Remedy::GiveAllDeltas]);
     let first = deltas.first().ok_or_else(|| usage("there is no delta".to_owned()))?;
     let mut shards: Vec<(u32, &NamedDelta)> = Vec::new();
@@ -235,6 +239,14 @@ fn check_complete<'d>(plan: &RangePlan, deltas: &'d [NamedDelta]) -> Result<&'d 
         let numbers: Vec<u32> = delta.ranges.iter().map(|range| range.number).collect();
         if let Some(missing) = missing(&numbers, plan.ranges()) {
             return Err(usage(format!("it lacks ranges: {missing}; merge first")).in_file(dir, None));
+        }
+        let merged_before = delta.ranges.iter().find(|range| is_rechecked && !range.is_compared);
+        if let Some(CheckedRange { number, .. }) = merged_before {
+            let text = format!(
+                "range {number} came into it with a delta that was merged before, so a second check of that \
+                 range proves nothing; merge the deltas of single ranges"
+            );
+            return Err(usage(text).in_file(dir, None));
         }
         if delta.shards.iter().any(|shard| shard.spends > 0) {
             return Err(usage("it has spends without coins; merge first".to_owned()).in_file(dir, None));

@@ -59,8 +59,11 @@ pub fn merge_deltas(
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<DeltaReport, Error> {
     sink.event(Event::Started(Stage::Plan));
-    let deltas = plan.read_deltas(disk, inputs)?;
-    deltas.iter().try_for_each(|named| check_content(plan, named))?;
+    let mut deltas = plan.read_deltas(disk, inputs)?;
+    for named in &mut deltas {
+        let is_compared = compare_content(plan, named)?;
+        named.delta.ranges.iter_mut().for_each(|range| range.is_compared = is_compared);
+    }
     let ranges = ranges_of(&deltas)?;
     let numbers: Vec<u32> = ranges.iter().map(|range| range.number).collect();
     let missing = missing(&numbers, plan.ranges());
@@ -118,11 +121,14 @@ pub fn merge_deltas(
 }
 
 /// Checks that a delta of one range is what it says of itself: if the range is checked again, only that is
-/// compared. Some shards of it, which an earlier merge has written, are not.
-fn check_content(plan: &RangePlan, NamedDelta { dir, delta }: &NamedDelta) -> Result<(), Error> {
-    let [range] = delta.ranges.as_slice() else { return Ok(()) };
-    if delta.shards.len() < plan.shards() as usize || range.content == delta.content() {
-        return Ok(());
+/// compared. Returns false for what an earlier merge has written, several ranges or some shards.
+fn compare_content(plan: &RangePlan, NamedDelta { dir, delta }: &NamedDelta) -> Result<bool, Error> {
+    let [range] = delta.ranges.as_slice() else { return Ok(false) };
+    if delta.shards.len() < plan.shards() as usize {
+        return Ok(false);
+    }
+    if range.content == delta.content() {
+        return Ok(true);
     }
     let text = format!("it is not the delta of range {} that was made", range.number);
     Err(Error::damaged(text).in_file(dir, None).with_remedies([Remedy::CheckRangeAgain]))

@@ -296,6 +296,7 @@ pub fn deltas() -> Vec<Vec<u8>> {
         let range = |number: u32| CheckedRange {
             number,
             content: [number as u8; 32],
+            is_compared: number > 0,
             seconds: 3,
             checker: "a".repeat(number as usize),
             program: String::new(),

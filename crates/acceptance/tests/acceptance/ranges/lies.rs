@@ -179,6 +179,26 @@ fn a_machine_that_lies_is_found_out() {
     assert_eq!(leftovers(honest.dir.path()), [] as [PathBuf; 0]);
 }
 
+/// Regression: what it says of its ranges is true, and only that was compared when these were checked again.
+#[test]
+fn a_delta_of_two_ranges_that_lies_does_not_pass_a_second_check_of_both() {
+    let (_case, cut) = cut(4, Some(1));
+    let deltas = cut.check_all().unwrap();
+    let left = rows(&cut.merge_all(&deltas).unwrap(), 0);
+    let both = cut.merge(&deltas[1..3], (None, true), "both").unwrap();
+    let is_left = |row: &Row| !row.is_spend && left.iter().any(|left| left.outpoint == row.outpoint);
+    let coin = rows(&both, 0).into_iter().find(is_left).unwrap().outpoint;
+    let said = Delta::read(&RealDisk, &both).unwrap().ranges;
+    lie(&both, 0, coin, change_amount);
+    let lying = Delta { ranges: said, ..Delta::read(&RealDisk, &both).unwrap() };
+    lying.write(&RealDisk, &both).unwrap();
+    let inputs = [deltas[0].clone(), both, deltas[3].clone()];
+    let (merged, output) = (cut.merge(&inputs, (None, false), "lie").unwrap(), scratch());
+    let done = cut.finish(&[merged], Some(100.0), output.path());
+    assert_fails(done, ErrorKind::Usage, &["range 1 ", "/lie", "merge the deltas of single ranges"]);
+    assert_eq!(tree(output.path()).len(), 0);
+}
+
 #[test]
 fn shards_that_were_merged_from_different_deltas_are_refused() {
     let (_case, cut) = cut(2, Some(2));
