@@ -6,12 +6,12 @@
 //! spends left, and become the chainstate ([`finish_ranges`]).
 //!
 //! # What is proven, and what is trusted
-//! A merge proves what the join proves in a rebuild: each spend meets the one coin with its outpoint, and its
-//! claim equals that coin. So no delta can have a coin too many or too few, or another one than a spend
-//! claims, without being found out. What a block does by itself only the machine knows that has checked it:
-//! its rules and scripts, and that its delta has all of its outputs, and those that no other range spends as
-//! they are in the block. Deltas of the same plan are equal byte for byte, so checking a range again
-//! elsewhere shows whether that machine was right.
+//! A merge proves of the spends in deltas what the join proves in a rebuild: each meets the one coin with its
+//! outpoint, and its claim equals that coin. So no delta can lack a coin that another one spends, or have
+//! another coin than that one claims, without being found out. What a block does only the machine knows that
+//! has checked it: its rules and scripts, and that its delta has all of its spends and outputs, and those
+//! that no other range spends as they are in the block. Deltas of the same plan are equal byte for byte, so
+//! checking a range again elsewhere shows whether that machine was right.
 #![forbid(unsafe_code)]
 
 mod check;

@@ -29,10 +29,10 @@ fn rows(dir: &Path, shard: u32) -> Vec<Row> {
     rows
 }
 
-/// Rewrites a shard of a delta and its list, as a machine would that lies about a coin which it has created.
-/// The lie returns whether the entry stays.
+/// Rewrites a shard of a delta and its list, as a machine would that lies about a coin which it has created
+/// or spent. The lie returns whether the entry stays.
 fn lie(dir: &Path, number: u32, coin: OutPoint, change: fn(&mut Row) -> bool) {
-    lie_about(dir, number, |row| !row.is_spend && row.outpoint == coin, change);
+    lie_about(dir, number, |row| row.outpoint == coin, change);
 }
 
 /// The same about all entries that are `meant`.
@@ -64,26 +64,35 @@ fn change_amount(row: &mut Row) -> bool {
     true
 }
 
+/// The coin of a lie.
+enum About {
+    /// The range creates it, and another one spends it.
+    Spent,
+    /// The range creates it, and nobody spends it.
+    Unspent,
+    /// The range spends it, and another one creates it.
+    Spend,
+}
+
 /// A lie about a coin.
 struct Lie {
     what: &'static str,
     change: fn(&mut Row) -> bool,
-    /// Whether it is a coin that another range spends.
-    is_spent: bool,
+    about: About,
     /// Whether what other ranges say refutes it. If not, only checking the range again does.
     is_refuted: bool,
 }
 
-const LIES: [Lie; 7] = [
-    Lie { what: "a coin is left out", change: leave_out, is_spent: true, is_refuted: true },
-    Lie { what: "another amount", change: change_amount, is_spent: true, is_refuted: true },
+const LIES: [Lie; 8] = [
+    Lie { what: "a coin is left out", change: leave_out, about: About::Spent, is_refuted: true },
+    Lie { what: "another amount", change: change_amount, about: About::Spent, is_refuted: true },
     Lie {
         what: "another height",
         change: |row| {
             row.code += 2;
             true
         },
-        is_spent: true,
+        about: About::Spent,
         is_refuted: true,
     },
     Lie {
@@ -92,28 +101,29 @@ const LIES: [Lie; 7] = [
             row.is_spend = true;
             true
         },
-        is_spent: false,
+        about: About::Unspent,
         is_refuted: true,
     },
     Lie {
         what: "a coin that nobody spends is left out",
         change: leave_out,
-        is_spent: false,
+        about: About::Unspent,
         is_refuted: false,
     },
+    Lie { what: "a spend is left out", change: leave_out, about: About::Spend, is_refuted: false },
     Lie {
         what: "a coin that no block creates",
         change: |row| {
             row.outpoint.vout += 100_000;
             true
         },
-        is_spent: false,
+        about: About::Unspent,
         is_refuted: false,
     },
     Lie {
         what: "another amount of a coin that nobody spends",
         change: change_amount,
-        is_spent: false,
+        about: About::Unspent,
         is_refuted: false,
     },
 ];
@@ -125,17 +135,21 @@ fn a_machine_that_lies_is_found_out() {
     let merged = honest.merge_all(&deltas).unwrap();
     let (r1, left) = (honest.path("r1"), rows(&merged, 0));
     let is_left = |row: &Row| left.iter().any(|left| left.outpoint == row.outpoint);
-    let made = |is_spent| {
-        let mut rows = rows(&r1, 0).into_iter().filter(|row| !row.is_spend && is_left(row) != is_spent);
-        rows.next().unwrap().outpoint
-    };
-    let (spent, unspent) = (made(true), made(false));
+    let first = |is_meant: &dyn Fn(&Row) -> bool| rows(&r1, 0).into_iter().find(is_meant).unwrap().outpoint;
+    let (spent, unspent) =
+        (first(&|row| !row.is_spend && !is_left(row)), first(&|row| !row.is_spend && is_left(row)));
+    let spend = first(&|row| row.is_spend);
     let restore = || {
         fs::remove_dir_all(&r1).unwrap();
         honest.check(1).unwrap();
     };
-    for Lie { what, change, is_spent, is_refuted } in LIES {
-        lie(&r1, 0, if is_spent { spent } else { unspent }, change);
+    for Lie { what, change, about, is_refuted } in LIES {
+        let coin = match about {
+            About::Spent => spent,
+            About::Unspent => unspent,
+            About::Spend => spend,
+        };
+        lie(&r1, 0, coin, change);
         let merged = honest.merge(&deltas, (None, false), "lie");
         if is_refuted {
             let error = merged.unwrap_err();
