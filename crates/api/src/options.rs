@@ -293,6 +293,8 @@ pub struct TestHooks {
     pub blocks_checked: Arc<AtomicU64>,
     /// The clock that decides whether peers are too slow.
     pub now: fn() -> Instant,
+    /// The version of the program: its rules may be others than those of the next one.
+    pub version: &'static str,
 }
 
 impl Default for TestHooks {
@@ -308,6 +310,7 @@ impl Default for TestHooks {
             obfuscation_key: None,
             blocks_checked: Arc::default(),
             now: Instant::now,
+            version: env!("CARGO_PKG_VERSION"),
         }
     }
 }

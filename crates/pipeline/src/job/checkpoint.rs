@@ -19,7 +19,7 @@ use disk::{
     checkpoint::{Checkpoint, FileStamp, SavedMatching, SortedRunRef, is_work_file, sorted_run_path},
     sorted_run::SortedRunReader,
 };
-use rules::ChainParams;
+use rules::{CORE_VERSION, ChainParams};
 use std::collections::BTreeSet;
 use vfs::During as _;
 use wire::{FileNo, Height, Network};
@@ -44,7 +44,7 @@ pub struct Identity<'a> {
     pub is_paced: bool,
     /// Height up to which scripts are not run.
     pub skipped_to: Option<Height>,
-    /// Digest of the options that decide what "completed" means. See [`settings`].
+    /// Digest of the rules and options that decide what "completed" means. See [`settings`].
     pub settings: [u8; 32],
     /// The block files as they were before the first block was read.
     pub stamps: Vec<FileStamp>,
@@ -56,10 +56,11 @@ pub fn stamps(files: &Files<'_>, chain: &Chain) -> Result<Vec<FileStamp>, Error>
     chain.by_file().map(stamp).collect()
 }
 
-/// Returns a digest of the options that decide what is checked of a block, and which effects it has.
+/// Returns a digest of the rules and options that decide what is checked of a block and which effects it has.
 pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32] {
     let (params, chain) = (options.params, &plan.chain);
     let mut sha = Sha256::new();
+    sha.update(format!("{CORE_VERSION} {}", options.hooks.version).as_bytes());
     if let Some(shared) = &plan.shared {
         sha.update(&shared.digest);
         // Ranges of one plan have the same chain.
@@ -206,7 +207,9 @@ impl Identity<'_> {
             return Err(other("it belongs to another chain, or the blocks have moved within their files"));
         }
         if checkpoint.settings != with_skipped(self.settings, self.skipped_to, &completed) {
-            return Err(other("it was made with other options for script checks or hints"));
+            let what = "it was made by another version of peregrine, or with other options for script checks \
+                        or hints";
+            return Err(other(what));
         }
         let Some(partial) = PartialState::restore(saved, blocks, method) else {
             return Err(other("another version of peregrine made it"));

@@ -157,6 +157,15 @@ fn a_checkpoint_of_other_options_is_refused() {
     assert_eq!(resumes(&options), 0, "the checkpoint was discarded");
 }
 
+/// Regression: some blocks were checked by the rules of one version, and the others by those of the next.
+#[test]
+fn a_checkpoint_of_another_version_is_refused() {
+    let (_case, options) = interrupted();
+    let other = changed(options.clone(), |it| it.chain.hooks.version = "0.9.0");
+    assert_mentions(&refused(&other, ErrorKind::Usage), &["another version of peregrine"]);
+    assert!(resumes(&options) > 50);
+}
+
 /// What a completed block was checked for depends on the marks of the block index, too.
 #[test]
 fn a_checkpoint_with_other_trust_in_the_block_index_is_refused() {
