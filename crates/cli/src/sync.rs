@@ -169,6 +169,7 @@ pub fn run(args: &SyncArgs) -> Done {
     let stages = match (args.blocks_only, args.follow) {
         (true, _) => stages::BLOCKS_ONLY,
         (false, true) => stages::FOLLOW,
+        (false, false) if args.prune.is_some() => stages::PRUNE,
         (false, false) => stages::SYNC,
     };
     let report = record(Some(&options.chain), args.datadir.progress, stages, |recorder, interrupt| {

@@ -17,6 +17,7 @@ mod pruning;
 mod repair;
 mod rounds;
 mod status;
+mod stored_coins;
 
 pub use api::follow::{ConnectedAtTip, FollowEnd, FollowReport};
 pub use net::{

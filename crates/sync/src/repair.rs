@@ -5,6 +5,7 @@ use crate::{
     fetch::{Fetched, Follower, fetch, has_peers},
     new_datadir,
     options::{DownloadReport, PeerOptions, PeerStatus, Shortfall, SyncOptions, SyncSink, SyncWarnings},
+    stored_coins,
 };
 #[cfg(feature = "serde")]
 use api::{error::ErrorTexts, json::written, note::Notes};
@@ -28,21 +29,15 @@ use chain::{
     stored_blocks::forget_stale,
 };
 use disk::{
-    chainstate::{ChainstateReader, read_best_block},
-    datadir::Datadir,
-    index::find_height,
-    node_indexes::set_aside,
+    chainstate::read_best_block, datadir::Datadir, index::find_height, node_indexes::set_aside,
     replace::KEPT_SUFFIX,
 };
 use engine::{reindex, undo::MadeUndoReport};
-use pipeline::{
-    job::{
-        damage_survey::find_damage,
-        index_by_scan::ensure_index,
-        now,
-        two_chainstates::{check_start, refuse},
-    },
-    stages::finish,
+use pipeline::job::{
+    damage_survey::find_damage,
+    index_by_scan::ensure_index,
+    now,
+    two_chainstates::{check_start, refuse},
 };
 use std::{
     path::{Path, PathBuf},
@@ -377,20 +372,8 @@ fn best_block(
     options: &ChainOptions,
     watch: Watch<'_>,
 ) -> Result<Option<(BlockHash, Height)>, Error> {
-    watch.sink.event(Event::Started(Stage::Prove));
-    let read = || {
-        let reader = ChainstateReader::open(files.disk, &files.datadir.chainstate_dir())?;
-        finish::read_back(&reader, None, options.threads.get(), watch)?;
-        Ok::<_, Error>(reader.best_block())
-    };
-    match read() {
-        Ok(best) => {
-            let height = find_height(files.disk, &files.datadir.index_dir(), &best)?;
-            Ok(height.map(|height| (best, height)))
-        }
-        Err(error) if error.kind == ErrorKind::Damaged => Ok(None),
-        Err(error) => Err(error),
-    }
+    let Some(best) = stored_coins::read_all(files, options, watch)? else { return Ok(None) };
+    Ok(find_height(files.disk, &files.datadir.index_dir(), &best)?.map(|height| (best, height)))
 }
 
 /// Sets a chainstate aside that opens, if neither the block files nor the peers have its best block: bitcoind

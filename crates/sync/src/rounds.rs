@@ -8,6 +8,7 @@ use crate::{
     new_datadir,
     options::{SyncOptions, SyncReport, SyncSink, SyncWarnings},
     prune_stored::prune_stored,
+    stored_coins::lacks_coins,
 };
 use api::{
     error::{Error, ErrorKind},
@@ -112,6 +113,7 @@ fn sync_session<'d>(
     let started = Instant::now();
     let (mut options, mut before, mut invalid) = (options.clone(), None, Vec::new());
     let work = WorkDir::for_chainstate(disk, &options.chain, &session.files()?.datadir.chainstate_dir());
+    let lacks_coins = lacks_coins(&session.files()?, &options, Watch { sink, interrupt })?;
     if let Some(which) = options.chain.reconsider.take() {
         let files = &session.files()?;
         check_one_chainstate(files)?;
@@ -123,10 +125,14 @@ fn sync_session<'d>(
     let rebuild = &mut rebuild.clone();
     let (mut report, known) = loop {
         let is_rebuilt = before.as_ref().is_some_and(|report: &SyncReport| report.rebuild.is_some());
+        let lacks_coins = lacks_coins && !is_rebuilt;
+        // What cannot be read has no height that must be reached again.
+        rebuild.accept_lower_tip = lacks_coins;
         let round = Round {
             disk,
             options: &options,
             rebuild,
+            lacks_coins,
             is_rebuilt,
             invalid: &invalid,
             suspect,
@@ -188,6 +194,8 @@ struct Round<'a> {
     disk: &'a dyn Disk,
     options: &'a SyncOptions,
     rebuild: &'a ReindexOptions,
+    /// Whether blocks are to be deleted, and the coins of the chainstate cannot be read.
+    lacks_coins: bool,
     /// Whether an earlier round has rebuilt the chainstate.
     is_rebuilt: bool,
     /// Blocks that earlier rounds have found invalid.
@@ -225,7 +233,7 @@ impl Round<'_> {
         check_one_chainstate(files)?;
         ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
         let can_connect = !options.blocks_only;
-        let must_rebuild = options.unprune && is_pruned(files)?;
+        let must_rebuild = self.lacks_coins || options.unprune && is_pruned(files)?;
         let chainstate = Chainstate { can_connect, must_rebuild, is_rebuilt, invalid };
         let FetchedAndRebuilt { fetched: it, rebuilt, mut suspect } =
             fetch_and_rebuild(files, options, self.rebuild, chainstate, sink, interrupt)?;
@@ -278,7 +286,7 @@ impl Round<'_> {
             download,
             peers,
             prune_bytes: options.prune_bytes,
-            unpruned: must_rebuild && rebuild.is_some(),
+            unpruned: options.unprune && must_rebuild && rebuild.is_some(),
             rebuild,
             update,
             left_out,

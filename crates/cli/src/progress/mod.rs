@@ -55,6 +55,8 @@ pub mod stages {
     pub const REINDEX: &[Stage] = &[Plan, Check, Finish, Prove, Commit];
     pub const CONNECT: &[Stage] = &[Plan, Connect];
     pub const SYNC: &[Stage] = &[Headers, Download, Check, Finish, Prove, Commit, Connect];
+    /// All coins are read first.
+    pub const PRUNE: &[Stage] = &[Prove, Headers, Download, Check, Finish, Prove, Commit, Connect];
     pub const FOLLOW: &[Stage] = &[Headers, Download, Check, Finish, Prove, Commit, Connect, Follow];
     pub const BLOCKS_ONLY: &[Stage] = &[Headers, Download];
     /// With a second pass, which makes undo data or the chainstate.

@@ -14,7 +14,7 @@ use disk::undo::checksum;
 use engine::hints::AggregateKind;
 use hinted::{Truth, bury};
 use hints::HintFormat;
-use testkit::{peer::ServedChain, sibling::sibling};
+use testkit::{peer::ServedChain, sibling::sibling, situation};
 
 /// A chain that is several times as long as what is kept.
 pub fn long() -> &'static Chain {
@@ -196,6 +196,18 @@ fn without_its_checkpoint_all_blocks_are_downloaded_again() {
     let report = run(&options).unwrap();
     assert!(report.download.blocks > 250, "{:?}", report.download);
     assert_pruned(dir.path(), "no checkpoint");
+}
+
+/// It ends above the rebuild, which leaves the last blocks to bitcoind.
+#[test]
+fn a_chainstate_at_the_tip_whose_coins_cannot_be_read_is_replaced_by_a_lower_one() {
+    let (dir, peer) = (scratch(), peer());
+    let pruning = pruned(dir.path(), &[&peer]);
+    run(&pruning).unwrap();
+    engine::update(&FaultDisk::healthy(), &options(dir.path()).chain, unwatched()).unwrap();
+    situation::cause("chainstate: a table flipped", dir.path(), dir.path());
+    assert!(run(&pruning).unwrap().rebuild.is_some());
+    assert_pruned(dir.path(), "replaced");
 }
 
 #[test]

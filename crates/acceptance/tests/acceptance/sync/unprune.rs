@@ -11,8 +11,11 @@ use acceptance::{
     },
     update::behind,
 };
+use disk::chainstate::ChainstateReader;
 use engine::reindex::SetAsideIndexes;
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
+use leveldb::Database;
+use testkit::situation;
 
 /// Number of last blocks that are kept.
 const KEPT: u32 = 10;
@@ -84,6 +87,50 @@ fn the_oldest_files_of_a_full_datadir_are_deleted() {
     let pruned = tree(case.root());
     assert_eq!(run(&options).unwrap().download.pruned, 0);
     assert_same_tree(&pruned, case.root(), "a second run");
+}
+
+/// Writes what bitcoind leaves when it is killed while it flushes the coins of all blocks above this one.
+fn interrupt_flush(case: &Case, flushed: usize) {
+    let dir = case.root().join("regtest/chainstate");
+    let reader = ChainstateReader::open(&RealDisk, &dir).unwrap();
+    let old = chain().main().nth(flushed).unwrap().hash;
+    let mut heads = [&[2_u8][..], &reader.best_block().0, &old.0].concat();
+    reader.obfuscation().apply(&mut heads, 0);
+    let mut database = Database::open(&RealDisk, &dir).unwrap();
+    let update = database.update().unwrap();
+    let mut rows = update.range(&[], None);
+    rows.set(b"B", None).unwrap();
+    rows.set(b"H", Some(&heads)).unwrap();
+    let rows = rows.finish().unwrap();
+    update.commit([rows]).unwrap();
+}
+
+/// bitcoind reads the blocks above the old best block again: they were deleted.
+#[test]
+fn nothing_is_deleted_that_bitcoind_needs_to_complete_a_flush() {
+    let (case, peer) = (Case::at_tip(), honest());
+    interrupt_flush(&case, 50);
+    let before = tree(case.root());
+    let done = run(&pruning(case.root(), &peer));
+    let error = assert_fails(done, ErrorKind::Damaged, &["bitcoind was stopped while it wrote"]);
+    assert_offers(&error, &[Remedy::LetBitcoindFinish]);
+    assert_same_tree(&before, case.root(), "refused");
+}
+
+/// Only its best block was read: the blocks were deleted from which its coins can be made again, and what
+/// `doctor` advises for a pruned node did nothing.
+#[test]
+fn a_chainstate_with_a_changed_bit_is_rebuilt() {
+    for (case, advice) in [(Case::at_tip(), Advice::Reindex), (pruned(), Advice::SyncPruned)] {
+        let (what, peer) = (format!("{advice:?}"), honest());
+        situation::cause("chainstate: a table flipped", case.root(), case.root());
+        assert_eq!(diagnosed(case.root(), true).advice, advice);
+        assert!(run(&pruning(case.root(), &peer)).unwrap().rebuild.is_some(), "{what}");
+        // A rebuild that ends after the download leaves files to delete.
+        assert!(run(&pruning(case.root(), &peer)).unwrap().rebuild.is_none(), "{what}");
+        assert_pruned(case.root(), &what);
+        assert!(diagnosed(case.root(), true).is_sound(), "{what}");
+    }
 }
 
 /// Regressions: the rebuild waited for ever for the genesis block, for which no peer is asked; and, with so

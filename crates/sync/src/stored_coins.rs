@@ -1,0 +1,56 @@
+//! Whether the coins of the chainstate can be read, which only reading all of them shows.
+
+use crate::options::SyncOptions;
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, Watch},
+    options::ChainOptions,
+    remedy::Remedy,
+    stage::Stage,
+};
+use chain::blocks::files::Files;
+use disk::{DiskError, chainstate::ChainstateReader};
+use engine::update::check_one_chainstate;
+use pipeline::stages::finish;
+use wire::BlockHash;
+
+/// Reads all coins, and returns the chainstate's best block; `None` if it is damaged.
+///
+/// # Errors
+/// Any I/O error; [`ErrorKind::Interrupted`].
+pub fn read_all(
+    files: &Files<'_>,
+    options: &ChainOptions,
+    watch: Watch<'_>,
+) -> Result<Option<BlockHash>, Error> {
+    let read = || {
+        let reader = ChainstateReader::open(files.disk, &files.datadir.chainstate_dir())?;
+        watch.sink.event(Event::Started(Stage::Prove));
+        finish::read_back(&reader, None, options.threads.get(), watch)?;
+        Ok::<_, Error>(reader.best_block())
+    };
+    match read() {
+        Ok(best) => Ok(Some(best)),
+        Err(error) if error.kind == ErrorKind::Damaged => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether blocks are to be deleted, and coins that were made of them cannot be read.
+///
+/// # Errors
+/// The same errors; those of [`check_one_chainstate`]; [`ErrorKind::Damaged`] after an interrupted flush: to
+/// complete it, bitcoind reads blocks again that may be far below the best one (Core `ReplayBlocks`).
+pub fn lacks_coins(files: &Files<'_>, options: &SyncOptions, watch: Watch<'_>) -> Result<bool, Error> {
+    if options.prune_bytes.is_none() {
+        return Ok(false);
+    }
+    check_one_chainstate(files)?;
+    let dir = files.datadir.chainstate_dir();
+    if let Err(error @ DiskError::InterruptedFlush { .. }) = ChainstateReader::open(files.disk, &dir) {
+        let detail = "bitcoind was stopped while it wrote the chainstate, and needs blocks to complete it";
+        let error = Error::damaged(detail).in_file(dir, None).caused_by(error);
+        return Err(error.with_remedies([Remedy::LetBitcoindFinish]));
+    }
+    Ok(read_all(files, &options.chain, watch)?.is_none())
+}
