@@ -24,11 +24,10 @@ use chain::{
     invalid_blocks::{InvalidBlock, mark_invalid, reconsider},
     plan::{
         indexes::{DeletedBlocks, before_pruning},
-        planner::AfterSuspect,
+        planner::{AfterSuspect, is_pruned},
     },
     session::Session,
 };
-use disk::index::IndexRows;
 use engine::{
     reindex::{plan, reindex_planned},
     update::{check_one_chainstate, update_without},
@@ -93,11 +92,6 @@ fn check_options(options: &SyncOptions) -> Result<(), Error> {
     }
     let detail = format!("{needs_all}: no pruning, no last block, and not blocks alone");
     Err(Error::new(ErrorKind::Usage, detail))
-}
-
-/// Whether block files have been deleted by pruning.
-fn is_pruned(files: &Files<'_>) -> Result<bool, Error> {
-    Ok(IndexRows::open(files.disk, &files.datadir.index_dir())?.is_pruned()?)
 }
 
 /// Downloads and rebuilds; the hints, if there are any, are a plain file. If a block turns out to be invalid,

@@ -88,10 +88,20 @@ impl ExistingState {
     ) -> Result<u32, Error> {
         let mut loss = self.check_loss(plan, files)?;
         if let Some(loss) = &mut loss {
-            let is_missing = matches!(loss.gap, Some(Gap::MissingBlock(_) | Gap::MissingUndo(_) | Gap::Lost));
+            // A pruned node that has lost its index has nothing else: the genesis block and the last ones.
+            let may_be_pruned = plan.chain.tip_height() == Height(0)
+                && plan.choice.orphans.is_some_and(|orphans| orphans.were_connected);
+            let is_missing = match loss.gap {
+                Some(Gap::MissingBlock(_) | Gap::MissingUndo(_)) => true,
+                Some(Gap::Lost) => !may_be_pruned,
+                _ => false,
+            };
             loss.is_by_damage = is_missing && !plan.stops_as_asked && accepted == Accepted::LossByDamage;
             if !loss.is_by_damage && accepted != Accepted::AnyLoss {
-                return Err(loss.error(files.datadir.net_dir()));
+                let mut error = loss.error(files.datadir.net_dir());
+                // That has just been tried.
+                error.remedies.retain(|it| accepted == Accepted::Nothing || *it != Remedy::EndBelowDamage);
+                return Err(error);
             }
             // bitcoind connects the lost blocks when it starts, and writes their undo data.
             if let Some(path) = files.datadir.directory_as_block_file(files.disk)? {

@@ -304,24 +304,30 @@ pub struct StaleBlock {
     pub data_pos: ByteOffset,
 }
 
+/// Whether the block index says that block files have been deleted by pruning.
+pub fn is_pruned(files: &Files<'_>) -> Result<bool, Error> {
+    Ok(IndexRows::open(files.disk, &files.datadir.index_dir())?.is_pruned()?)
+}
+
 /// Returns the chain with the most work, whether its blocks are on disk or not, and all stored blocks outside
 /// it. Blocks of the chain that are not on disk have no position.
 ///
 /// # Errors
-/// Damaged or missing index; [`ErrorKind::Usage`] for that of a pruned node; any I/O error.
+/// Damaged or missing index; [`ErrorKind::Usage`] for that of a pruned node, also with a scan; any I/O error.
 pub fn all_stored(
     files: &Files<'_>,
     scan: bool,
     now: BlockTime,
     interrupt: &AtomicBool,
 ) -> Result<(Chain, Vec<StaleBlock>), Error> {
-    let Found { mut tree, is_pruned, .. } = find(files, scan, now, interrupt)?;
-    if is_pruned {
+    // A scan finds no damage in what is left. It needs no index, so this one may be damaged or missing.
+    if is_pruned(files).unwrap_or_default() {
         let detail = "this node was pruned: blocks are missing that are not damaged";
         return Err(Error::new(ErrorKind::Usage, detail)
             .in_file(files.datadir.index_dir(), None)
             .with_remedies([Remedy::Unprune]));
     }
+    let mut tree = find(files, scan, now, interrupt)?.tree;
     let branch = tree.best_stored_chain();
     let outside = tree.linked().filter(|(number, height)| branch.get(height.0 as usize) != Some(number));
     let stale = outside.filter_map(|(number, height)| {

@@ -1,6 +1,7 @@
 //! A rebuild that ends below the damage: the chainstate is that of the last sound block, and the block index
 //! lacks only what is damaged. `situations.txt` has what it says of each kind of damage.
 
+use crate::sync::prune::{peer, pruned};
 use acceptance::prelude::*;
 use acceptance::{sync, undo::files_of, update::assert_coins};
 use engine::reindex;
@@ -219,4 +220,17 @@ fn the_checkpoint_of_the_run_that_failed_is_no_obstacle() {
     run(&acceptance::bounded(&case.options())).map(|report| report.height).unwrap_err();
     assert_eq!(end_below(&case, &acceptance::bounded(&case.options())).height, Height(138));
     assert_lacks(&case, &[139], 138, "after a failure");
+}
+
+/// A scan found the genesis block alone and no damage: the chainstate of that block replaced the right one.
+#[test]
+fn a_scan_of_a_pruned_node_is_refused() {
+    let (dir, peer) = (scratch(), peer());
+    sync::run(&pruned(dir.path(), &[&peer]));
+    let scan = until_damage(&changed(options(dir.path()), |it| it.chain.scan = true));
+    assert_offers(&refused(&scan, ErrorKind::Usage), &[Remedy::Unprune]);
+    fs::remove_dir_all(dir.path().join("regtest/blocks/index")).unwrap();
+    let error = refused(&scan, ErrorKind::Damaged);
+    assert_mentions(&error, &["would end at height 0"]);
+    assert!(!error.remedies.contains(&Remedy::EndBelowDamage), "it was tried: {error}");
 }
