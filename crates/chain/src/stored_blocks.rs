@@ -59,8 +59,6 @@ pub struct StoredBlocks {
     positions: Vec<Position>,
     /// Lengths of the files that have fewer bytes than are in use, in bytes.
     short_files: HashMap<FileNo, u64>,
-    /// Those of them that exist, so that bitcoind may start.
-    cut_files: Vec<FileNo>,
     /// Height of the chainstate's best block.
     connected_to: Height,
     /// Height above which no block of any branch was ever placed.
@@ -189,10 +187,6 @@ impl StoredBlocks {
             let len = files.len(FileKind::Blk, number)?;
             if len < used {
                 self.short_files.insert(number, len);
-                let path = files.datadir.blk_path(number);
-                if files.disk.exists(&path).during("look for", &path)? {
-                    self.cut_files.push(number);
-                }
             }
         }
         for position in self.positions.iter_mut().filter(|position| position.pos > 0) {
@@ -215,10 +209,11 @@ impl StoredBlocks {
     }
 
     /// Whether the entry of a lost block of the chain stays as it is. bitcoind starts on a chainstate above
-    /// the block only if the block counts as connected, and checks only that its file exists.
+    /// the block only if the block counts as connected. Then it checks only that the file exists, and one
+    /// that is missing can be put back.
     fn keeps(&self, entry: &IndexEntry) -> bool {
-        let is_cut = entry.file.is_some_and(|file| self.cut_files.contains(&file));
-        self.keeps_lost || is_cut && entry.height <= self.connected_to
+        let is_short = entry.file.is_some_and(|file| self.short_files.contains_key(&file));
+        self.keeps_lost || is_short && entry.height <= self.connected_to
     }
 
     /// Keeps the entries of lost blocks that a chainstate is above, until they are stored again.

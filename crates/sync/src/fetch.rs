@@ -545,10 +545,14 @@ impl Fetch<'_> {
             self.phase = Phase::Blocks;
             self.look_up_new_branch()?;
             self.find_unknown()?;
-            if !self.stored.is_stored(Height(0)) && self.follower.rebuilds(&self.chain, self.target())? {
-                // A pruned node has deleted it.
-                self.append_genesis()?;
-                (self.index.is_behind, self.index.true_to) = (true, None);
+            if self.follower.rebuilds(&self.chain, self.target())? {
+                // The rebuild awaits only blocks that the block index does not place.
+                self.stored.keep_below(Height(0));
+                if !self.stored.is_stored(Height(0)) {
+                    // A pruned node has deleted it.
+                    self.append_genesis()?;
+                    (self.index.is_behind, self.index.true_to) = (true, None);
+                }
             }
             self.save()?;
             self.given.missing = self.missing_blocks();

@@ -177,20 +177,42 @@ fn undo_files_without_block_files_are_refused() {
     assert!(!dir.path().join("regtest/blocks/blk00000.dat").exists());
 }
 
-/// It lost its entries as soon as anything was written, and bitcoind did not start any more.
+/// What happens to a block file: it ends early, or is gone, perhaps with a disk that is not mounted.
+const LOSSES: [fn(&Path); 2] = [|blk| truncate(blk, 100).unwrap(), |blk| fs::remove_file(blk).unwrap()];
+
+/// A datadir in small files with a chainstate at a height, one of whose files is lost.
+fn with_lost_file(height: u32, lose: fn(&Path)) -> TempDir {
+    let dir = in_small_files();
+    acceptance::run(&up_to(acceptance::options(dir.path()), height)).unwrap();
+    let entries = index(dir.path()).entries;
+    let file = entries.iter().find(|entry| entry.height == Height(50)).unwrap().file.unwrap();
+    lose(&Datadir::at(dir.path(), Network::Regtest).blk_path(file));
+    dir
+}
+
+/// It lost its entries as soon as anything was written, and bitcoind did not start any more, even if the file
+/// came back.
 #[test]
-fn a_cut_file_below_a_chainstate_stays_in_the_index_until_its_blocks_come() {
-    let (dir, peer) = (in_small_files(), peer());
-    acceptance::run(&acceptance::options(dir.path())).unwrap();
-    let before = index(dir.path()).entries;
-    let file = before.iter().find(|entry| entry.height == Height(50)).unwrap().file.unwrap();
-    let blk = Datadir::at(dir.path(), Network::Regtest).blk_path(file);
-    std::fs::File::options().write(true).open(&blk).unwrap().set_len(100).unwrap();
-    try_run(&from(dir.path(), &[])).unwrap_err();
-    assert!(index(dir.path()).entries == before);
-    try_repair(&repairing(dir.path(), &[&peer])).unwrap();
-    assert!(!peer.asked().is_empty());
-    assert_synced(dir.path(), tiny(), "a cut file");
+fn a_lost_file_below_a_chainstate_stays_in_the_index_until_its_blocks_come() {
+    for lose in LOSSES {
+        let (dir, peer) = (with_lost_file(tiny().tip().height, lose), peer());
+        let before = index(dir.path()).entries;
+        try_run(&from(dir.path(), &[])).unwrap_err();
+        assert!(index(dir.path()).entries == before);
+        try_repair(&repairing(dir.path(), &[&peer])).unwrap();
+        assert!(!peer.asked().is_empty());
+        assert_synced(dir.path(), tiny(), "a lost file");
+    }
+}
+
+/// It took the blocks as stored, because the index still placed them, and failed.
+#[test]
+fn a_rebuild_awaits_the_blocks_of_a_lost_file_below_the_old_chainstate() {
+    for lose in LOSSES {
+        let (dir, peer) = (with_lost_file(60, lose), peer());
+        assert!(run(&from(dir.path(), &[&peer])).0.rebuild.is_some());
+        assert_synced(dir.path(), tiny(), "rebuilt");
+    }
 }
 
 /// bitcoind does not start if the file of a block is missing, whatever the block's branch.
