@@ -486,7 +486,7 @@ pub fn write_index(
         } else if stored.is_lost(entry) {
             // Without its file, bitcoind would not start.
             *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
-        } else if !stored.damaged.is_empty() {
+        } else if !(stored.damaged.is_empty() && stored.short_files.is_empty()) {
             // The block may be above one that has just lost its data.
             entry.status = entry.status.not_connected();
         }

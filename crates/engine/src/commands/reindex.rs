@@ -35,7 +35,7 @@ use chain::{
 };
 use digest::sha256::batched_bytes;
 use disk::{
-    index::{FileInfo, IndexEntry, PrunedFlag, extend_block_index, write_block_index},
+    index::{FileInfo, IndexEntry, IndexRows, PrunedFlag, extend_block_index, write_block_index},
     made_undo::{clear_made_undo, made_undo_dir},
     utxo_stats::{UtxoCounts, UtxoStats},
 };
@@ -527,10 +527,23 @@ impl<'a> Rebuild<'a> {
     fn write_index(&self, planned: &Planned, undo: Option<&NewUndo<'_>>) -> Result<(), Error> {
         let Some(dir) = self.target.building_index() else { return Ok(()) };
         let (files, plan) = (self.files, &planned.plan);
+        let (old, mut lowest_lost) = (files.datadir.index_dir(), Height(u32::MAX));
+        let is_lost = |entry: &IndexEntry| entry.file.is_some_and(|file| plan.missing_files.contains(&file));
+        if !plan.missing_files.is_empty() {
+            IndexRows::open(files.disk, &old)?.stream(|entry| {
+                if is_lost(&entry) {
+                    lowest_lost = lowest_lost.min(entry.height);
+                }
+            })?;
+        }
         let change = |entry: &mut IndexEntry| {
-            if entry.file.is_some_and(|file| plan.missing_files.contains(&file)) {
+            if is_lost(entry) {
                 *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
                 return;
+            }
+            if entry.height > lowest_lost && !plan.chain.has(entry.height, &entry.hash) {
+                // The block may be above one that has just lost its data.
+                entry.status = entry.status.not_connected();
             }
             if plan.choice.unmarked.binary_search(&entry.hash).is_ok() {
                 entry.status = entry.status.unmarked();
@@ -559,7 +572,6 @@ impl<'a> Rebuild<'a> {
             files.sync_pairs(index.files.len())?;
             return Ok(write_block_index(files.disk, dir, &index)?);
         }
-        let old = files.datadir.index_dir();
         let pruned = if planned.unprunes() { PrunedFlag::Clear } else { PrunedFlag::Keep };
         Ok(extend_block_index(files.disk, &old, dir, iter::empty(), pruned, change, change_files)?)
     }

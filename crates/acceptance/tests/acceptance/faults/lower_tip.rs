@@ -62,3 +62,17 @@ fn a_block_of_another_branch_in_a_file_that_does_not_exist_leaves_the_index() {
         assert_eq!(run(&case.options()).unwrap().notes.len(), 0, "only once");
     }
 }
+
+/// They stayed connected, also above those that the block index has lost.
+#[test]
+fn blocks_above_a_missing_file_above_the_end_do_not_count_as_connected() {
+    let case = Case::new();
+    let lost = entry(&case, 139);
+    let in_file = case.index().entries.into_iter().filter(|entry| entry.file == lost.file);
+    let lowest = in_file.map(|entry| entry.height.0).min().unwrap();
+    fs::remove_file(blk(&case, &lost)).unwrap();
+    assert!(lowest > 100 && run(&lowered(case.options(), 100)).unwrap().height == Height(100));
+    for height in 1..=chain().tip().height {
+        assert_eq!(entry(&case, height).status.was_connected(), height < lowest, "height {height}");
+    }
+}

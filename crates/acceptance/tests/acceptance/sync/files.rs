@@ -4,7 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::sync::tiny_peer as peer;
 use acceptance::sync::{
-    assert_index_is_true, assert_synced, from, index, repairing, run, tiny, try_repair, try_run,
+    assert_index_is_true, assert_synced, branch_of, from, index, repairing, run, tiny, try_repair, try_run,
 };
 use acceptance::undo::UndoFiles;
 use disk::{
@@ -240,4 +240,33 @@ fn a_stale_block_whose_file_is_missing_is_no_longer_in_the_index() {
     });
     run(&from(dir.path(), &[&peer]));
     assert_eq!(find(), header, "a file that the index does not list");
+}
+
+/// It stayed valid as a whole, which Core's check of its block index (`-checkblockindex`) does not accept.
+#[test]
+fn a_stale_block_above_one_whose_file_is_missing_does_not_count_as_connected() {
+    let main = tiny().main().take(52).cloned().collect();
+    let branch = branch_of(main, 49, |block| sibling(block, 3, |_| {}));
+    let (lost, above) = (&branch[50], &branch[51]);
+    for downloads in [true, false] {
+        let (dir, peer) = (in_small_files(), peer());
+        edit_index(dir.path(), |index| {
+            for block in [lost, above] {
+                let mut entry = *index.entries.iter().find(|it| it.height.0 == block.height).unwrap();
+                (entry.hash, entry.header) = (block.hash, block.header);
+                entry.file = if block.height == 50 { Some(FileNo(9_999)) } else { entry.file };
+                index.entries.push(entry);
+            }
+        });
+        match downloads {
+            true => drop(run(&from(dir.path(), &[&peer]))),
+            false => drop(acceptance::run(&acceptance::options(dir.path())).unwrap()),
+        }
+        let entries = index(dir.path()).entries;
+        let find = |block: &GeneratedBlock| *entries.iter().find(|entry| entry.hash == block.hash).unwrap();
+        assert_eq!(find(lost), IndexEntry::of_header(lost.hash, lost.header, Height(50)), "{downloads}");
+        let status = find(above).status;
+        assert!(status.has_data() && !status.was_connected(), "{downloads}: {status:?}");
+        assert!(tiny().main().skip(1).all(|block| find(block).status.was_connected()), "{downloads}");
+    }
 }
