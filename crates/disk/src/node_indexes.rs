@@ -198,6 +198,12 @@ impl NodeIndex {
         Ok(found)
     }
 
+    /// Whether it has the coin statistics of releases up to 29, beside those of later ones, which leave it
+    /// alone. Without the later ones, the node may be of an old release, and still continue it.
+    pub fn is_superseded(&self, disk: &dyn Disk) -> Result<bool, DiskError> {
+        Ok(self.name == OLD_COIN_STATS && is_dir(disk, &self.path.with_file_name(self.kind.dir_name()))?)
+    }
+
     /// Reads what the index has rows for, in a few look-ups.
     ///
     /// # Errors

@@ -321,6 +321,9 @@ fn check_each(
     let (mut harmed, mut reasons, mut kinds) = (Vec::new(), Vec::new(), [None; 4]);
     let mut can_be_made = true;
     for index in NodeIndex::find(files.disk, files.datadir.net_dir())? {
+        if index.is_superseded(files.disk)? {
+            continue;
+        }
         let harm = match index.read(files.disk) {
             Ok(contents) => harm_of(index.kind, &contents)?,
             Err(disk::DiskError::LevelDb(_)) => {

@@ -38,6 +38,23 @@ fn sound_indexes_need_nothing() {
     assert!(matches!(found.standing, IndexStanding::Superseded) && is_sound, "{found:?}");
 }
 
+/// It was to be made anew for ever, since what is made is the other one.
+#[test]
+fn broken_coin_statistics_of_an_old_release_beside_those_of_a_later_one_are_superseded() {
+    let (case, _) = with_indexes(TxForm::ByTxid);
+    let [new, old] =
+        ["coinstatsindex", "coinstats"].map(|name| case.root().join("regtest/indexes").join(name));
+    copy_dir(&new, &old).unwrap();
+    fs::write(old.join("db/CURRENT"), b"MANIFEST-999999\n").unwrap();
+    let (found, advice, is_sound) = index(&case, IndexKind::CoinStats);
+    assert!(found.name == "coinstats" && matches!(found.standing, IndexStanding::Superseded), "{found:?}");
+    assert!(is_sound && advice == Advice::StartBitcoind, "{advice:?}");
+    // A bitcoind of the old release does not start with it.
+    fs::remove_dir_all(new).unwrap();
+    let (found, _, is_sound) = index(&case, IndexKind::CoinStats);
+    assert!(matches!(found.standing, IndexStanding::Damaged(_)) && !is_sound, "{found:?}");
+}
+
 /// Changes the rows of one index, and returns how it stands then.
 fn changed(kind: IndexKind, change: impl Fn(&mut Rows)) -> (FoundIndex, Advice, bool) {
     let (case, _) = with_indexes(TxForm::ByTxid);

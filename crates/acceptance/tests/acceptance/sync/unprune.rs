@@ -321,6 +321,25 @@ fn blocks_that_an_index_needs_are_not_deleted() {
     assert!(chain().main().skip(at as usize - 10).all(|block| stored.contains(&block.hash)));
 }
 
+/// bitcoind leaves them there from release 30 on. They kept the blocks above, or the download was refused.
+#[test]
+fn coin_statistics_of_an_old_release_beside_those_of_a_later_one_keep_no_blocks() {
+    for is_broken in [false, true] {
+        let (case, peer, disk) = (Case::new(), honest(), FaultDisk::healthy());
+        let new = of_case(&case, TxForm::ByTxid, &[IndexKind::CoinStats]);
+        let indexes = case.root().join("regtest/indexes");
+        acceptance::run(&lowered(case.options(), 30)).unwrap();
+        acceptance::indexes::make(&disk, &new).unwrap();
+        fs::rename(indexes.join("coinstatsindex"), indexes.join("coinstats")).unwrap();
+        if is_broken {
+            fs::write(indexes.join("coinstats/db/CURRENT"), b"MANIFEST-999999\n").unwrap();
+        }
+        acceptance::run(&case.options()).unwrap();
+        acceptance::indexes::make(&disk, &new).unwrap();
+        assert!(run(&pruning(case.root(), &peer)).unwrap().download.pruned > 50, "{is_broken}");
+    }
+}
+
 fn of_case(case: &Case, form: TxForm, kinds: &[IndexKind]) -> IndexOptions {
     IndexOptions { kinds: kinds.to_vec(), ..acceptance::indexes::of_case(case, form) }
 }

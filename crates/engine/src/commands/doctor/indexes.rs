@@ -124,6 +124,9 @@ pub fn find(
         if index.kind == IndexKind::Unknown {
             return Ok(IndexStanding::NotExamined);
         }
+        if index.is_superseded(files.disk)? {
+            return Ok(IndexStanding::Superseded);
+        }
         let contents = index.read(files.disk)?;
         *has_positions = contents.has_positions;
         let Some((tree, infos)) = tree.filter(|_| !branch.is_empty() && index.name != OLD_COIN_STATS) else {
