@@ -2,7 +2,7 @@
 
 use crate::{core_args::Located, node_settings::MIN_PRUNE_TARGET, run_note::RunNote};
 use engine::{
-    IndexKind, Network, RealDisk,
+    Disk as _, IndexKind, Network, RealDisk,
     doctor::{Advice, ChainstatePosition, DatadirState, Diagnosis, FoundIndex, IndexStanding},
     free_name,
 };
@@ -66,7 +66,9 @@ impl<'a> NextLine<'a> {
                 let line = command_line(owned(["ls", "-l"]).chain([path.display().to_string()]));
                 format!("{line}  # mount the disk with what this link leads to, or restore that")
             }
-            Advice::ChangeOwner { directories } => self.change_owner(directories),
+            Advice::ChangeOwner { directories } => {
+                change_owner(self.state.map_or(0, |state| state.owner.uid), directories)
+            }
             Advice::RestoreKey { key } => self.restore_key(key),
             _ => self.for_owner(self.words(advice)),
         }
@@ -224,15 +226,6 @@ impl<'a> NextLine<'a> {
         self.located.prune_target(self.state.and_then(|state| state.start.last.prune(self.network)))
     }
 
-    fn change_owner(&self, paths: &[PathBuf]) -> String {
-        let name = user_name(self.state.map_or(0, |state| state.owner.uid));
-        let line = |words: [&str; 4]| {
-            command_line(owned(words).chain(paths.iter().map(|path| path.display().to_string())))
-        };
-        let owner = line(["sudo", "chown", "-R", name.trim_start_matches('#')]);
-        format!("{owner} && {}", line(["sudo", "chmod", "-R", "u+rwX"]))
-    }
-
     /// A line that writes the key of the block files.
     fn restore_key(&self, key: &[u8]) -> String {
         let located = || self.located.datadir().blocks_dir();
@@ -265,6 +258,15 @@ impl<'a> NextLine<'a> {
     }
 }
 
+/// Returns the line that gives files to a user. Of a link, `chown -R` would change only the link; with `-H`,
+/// it would also change, as root, whatever the links below it lead to.
+fn change_owner(user: u32, paths: &[PathBuf]) -> String {
+    let live = |path: &PathBuf| RealDisk.resolve(path).as_ref().unwrap_or(path).display().to_string();
+    let line = |words: [&str; 4]| command_line(owned(words).chain(paths.iter().map(live)));
+    let owner = line(["sudo", "chown", "-R", user_name(user).trim_start_matches('#')]);
+    format!("{owner} && {}", line(["sudo", "chmod", "-R", "u+rwX"]))
+}
+
 fn owned<const N: usize>(words: [&str; N]) -> impl Iterator<Item = String> + use<N> {
     words.map(str::to_owned).into_iter()
 }
@@ -285,5 +287,23 @@ fn core_datadir(net_dir: &Path, network: Network) -> &Path {
         Some(above) if above.as_os_str().is_empty() => Path::new("."),
         Some(above) => above,
         None => net_dir,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_link_leads_to_gets_the_owner_not_the_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = std::fs::canonicalize(dir.path()).unwrap();
+        let [there, link] = ["there", "chainstate"].map(|name| root.join(name));
+        std::fs::create_dir(&there).unwrap();
+        std::os::unix::fs::symlink(&there, &link).unwrap();
+        let [there, lock] = [there, root.join(".lock")].map(|path| path.display().to_string());
+        let line = change_owner(4_000_000_000, &[link, PathBuf::from(&lock)]);
+        let expected = format!("chown -R 4000000000 {there} {lock} && sudo chmod -R u+rwX {there} {lock}");
+        assert_eq!(line, format!("sudo {expected}"));
     }
 }
