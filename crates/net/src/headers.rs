@@ -232,7 +232,7 @@ impl HeaderSync {
     }
 
     /// Handles a `headers` message. Returns a batch for the caller to check, or `None` if it is empty, or was
-    /// not asked for and is no announcement.
+    /// not asked for and is no announcement that can be checked.
     ///
     /// # Errors
     /// [`HeaderFault`] if the headers do not follow each other and the locator; the peer must be closed.
@@ -255,6 +255,11 @@ impl HeaderSync {
         };
         let parent = first.prev;
         if locator.is_some_and(|locator| !locator.contains(&parent)) {
+            if self.hears_announcements {
+                // An announcement that has crossed the question: the answer is still to come.
+                peer.has_named = true;
+                return Ok(None);
+            }
             return Err(HeaderFault::NotConnected);
         }
         let hashes = hash_all(&headers);

@@ -231,6 +231,14 @@ fn announcements_are_batches_or_cause_a_request() {
     sync.accept(PeerId(1), 5, 0, locator(&hashes));
     assert_eq!((sync.poll(now).len(), sync.poll(later).len()), (0, 1));
     assert_eq!(sync.receive(PeerId(1), vec![]), Ok(None));
+    // One that crosses our question does not follow the locator. It once cost an honest peer its connection.
+    sync.named(PeerId(1), &chain(9, 6, 1)[8].hash());
+    let later = later + ANNOUNCED_INTERVAL;
+    assert_eq!(sync.poll(later).len(), 1);
+    assert_eq!(sync.receive(PeerId(1), chain(9, 6, 1).split_off(8)), Ok(None));
+    assert_eq!(sync.receive(PeerId(1), vec![]), Ok(None));
+    assert_eq!((sync.poll(later).len(), sync.poll(later + ANNOUNCED_INTERVAL).len()), (0, 1));
+    assert_eq!(sync.receive(PeerId(1), vec![]), Ok(None));
     // Headers that do not follow each other are a fault.
     let gap = vec![headers[4], headers[2]];
     assert_eq!(sync.receive(PeerId(1), gap), Err(HeaderFault::NotContinuous { at: 1 }));
