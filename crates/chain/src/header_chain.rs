@@ -374,6 +374,8 @@ impl HeaderChain {
         if params.no_retargeting {
             return u64::from(u32::MAX) / 2;
         }
+        // A clock that is far behind the chain says nothing of how many there can be.
+        let now = self.headers.last().map_or(now, |tip| now.max(tip.time));
         let age = u64::from(now.0.saturating_sub(params.genesis.time.0));
         let expected = age / u64::from(params.pow_target_spacing) + 2_016;
         let factor = if params.allow_min_difficulty_blocks { TEST_NETWORK_FACTOR } else { 1 };
@@ -612,5 +614,19 @@ mod tests {
         assert!((600_000..700_000).contains(&chain.most_headers(years(10))));
         let test = HeaderChain::new(ChainParams::of(Network::Test));
         assert!(test.most_headers(years(12)) > 4_000_000);
+    }
+
+    /// All honest peers were closed, as if they had sent more headers than there can be.
+    #[test]
+    fn with_a_clock_that_is_years_behind_the_next_header_is_from_the_future() {
+        let regtest = ChainParams::of(Network::Regtest).clone();
+        let changing = ChainParams { no_retargeting: false, allow_min_difficulty_blocks: false, ..regtest };
+        let params: &ChainParams = Box::leak(Box::new(changing));
+        let (genesis, now) = (params.genesis, params.genesis.time);
+        let (headers, hashes) = mine((params.genesis_hash, BlockTime(now.0 + 31_557_600)), 2_601, 1);
+        let (tip, below) = (hashes[2_599], [&[genesis][..], &headers[..2_600]].concat());
+        let mut chain = HeaderChain::of_validated(params, below, tip);
+        let added = chain.add(tip, &headers[2_600..], &hashes[2_600..], now).unwrap();
+        assert_eq!((added.new, added.from_future), (0, Some(headers[2_600].time)));
     }
 }
