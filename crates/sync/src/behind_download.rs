@@ -179,14 +179,14 @@ pub struct Chainstate<'a> {
 }
 
 impl Chainstate<'_> {
-    /// Returns the height of the existing chainstate's best block if the blocks up to `target` are connected
-    /// to it sooner than it would be rebuilt.
+    /// Returns the height of the existing chainstate's best block, and that of its last block that is in the
+    /// chain, if the blocks up to `target` are connected to it sooner than it would be rebuilt.
     pub fn is_sooner_connected(
         self,
         files: &Files<'_>,
         chain: &HeaderChain,
         target: Height,
-    ) -> Result<Option<Height>, Error> {
+    ) -> Result<Option<(Height, Height)>, Error> {
         if self.must_rebuild {
             return Ok(None);
         }
@@ -194,7 +194,7 @@ impl Chainstate<'_> {
         if let Some(height) = chain.height_of(&best) {
             let above = target.0.saturating_sub(height.0);
             let is_near = !self.invalid.is_empty() && self.can_connect && above <= height.0 / 2;
-            return Ok((is_near || is_sooner_connected(height, target)).then_some(height));
+            return Ok((is_near || is_sooner_connected(height, target)).then_some((height, height)));
         }
         if !self.can_connect {
             return Ok(None);
@@ -204,7 +204,7 @@ impl Chainstate<'_> {
             let is_stale = height <= target && apart <= most_left(fork);
             is_stale || !self.invalid.is_empty() && apart <= fork.0 / 2
         };
-        Ok(branch_of(files, chain, best)?.filter(is_near).map(|(height, _)| height))
+        Ok(branch_of(files, chain, best)?.filter(is_near))
     }
 }
 

@@ -15,8 +15,9 @@ use wire::{FileNo, Height};
 const CHUNKS_BYTES: u64 = 17 << 20;
 
 /// Deletes files until the rest takes at most `prune_bytes`, as far as their blocks are not among the last
-/// ones. `best` is the height of the chainstate's best block, `indexed` the last block that the node's
-/// indexes allow to be deleted. Returns the number of blocks of the chain that were deleted.
+/// ones. `best` is the chainstate's last block that is in the chain: others are still to be disconnected.
+/// `indexed` is the last block that the node's indexes allow to be deleted. Returns the number of blocks of
+/// the chain that were deleted.
 pub fn prune_stored(
     files: &Files<'_>,
     options: &ChainOptions,

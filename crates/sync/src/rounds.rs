@@ -245,7 +245,7 @@ impl Round<'_> {
             }
             rebuilt => rebuilt,
         };
-        if let (Some(bytes), Some(best), None) = (options.prune_bytes, near, &rebuilt) {
+        if let (Some(bytes), Some((_, best)), None) = (options.prune_bytes, near, &rebuilt) {
             download.pruned += prune_stored(files, &options.chain, bytes, best, indexed, sink)?;
         }
         // What follows locks the datadir itself.
@@ -259,7 +259,7 @@ impl Round<'_> {
             Ok(rebuild) => (rebuild, None),
             Err(error) => (None, Some(self.invalid_block(error)?)),
         };
-        let best = rebuild.as_ref().map(|rebuilt| rebuilt.height).or(near);
+        let best = rebuild.as_ref().map(|rebuilt| rebuilt.height).or(near.map(|(height, _)| height));
         // A rebuild after the download had all blocks. With pruning, the last blocks are left to bitcoind.
         let may_lag = can_connect
             && (suspect.is_some()

@@ -7,6 +7,7 @@ use acceptance::sync::{
     from, greedy_branch, honest, index, interrupt_when, invalid_blocks, main_to, peer_with, run, run_while,
     serving, tip, wait_until,
 };
+use acceptance::update::{AT_ONCE, update, update_options};
 use bitcoin::hashes::Hash as _;
 use bitcoin::{Block, Transaction, consensus, script::Builder};
 use testkit::{
@@ -58,6 +59,24 @@ fn a_stale_block_is_disconnected_without_a_rebuild() {
     let update = report.update.unwrap();
     assert_eq!((report.download.blocks, update.disconnected, report.rebuild.is_none()), (2, 1, true));
     assert_synced_to(302, dir.path(), &long, "a stale block");
+}
+
+/// Undo data was deleted without which the chainstate cannot leave the stale block.
+#[test]
+fn pruning_keeps_what_a_chainstate_on_a_stale_block_needs() {
+    let (long, main) = long();
+    let mut stale = main[..=301].to_vec();
+    stale[301] = sibling(&stale[301], 1, |_| {});
+    let (dir, peer) = (scratch(), peer_with(&stale));
+    run(&from(dir.path(), &[&peer]));
+    peer.serve(&serving(&main[..=302]));
+    let mut options = SyncOptions { prune_bytes: Some(1), ..from(dir.path(), &[&peer]) };
+    // The new blocks are in other files than the stale one.
+    (options.chain.hooks.block_file_len, options.chain.hooks.undo_blocks) = (1, 0);
+    assert_eq!(run(&options).0.chainstate_height, Some(Height(301)), "it is left to the update");
+    let updated = update(&update_options(dir.path(), AT_ONCE, None)).unwrap();
+    assert_eq!(updated.disconnected, 1);
+    assert_synced_to(302, dir.path(), &long, "a stale block, pruned");
 }
 
 /// The finished datadir of a branch is taken to a longer one.
