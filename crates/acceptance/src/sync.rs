@@ -189,6 +189,11 @@ impl Seen {
         self.invalid.lock().unwrap().contains(&block.hash)
     }
 
+    /// Whether a block was left out because nobody has it.
+    pub fn has_withheld(&self) -> bool {
+        self.notes.lock().unwrap().iter().any(|note| matches!(note, Note::Withheld { .. }))
+    }
+
     /// Whether a run that stays at the tip is there.
     pub fn is_at_tip(&self) -> bool {
         self.notes.lock().unwrap().iter().any(|note| matches!(note, Note::AtTip { .. }))

@@ -289,8 +289,8 @@ struct IndexLag {
 struct SeenPeers {
     /// Those with which the handshake was done.
     peers: Peers,
-    /// These peers, and those whose connections have ended.
-    targets: HashSet<Target>,
+    /// The height up to which each has offered headers, also those whose connections have ended.
+    offered: HashMap<Target, Height>,
     /// When the first of them had no more headers.
     first_finished: Option<Instant>,
     /// Those that were closed because they offer a block that this run has found invalid.
@@ -415,10 +415,6 @@ impl Fetch<'_> {
             ClientEvent::Ready { peer, target, info, transport } => {
                 self.seen.peers.add(peer, target.to_string(), info.user_agent.clone(), transport);
                 self.seen.peers.measure(&self.client);
-                if self.seen.targets.insert(target.clone()) {
-                    // This peer may have blocks that the others lack.
-                    self.chain.forget_withheld();
-                }
                 self.report.peers += 1;
                 self.note_source(peer, &target, &info);
                 self.sink.peer(PeerEvent::Connected {

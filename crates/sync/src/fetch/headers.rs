@@ -29,6 +29,7 @@ impl Fetch<'_> {
                 added.and_then(|added| {
                     self.added(&added);
                     self.seen.sources.note_headers(batch.peer, added.height, added.from_future);
+                    self.offers_more(batch.peer, added.height);
                     let shares_to = (added.shared < added.height).then_some(added.shared.0);
                     self.client.set_shared(batch.peer, shares_to);
                     refused.map_or(Ok(added), Err)
@@ -47,8 +48,7 @@ impl Fetch<'_> {
             }
             // The peer has answered a locator from before the chain changed.
             Err(RefusedHeaders::Unconnected) => self.client.ask_headers_again(batch, locator(&self.chain)),
-            // The peer may be honest, and will offer the same chain again and again.
-            Err(RefusedHeaders::Withheld) => self.client.accept_headers(batch, 0, 0, locator(&self.chain)),
+            Err(RefusedHeaders::Withheld) => self.withheld_again(batch),
             // It has done nothing wrong: the user may have marked the block.
             Err(RefusedHeaders::Marked(hash, height)) => {
                 let tip = Height(height.0.max(self.client.best_height(batch.peer)));

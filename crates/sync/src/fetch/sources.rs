@@ -202,8 +202,9 @@ impl Fetch<'_> {
         if !self.options.peers.wait || self.shortfall().is_none() {
             return false;
         }
-        if self.seen.sources.last_question.is_none_or(|last| last.elapsed() >= ASK_INTERVAL) {
-            self.seen.sources.last_question = Some(Instant::now());
+        let now = self.client.now();
+        if self.seen.sources.last_question.is_none_or(|last| now - last >= ASK_INTERVAL) {
+            self.seen.sources.last_question = Some(now);
             self.client.ask_headers(locator(&self.chain));
         }
         true

@@ -7,6 +7,7 @@ use api::{
     note::Note,
     remedy::Remedy,
 };
+use net::{headers::HeaderBatch, peer::PeerId};
 use wire::Height;
 
 /// Maximum number of headers above a block that no peer has for its branch to be abandoned. A chain with more
@@ -27,11 +28,37 @@ impl Fetch<'_> {
             self.sink.event(Event::Note(Note::Withheld { hash, height }));
             let branch = Some((self.chain.tip_height(), height));
             self.seen.sources.withheld = self.seen.sources.withheld.max(branch);
+            // The blocks above it that have come are found in the block index if the branch comes back.
+            self.save()?;
             self.chain.set_aside(height);
             self.leave_branch(self.chain.tip_height());
             self.client.ask_headers(locator(&self.chain));
         }
         Ok(())
+    }
+
+    /// A peer offers headers of a branch that was left because nobody had a block. If they are more than it
+    /// has offered before, somebody has probably got the block. Otherwise, the peer may be honest too, and
+    /// will offer the same chain again and again.
+    pub(super) fn withheld_again(&mut self, batch: &HeaderBatch) {
+        let Some(parent) = self.chain.height_of(&batch.parent) else {
+            // It is the block that nobody had.
+            return self.client.ask_headers_again(batch, locator(&self.chain));
+        };
+        if self.offers_more(batch.peer, Height(parent.0 + batch.hashes.len() as u32)) {
+            self.chain.forget_withheld();
+            return self.headers(batch);
+        }
+        self.client.accept_headers(batch, 0, 0, locator(&self.chain));
+    }
+
+    /// Notes up to which height a peer offers headers. Returns whether it had offered fewer before.
+    pub(super) fn offers_more(&mut self, peer: PeerId, height: Height) -> bool {
+        let Some(target) = self.client.target(peer) else { return false };
+        let offered = self.seen.offered.entry(target.clone()).or_default();
+        let is_more = height > *offered;
+        *offered = height.max(*offered);
+        is_more
     }
 
     /// The error if no peer has a block that is to be replaced.

@@ -3,8 +3,8 @@
 
 use acceptance::prelude::*;
 use acceptance::sync::{
-    Seen, assert_checked, assert_index_is_true, branch, from, greedy_branch, invalid_blocks, main_to,
-    mark_next, peer_with as peer, run_beside, run_while, serving, tip, try_run, wait_until,
+    Seen, assert_checked, assert_index_is_true, branch, from, greedy_branch, impatient, invalid_blocks,
+    main_to, mark_next, peer_with as peer, run_beside, run_while, serving, tip, try_run, wait_until,
 };
 use acceptance::update::assert_coins;
 use disk::index::{FileInfo, IndexRows};
@@ -166,6 +166,24 @@ fn blocks_above_a_mark_in_the_datadir_are_left_out_and_another_branch_is_followe
     assert_sound(dir.path(), &branch(height, height + 7), "the other branch");
     assert_eq!((follow.connected, follow.disconnected), (7, 0));
     assert!(peer.asked().iter().all(|hash| main_to(tip())[height + 1..].iter().all(|it| it.hash != *hash)));
+}
+
+/// A header was shown long before its block, and the chain that was built on the block was refused for ever.
+#[test]
+fn a_block_that_nobody_had_is_connected_when_the_chain_goes_on_above_it() {
+    let (dir, height) = (scratch(), tip() - 3);
+    let early = ScriptedPeer::start(&serving(&main_to(height)), Fault::LacksOne(height + 1));
+    let honest = peer(&main_to(height));
+    let options = impatient(staying(dir.path(), &[&early, &honest]));
+    let (_, follow) = run(&options, |seen| {
+        seen.wait_for_tip();
+        early.serve(&serving(&main_to(height + 1)));
+        wait_until("nobody has it", || seen.has_withheld());
+        honest.serve(&serving(&main_to(height + 2)));
+        wait_until("both blocks", || seen.has_tip(&main_to(height + 2)));
+    });
+    assert_sound(dir.path(), &main_to(height + 2), "a block that nobody had");
+    assert_eq!(follow.connected, 2);
 }
 
 /// A peer that holds a block back, and one that sends none: an interrupt is a normal end in each state.

@@ -4,8 +4,8 @@
 use acceptance::faults::each_operation;
 use acceptance::prelude::*;
 use acceptance::sync::{
-    assert_synced, assert_synced_to, from, greedy_branch, main_to, peer_with, run, run_on, run_while, served,
-    serving, tip, wait_until,
+    assert_synced, assert_synced_to, from, greedy_branch, impatient, main_to, peer_with, run, run_on,
+    run_while, served, serving, tip, wait_until,
 };
 use testkit::{
     block::{has_work, header_of, mine},
@@ -80,18 +80,25 @@ fn all_kinds_of_peers_at_once_do_not_keep_the_download_from_its_end() {
 /// No report.
 const NONE: (u32, u32) = (u32::MAX, 0);
 
+/// A chain of which a pruned peer lacks the first blocks.
+static LONG: LazyLock<Vec<GeneratedBlock>> = LazyLock::new(|| {
+    let spec = ChainSpec { blocks: Some(420), stale: false, ..ChainSpec::new(22, 40_000) };
+    Chain::generate(&spec).main().cloned().collect()
+});
+
+fn long_to(height: usize) -> Arc<ServedChain> {
+    serving(&LONG[..=height])
+}
+
 /// Such runs ended with success at what there was, or never.
 #[test]
 fn runs_end_below_what_peers_offer_with_the_reason() {
-    let spec = ChainSpec { blocks: Some(420), stale: false, ..ChainSpec::new(22, 40_000) };
-    let blocks: Vec<_> = Chain::generate(&spec).main().cloned().collect();
-    let to = |height: usize| serving(&blocks[..=height]);
-    let (all, half) = (to(420), to(200));
-    let mut early = to(300).blocks.clone();
-    let mut header = header_of(&blocks[301].bytes);
+    let (all, half) = (long_to(420), long_to(200));
+    let mut early = long_to(300).blocks.clone();
+    let mut header = header_of(&LONG[301].bytes);
     header.time.0 = u32::MAX;
     mine(&mut header, has_work);
-    early.push([&header.to_bytes()[..], &blocks[301].bytes[80..]].concat());
+    early.push([&header.to_bytes()[..], &LONG[301].bytes[80..]].concat());
     let early = Arc::new(ServedChain::new(early));
     let closed = Fault::NoWitnesses;
     // The last height, the one that is claimed, and why it is not there, or why the run ends so.
@@ -124,4 +131,22 @@ fn runs_end_below_what_peers_offer_with_the_reason() {
         assert!(found == *expected && reasons.contains(why), "{what}: {found:?}, {reasons}");
         false
     });
+}
+
+/// Blocks that nobody had for half a minute were refused from then on, so that a run which waits never ended.
+#[test]
+fn blocks_that_nobody_had_are_downloaded_once_a_peer_has_them() {
+    let (dir, all) = (scratch(), long_to(420));
+    let pruned = ScriptedPeer::start(&all, Fault::Limited);
+    let behind = ScriptedPeer::start(&long_to(130), Fault::None);
+    let mut options = impatient(from(dir.path(), &[&pruned, &behind]));
+    options.peers.wait = true;
+    let (report, _) = run_while(&options, |seen| {
+        wait_until("nobody has block 131", || seen.has_withheld());
+        behind.serve(&all);
+        wait_until("somebody has it", || behind.asked().contains(&all.hashes[131]));
+    });
+    assert_eq!((report.chainstate_height, report.shortfall), (Some(Height(420)), None));
+    let again = report.download.blocks.saturating_sub(420);
+    assert!(again < 100, "{again} blocks were downloaded twice: those above had come before");
 }
