@@ -244,7 +244,7 @@ impl Client {
     }
 
     /// Notes that the chain has other blocks above `fork` than before. Peers that had no more headers than
-    /// those of the old ones are not asked for the new ones.
+    /// those of the old ones are asked for the new ones when it is known that they have gone over to them.
     pub fn leave_branch(&mut self, fork: u32) {
         let headers = &self.headers;
         self.download.leave_branch(fork, |peer| headers.has_finished(peer));
@@ -479,10 +479,16 @@ impl Client {
                     self.download.received_not_found(peer, hash, now);
                 }
             }
-            Message::Headers(headers) => match self.headers.receive(peer, headers) {
-                Ok(batch) => self.found.extend(batch.map(ClientEvent::Headers)),
-                Err(fault) => self.close(peer, CloseReason::Headers(fault)),
-            },
+            Message::Headers(headers) => {
+                if headers.is_empty() {
+                    // Its chain ends at a block of the locator.
+                    self.download.set_shared(peer, None);
+                }
+                match self.headers.receive(peer, headers) {
+                    Ok(batch) => self.found.extend(batch.map(ClientEvent::Headers)),
+                    Err(fault) => self.close(peer, CloseReason::Headers(fault)),
+                }
+            }
             Message::Inv(list) => {
                 for hash in list.iter().filter_map(Inventory::block_hash) {
                     self.headers.named(peer, &hash);

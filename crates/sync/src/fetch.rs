@@ -454,7 +454,8 @@ impl Fetch<'_> {
         }
     }
 
-    /// Goes on with the blocks of another branch above `fork`.
+    /// Goes on with the blocks of another branch above `fork`, and asks for headers again: peers that had no
+    /// more of them may have gone over to it too.
     fn leave_branch(&mut self, fork: Height) {
         self.stored.truncate(fork);
         self.index.true_to = self.index.true_to.map(|height| height.min(fork));
@@ -466,6 +467,7 @@ impl Fetch<'_> {
             self.client.truncate_download(first.0);
             self.count_blocks_to_come();
         }
+        self.client.ask_headers(locator(&self.chain));
     }
 
     /// Ends the feed if the chain, which has other blocks above `fork` now, is not that of the rebuild.
@@ -515,7 +517,6 @@ impl Fetch<'_> {
                     self.chain.invalidate(height);
                     self.index.is_behind = true;
                     self.leave_branch(self.chain.tip_height());
-                    self.client.ask_headers(locator(&self.chain));
                 }
             }
             BlockOutcome::Failed(error) => return Err(error),

@@ -40,7 +40,6 @@ impl Fetch<'_> {
                 if self.chain.hash(invalid.height) == Some(invalid.hash) {
                     self.chain.invalidate(invalid.height);
                     self.leave_branch(self.chain.tip_height());
-                    self.client.ask_headers(locator(&self.chain));
                 }
                 return Ok(());
             }

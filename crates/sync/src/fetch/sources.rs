@@ -29,7 +29,7 @@ const FINAL_PATIENCE: Duration = Duration::from_secs(3);
 const PROGRESS_BYTES: u64 = 16_384;
 /// Time between two looks after which this process was stopped, or busy with other things.
 const PAUSE: Duration = Duration::from_secs(5);
-/// Time between two questions for headers that a peer claims to have.
+/// Time without progress after which peers are asked for headers again, and between two such questions.
 const ASK_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of peers that are named.
 const MAX_NAMED: usize = 8;
@@ -202,15 +202,21 @@ impl Fetch<'_> {
         if !self.options.peers.wait || self.shortfall().is_none() {
             return false;
         }
+        self.ask_again();
+        true
+    }
+
+    /// Asks peers for headers again, from time to time.
+    fn ask_again(&mut self) {
         let now = self.client.now();
         if self.seen.sources.last_question.is_none_or(|last| now - last >= ASK_INTERVAL) {
             self.seen.sources.last_question = Some(now);
             self.client.ask_headers(locator(&self.chain));
         }
-        true
     }
 
-    /// Ends a download that makes no progress any more.
+    /// Looks for peers that have gone over to the chain if its blocks do not come, and ends a download that
+    /// makes no progress any more.
     pub(super) fn check_progress(&mut self, seeds_may_help: bool) -> Result<(), Error> {
         let (now, sources) = (self.client.now(), &mut self.seen.sources);
         let PeerOptions { connect, wait, bytes_per_second, .. } = &self.options.peers;
@@ -224,6 +230,9 @@ impl Fetch<'_> {
         let progress = sources.progress.get_or_insert(now);
         *progress += if since_look >= PAUSE { since_look } else { Duration::ZERO };
         let elapsed = now.saturating_duration_since(*progress);
+        if elapsed >= ASK_INTERVAL && self.client.download().waits_for_peers() {
+            self.ask_again();
+        }
         // Without those who offer an invalid block, the headers end by themselves.
         let has_invalid = !self.seen.offer_invalid.is_empty() && self.chain.has_minimum_work();
         let is_ending = self.phase == Phase::Headers && has_invalid || matches!(self.phase, Phase::Ending(_));

@@ -32,7 +32,6 @@ impl Fetch<'_> {
             self.save()?;
             self.chain.set_aside(height);
             self.leave_branch(self.chain.tip_height());
-            self.client.ask_headers(locator(&self.chain));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use acceptance::prelude::*;
 use acceptance::sync::{
     appears_beside, assert_index_is_true, assert_sound, assert_synced, assert_synced_to, branch, branch_of,
     from, greedy_branch, honest, index, interrupt_when, invalid_blocks, main_to, peer_with, run, run_while,
-    serving, tip, wait_until,
+    served, serving, tip, wait_until,
 };
 use acceptance::update::{AT_ONCE, update, update_options};
 use bitcoin::hashes::Hash as _;
@@ -37,6 +37,38 @@ fn a_longer_branch_that_appears_is_taken_and_shared_blocks_are_not_downloaded_tw
         assert!(count <= 1 || report.download.duplicate_bytes > 0, "height {}: {count} times", block.height);
     }
     assert!(report.download.duplicate_bytes < 100_000, "{:?}", report.download);
+}
+
+/// Who had no more headers before was never asked for the blocks of the longer branch. When the peer that
+/// had shown it was gone, it was given up.
+#[test]
+fn peers_that_go_over_to_a_longer_branch_are_asked_for_its_blocks() {
+    let new: BTreeSet<_> = main_to(tip())[61..].iter().map(|block| block.hash).collect();
+    for is_late in [false, true] {
+        let (dir, other, longer) = (scratch(), peer_with(&branch(60, tip() - 2)), honest());
+        longer.set_offline(true);
+        longer.hold_at(0);
+        other.hold_at(30);
+        let (_, seen) = run_while(&from(dir.path(), &[&other, &longer]), |_| {
+            wait_until("30 blocks", || other.asked().len() > 30);
+            if !is_late {
+                other.serve(&served());
+            }
+            appears_beside(&other, &longer, 30..60);
+            let begun = Instant::now();
+            if is_late {
+                // Until the other peer has shown again that it has the shorter branch.
+                thread::sleep(Duration::from_secs(1));
+                other.serve(&served());
+                longer.set_offline(true);
+            }
+            wait_until("a new block", || other.asked().iter().any(|hash| new.contains(hash)));
+            assert!(is_late || begun.elapsed() < Duration::from_secs(8), "it is asked at once");
+            longer.hold_at(usize::MAX);
+        });
+        assert_sound(dir.path(), chain(), &format!("late: {is_late}"));
+        assert!(!seen.has_withheld(), "late: {is_late}");
+    }
 }
 
 /// A chain in which a chainstate is brought to a branch that forks two blocks below, instead of rebuilt.
