@@ -240,11 +240,10 @@ pub fn assert_same_tree(before: &BTreeMap<PathBuf, Option<Vec<u8>>>, dir: &Path,
     assert!(differ.is_empty(), "{what}: touched {differ:?}");
 }
 
-/// Asserts that a rebuild fails with this kind of error and changes nothing.
-pub fn refused(options: &ReindexOptions, kind: ErrorKind) -> Error {
+/// Asserts that a rebuild fails in this way, and changes nothing.
+pub fn refused(options: &ReindexOptions, kind: ErrorKind, words: &[&str]) -> Error {
     let before = tree(&options.chain.datadir);
-    let error = run(options).map(|report| report.height).unwrap_err();
-    assert_eq!(error.kind, kind, "{error}");
+    let error = assert_fails(run(options), kind, words);
     assert_same_tree(&before, &options.chain.datadir, &error.to_string());
     error
 }

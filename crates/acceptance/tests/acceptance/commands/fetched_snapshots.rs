@@ -106,9 +106,8 @@ fn a_file_with_its_tree_is_a_source() {
 fn wrong_trees_and_missing_trust_are_refused() {
     let (shared, files) = (Shared::of_chain(), scratch());
     let (good, output) = (shared.copy(&files, "good"), files.path().join("out"));
-    let unknown = fetch(&fetching(&[&good], &output)).unwrap_err();
-    assert_eq!(unknown.kind, ErrorKind::Usage);
-    assert_mentions(&unknown, &["nothing vouches for these coins", &shared.report.hash.to_string()]);
+    let words = ["nothing vouches for these coins", &shared.report.hash.to_string()];
+    let unknown = assert_fails(fetch(&fetching(&[&good], &output)), ErrorKind::Usage, &words);
     assert_offers(&unknown, &[Remedy::NameRoot, Remedy::TrustSources]);
     let trusting = FetchOptions { trust_sources: true, ..fetching(&[&good], &output) };
     let report = fetch(&trusting).unwrap();
@@ -126,9 +125,8 @@ fn wrong_trees_and_missing_trust_are_refused() {
     assert_eq!((report.faults[0].chunk, &*report.faults[0].source), (None, other.to_str().unwrap()));
     fs::remove_file(&output).unwrap();
     let both = FetchOptions { trust_sources: true, ..fetching(&[&good, &other], &output) };
-    let error = fetch(&both).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Usage);
-    assert_mentions(&error, &["other: it has the tree of block", "good has that of block"]);
+    let words = ["other: it has the tree of block", "good has that of block"];
+    assert_fails(fetch(&both), ErrorKind::Usage, &words);
     // Trees of all lengths, and a tree of a set that does not end.
     let tree = fs::read(good.join("utxotree")).unwrap();
     for len in [0, 1, 41, 42, tree.len() - 1, tree.len() - 32] {
@@ -139,16 +137,10 @@ fn wrong_trees_and_missing_trust_are_refused() {
     }
     let hostile = [&tree[..34], &u64::MAX.to_le_bytes(), &tree[42..]].concat();
     fs::write(other.join("utxotree"), hostile).unwrap();
-    assert_mentions(
-        &fetch(&shared.fetching(&[&other], &output)).unwrap_err(),
-        &["at byte 42", "bytes of leaves"],
-    );
-    let file = fs::OpenOptions::new().write(true).open(other.join("utxotree")).unwrap();
-    file.set_len(1 << 40).unwrap();
-    assert_mentions(
-        &fetch(&shared.fetching(&[&other], &output)).unwrap_err(),
-        &["more than the limit of 4000000"],
-    );
+    let options = shared.fetching(&[&other], &output);
+    assert_mentions(&fetch(&options).unwrap_err(), &["at byte 42", "bytes of leaves"]);
+    truncate(&other.join("utxotree"), 1 << 40).unwrap();
+    assert_mentions(&fetch(&options).unwrap_err(), &["more than the limit of 4000000"]);
     assert!(!output.exists() && !part(&output).exists());
 }
 

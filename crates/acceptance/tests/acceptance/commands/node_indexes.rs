@@ -236,8 +236,7 @@ fn a_rebuild_is_refused_if_the_block_index_lacks_the_best_block_of_an_index() {
         let case = Case::new();
         let stale = Row { best: u32::MAX, ..*row };
         stale.write(&case);
-        let error = acceptance::refused(&case.scan(), ErrorKind::Usage);
-        assert_mentions(&error, &[row.name, "is not in the block index"]);
+        acceptance::refused(&case.scan(), ErrorKind::Usage, &[row.name, "is not in the block index"]);
         // Nor does it start if the old block index lacks the block already.
         let error = run(&case.options()).unwrap_err();
         assert_mentions(&error, &[row.name, "is not in the block index"]);

@@ -260,8 +260,8 @@ fn a_rebuild_that_leaves_the_branch_of_the_snapshot_is_refused_and_names_the_way
         changed(options(&case), |it| it.chain.scan = true),
         up_to(options(&case), height),
     ] {
-        let error = acceptance::refused(&options, ErrorKind::Usage);
-        assert_mentions(&error, &[&format!("above height {}", height - 1), "-reindex-chainstate"]);
+        let words = [&format!("above height {}", height - 1), "-reindex-chainstate"];
+        let error = acceptance::refused(&options, ErrorKind::Usage, &words);
         assert_offers(&error, &[Remedy::MoveSnapshotAway, Remedy::OtherOutput]);
     }
     run(&up_to(options(&case), height - 1)).unwrap();
@@ -275,7 +275,7 @@ fn above_the_snapshots_block_the_height_is_offered_and_the_note_is_true() {
     run(&case.options()).unwrap();
     chainstate_at(&case, 60);
     second(&case, hash(BASE), hash(TIP));
-    let error = acceptance::refused(&options(&case), ErrorKind::Usage);
+    let error = acceptance::refused(&options(&case), ErrorKind::Usage, &[]);
     assert_offers(&error, &[Remedy::StopAtHeight(Height(BASE))]);
     let report = run(&up_to(options(&case), BASE)).unwrap();
     let notes: Vec<String> = report.notes.iter().map(ToString::to_string).collect();
@@ -291,8 +291,7 @@ fn damage_above_the_rebuilt_chainstate_is_refused_if_the_second_one_needs_the_bl
     second(&case, hash(BASE), hash(TIP));
     case.flip_block(125, 100);
     let until = up_to(ReindexOptions { until_damage: true, ..options(&case) }, BASE);
-    let error = acceptance::refused(&until, ErrorKind::Usage);
-    assert_mentions(&error, &["its block at height 125 is damaged or missing"]);
+    acceptance::refused(&until, ErrorKind::Usage, &["its block at height 125 is damaged or missing"]);
     let error = execute("repair", &case).map(drop).unwrap_err();
     assert_mentions(&error, &["has two chainstates"]);
     assert_offers(&error, &[Remedy::MoveSnapshotAway]);
@@ -311,8 +310,8 @@ fn a_block_index_from_before_the_snapshot_was_loaded_is_refused() {
         }
     });
     second(&case, hash(BASE), hash(BASE));
-    let error = acceptance::refused(&options(&case), ErrorKind::Usage);
-    assert_mentions(&error, &["the block index is older", "height 120"]);
+    let error =
+        acceptance::refused(&options(&case), ErrorKind::Usage, &["the block index is older", "height 120"]);
     assert_offers(&error, &[Remedy::MoveSnapshotAway]);
 }
 

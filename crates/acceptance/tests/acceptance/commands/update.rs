@@ -270,5 +270,5 @@ fn an_interrupt_says_what_it_leaves() {
 fn a_rebuild_after_an_update_refuses_a_lower_tip() {
     let dir = behind(chain().blocks.iter(), 100, &layout());
     update(&update_options(dir.path(), EACH_BLOCK, None)).unwrap();
-    refused(&up_to(options(dir.path()), 100), ErrorKind::Damaged);
+    refused(&up_to(options(dir.path()), 100), ErrorKind::Damaged, &[]);
 }

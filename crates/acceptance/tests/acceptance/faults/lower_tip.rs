@@ -25,8 +25,8 @@ fn ends_lower(case: &Case, options: &ReindexOptions, height: u32) -> ReindexRepo
 fn stopping_below_the_chainstate_must_be_accepted() {
     let case = Case::new();
     let low = up_to(case.options(), 100);
-    let error = refused(&low, ErrorKind::Damaged);
-    assert_mentions(&error, &["would end at height 100, because it was asked to stop there"]);
+    let error =
+        refused(&low, ErrorKind::Damaged, &["would end at height 100, because it was asked to stop there"]);
     assert_offers(&error, &[Remedy::AcceptLowerTip]);
     // With an output elsewhere nothing is replaced.
     let output = acceptance::scratch();

@@ -24,8 +24,7 @@ fn hints_that_cannot_be_those_of_the_chain_are_refused_with_the_reason() {
             AGGREGATES[0],
         );
         for options in [without_undo(&with, TRUTH.hash(tip())), with] {
-            let error = refused(&options, kind);
-            assert_mentions(&error, words);
+            let error = refused(&options, kind, words);
             assert_eq!(error.file.as_ref(), Some(&path), "{error}");
         }
         let _ = fs::remove_file(&path);
@@ -138,8 +137,8 @@ fn without_undo_data_needs_an_assumed_valid_block_above_the_hints() {
     {
         let options =
             changed(without_undo(&with, truth.hash(120)), |it| it.chain.assume_valid = assume_valid);
-        let error = acceptance::refused(&options, ErrorKind::Usage);
-        assert_mentions(&error, &["up to height 120, where the hints are used"]);
+        let error =
+            acceptance::refused(&options, ErrorKind::Usage, &["up to height 120, where the hints are used"]);
         acceptance::assert_offers(&error, &[Remedy::LaterAssumedBlock]);
     }
     run(&without_undo(&with, truth.hash(120))).unwrap();
@@ -173,8 +172,7 @@ fn a_checkpoint_made_with_other_hints_is_refused() {
         ReindexOptions { hints: None, ..options.clone() },
     ];
     for other in &others {
-        let error = refused(other, ErrorKind::Usage);
-        assert_mentions(&error, &["other options", "hints"]);
+        let error = refused(other, ErrorKind::Usage, &["other options", "hints"]);
         acceptance::assert_offers(&error, &[Remedy::RepeatOptions, Remedy::StartOver]);
     }
     let report = run(&options).unwrap();

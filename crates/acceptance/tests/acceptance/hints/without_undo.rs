@@ -152,7 +152,7 @@ fn wrong_hints_are_found_and_the_join_makes_all_undo_data() {
             change(&mut wrong);
             let (case, _files, source) = lacking(Missing::Files, end, Some(&wrong));
             for way in Way::hinted(false).skip(number).step_by(2) {
-                refused(&way.options(&source), ErrorKind::Hints);
+                refused(&way.options(&source), ErrorKind::Hints, &[]);
                 assert_eq!(leftovers(case.root()), [] as [PathBuf; 0], "{what}, {way:?}");
             }
             let report =

@@ -88,9 +88,9 @@ fn blocks_that_an_index_is_continued_from_are_not_deleted_behind_a_download() {
         make(healthy(), &both(&lower.chain)).unwrap();
         let wanted = contents(dir.path());
         let options = pruned(dir.path(), &[&peer]);
-        let error = download(healthy(), &options, unwatched().interrupt).0.unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Usage, "{error}");
-        assert_mentions(&error, &[&format!("it ends at block {height}"), "nothing was changed"]);
+        let done = download(healthy(), &options, unwatched().interrupt).0;
+        let words = [&format!("it ends at block {height}"), "nothing was changed"];
+        let error = assert_fails(done, ErrorKind::Usage, &words);
         let kinds = [Some(KINDS[0]), Some(KINDS[1]), None, None];
         assert_offers(&error, &[Remedy::BringIndexes(kinds), Remedy::SetIndexesAside]);
         make(healthy(), &both(&lower.chain)).unwrap();

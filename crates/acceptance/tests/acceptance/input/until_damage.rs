@@ -72,9 +72,9 @@ fn a_damaged_block_costs_only_the_blocks_above_it() {
             let case = Case::new();
             case.flip_block(height, at);
             let options = changed(case.options(), |it| it.chain.scan = scan);
-            let plain = refused(&options, ErrorKind::Damaged);
+            let words = ["rebuild the chainstate up to the block below"];
+            let plain = refused(&options, ErrorKind::Damaged, &words);
             assert_eq!(plain.height, Some(Height(height)), "{what}: {plain}");
-            assert_mentions(&plain, &["rebuild the chainstate up to the block below"]);
             let report = end_below(&case, &with_threads(&options, acceptance::THREADS[number % 3]));
             assert_eq!((report.height, report.damaged_blocks), (Height(height - 1), 1), "{what}");
             assert_eq!(damage_note(&report), Some((1, 0)), "{what}");
@@ -136,8 +136,8 @@ fn a_directory_in_the_place_of_undo_data_is_refused() {
     fs::create_dir(&file).unwrap();
     let mut options = until_damage(&case.options());
     options.chain.undo = UndoPolicy::Trust;
-    let error = refused(&options, ErrorKind::Damaged);
-    assert_mentions(&error, &["a directory is in the place of a file", "rev00000.dat"]);
+    let error =
+        refused(&options, ErrorKind::Damaged, &["a directory is in the place of a file", "rev00000.dat"]);
     assert_offers(&error, &[Remedy::MoveAway]);
 }
 
@@ -188,7 +188,7 @@ fn only_loss_by_damage_is_accepted() {
     let case = Case::new();
     case.flip_block(100, 90);
     let low = up_to(case.options(), 50);
-    assert_mentions(&refused(&until_damage(&low), ErrorKind::Damaged), &["would end at height 50"]);
+    refused(&until_damage(&low), ErrorKind::Damaged, &["would end at height 50"]);
 }
 
 #[test]
@@ -228,9 +228,8 @@ fn a_scan_of_a_pruned_node_is_refused() {
     let (dir, peer) = (scratch(), peer());
     sync::run(&pruned(dir.path(), &[&peer]));
     let scan = until_damage(&changed(options(dir.path()), |it| it.chain.scan = true));
-    assert_offers(&refused(&scan, ErrorKind::Usage), &[Remedy::Unprune]);
+    assert_offers(&refused(&scan, ErrorKind::Usage, &[]), &[Remedy::Unprune]);
     fs::remove_dir_all(dir.path().join("regtest/blocks/index")).unwrap();
-    let error = refused(&scan, ErrorKind::Damaged);
-    assert_mentions(&error, &["would end at height 0"]);
+    let error = refused(&scan, ErrorKind::Damaged, &["would end at height 0"]);
     assert!(!error.remedies.contains(&Remedy::EndBelowDamage), "it was tried: {error}");
 }

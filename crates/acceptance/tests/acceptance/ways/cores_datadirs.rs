@@ -22,8 +22,7 @@ fn make_hints(source: &Source, path: &Path, format: HintFormat, coins: u64) {
 /// Without undo data all blocks must be assumed valid. None of these short chains has enough work for that.
 fn assert_needs_undo(source: &Source, hints: &Path, tip: BlockHash) {
     let options = without_undo(&with_hints(&source.options, hints, AGGREGATES[0]), tip);
-    let error = refused(&options, ErrorKind::Usage);
-    assert_mentions(&error, &["scripts cannot be checked without undo data"]);
+    let error = refused(&options, ErrorKind::Usage, &["scripts cannot be checked without undo data"]);
     assert_offers(&error, &[Remedy::LaterAssumedBlock, Remedy::UseUndoData]);
 }
 
