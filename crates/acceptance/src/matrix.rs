@@ -5,41 +5,24 @@ use engine::{Error, ErrorKind};
 use std::fmt::Write as _;
 use testkit::pages::assert_named_table;
 
-/// A table, and how its cells are found.
-pub struct Matrix<'a, R, C> {
-    /// The page.
-    pub page: &'a str,
-    /// Name of the table in the page.
-    pub name: &'a str,
-    /// What the rows are.
-    pub corner: &'a str,
-    /// The rows.
-    pub rows: &'a [R],
-    /// The columns.
-    pub columns: &'a [C],
-    /// Returns the text of a row.
-    pub of_row: fn(&R) -> &'static str,
-    /// Returns the text of a column.
-    pub of_column: fn(&C) -> &'static str,
-    /// Runs a cell, and returns its text.
-    pub cell: &'a dyn Fn(&R, &C) -> String,
-}
-
-impl<R, C> Matrix<'_, R, C> {
-    /// Asserts that the page has this table; with `UPDATE_DOCS`, puts it there.
-    #[track_caller]
-    pub fn assert_is_documented(&self) {
-        let Self { rows, columns, .. } = self;
-        let line = |first: &str, others: Vec<String>| format!("| {first} | {} |\n", others.join(" | "));
-        let head = columns.iter().map(|column| quoted((self.of_column)(column)));
-        let mut table = line(self.corner, head.collect());
-        let _ = writeln!(table, "| --- |{}", " --- |".repeat(columns.len()));
-        for row in *rows {
-            let cells = columns.iter().map(|column| (self.cell)(row, column));
-            table += &line((self.of_row)(row), cells.collect());
-        }
-        assert_named_table(self.page, self.name, &table);
+/// Asserts that a page has a table with this name, whose cells `cell` returns for the numbers of its row and
+/// its column; `corner` says what the rows are. With `UPDATE_DOCS`, puts it there.
+#[track_caller]
+pub fn assert_table(
+    page: &str,
+    name: &str,
+    corner: &str,
+    rows: &[&str],
+    columns: &[&str],
+    cell: impl Fn(usize, usize) -> String,
+) {
+    let line = |first: &str, others: Vec<String>| format!("| {first} | {} |\n", others.join(" | "));
+    let mut table = line(corner, columns.iter().map(|column| quoted(column)).collect());
+    let _ = writeln!(table, "| --- |{}", " --- |".repeat(columns.len()));
+    for (row, what) in rows.iter().enumerate() {
+        table += &line(what, (0..columns.len()).map(|column| cell(row, column)).collect());
     }
+    assert_named_table(page, name, &table);
 }
 
 /// A cell with the exit code of a command that refuses, in bold type.

@@ -5,7 +5,7 @@
 //! stay right too is tested beside one (`cli/tests/cli/node/indexes.rs`).
 
 use acceptance::prelude::*;
-use acceptance::{BUSY, matrix::Matrix, shell::Shell};
+use acceptance::{BUSY, matrix::assert_table, shell::Shell};
 use disk::node_indexes::{INDEXES_DIR, NodeIndex};
 use engine::reindex::SetAsideIndexes;
 use leveldb::{Database, write_database};
@@ -215,17 +215,11 @@ fn cell(row: &Row, column: &Column) -> &'static str {
 
 #[test]
 fn each_command_does_to_indexes_what_the_table_says() {
-    Matrix {
-        page: "docs/safety.md",
-        name: "table of indexes",
-        corner: "in `indexes/`",
-        rows: &ROWS,
-        columns: &COLUMNS,
-        of_row: |row| row.what,
-        of_column: |column| column.what,
-        cell: &|row, column| cell(row, column).to_owned(),
-    }
-    .assert_is_documented();
+    let (rows, columns) = (ROWS.map(|row| row.what), COLUMNS.map(|column| column.what));
+    let page = "docs/safety.md";
+    assert_table(page, "table of indexes", "in `indexes/`", &rows, &columns, |row, column| {
+        cell(&ROWS[row], &COLUMNS[column]).to_owned()
+    });
 }
 
 /// A block index made by a scan has no header of a block that is not stored. bitcoind would not start with

@@ -4,7 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::{
     damage,
-    matrix::{Matrix, refuses},
+    matrix::{assert_table, refuses},
     shell::Shell,
 };
 use engine::utxo::UtxoStatsReport;
@@ -207,15 +207,9 @@ fn cell(row: &Row, command: &str) -> String {
 
 #[test]
 fn each_command_does_what_the_table_says() {
-    Matrix {
-        page: "docs/safety.md",
-        name: "table",
-        corner: "in the datadir",
-        rows: &rows(),
-        columns: &COMMANDS,
-        of_row: |row| row.what,
-        of_column: |command| command,
-        cell: &|row, command| cell(row, command),
-    }
-    .assert_is_documented();
+    let rows = rows();
+    let names: Vec<&str> = rows.iter().map(|row| row.what).collect();
+    assert_table("docs/safety.md", "table", "in the datadir", &names, &COMMANDS, |row, column| {
+        cell(&rows[row], COMMANDS[column])
+    });
 }

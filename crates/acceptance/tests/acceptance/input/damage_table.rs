@@ -4,7 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::{
     BUSY, damage,
-    matrix::{Matrix, refuses},
+    matrix::{assert_table, refuses},
     shell::Shell,
     sync::assert_index_is_true,
 };
@@ -81,15 +81,8 @@ fn cell(situation: &str, command: &str) -> String {
 
 #[test]
 fn each_command_does_what_the_table_of_damage_says() {
-    Matrix {
-        page: "docs/repair.md",
-        name: "table",
-        corner: "damage",
-        rows: &ROWS,
-        columns: &COMMANDS,
-        of_row: |row| row.0,
-        of_column: |command| command,
-        cell: &|(_, situation), command| cell(situation, command),
-    }
-    .assert_is_documented();
+    let rows = ROWS.map(|row| row.0);
+    assert_table("docs/repair.md", "table", "damage", &rows, &COMMANDS, |row, column| {
+        cell(ROWS[row].1, COMMANDS[column])
+    });
 }
