@@ -1,7 +1,7 @@
 //! What a datadir of the tests can be like: the situations of `testkit`, and damage at a place that only the
 //! tests' own chain has.
 
-use super::{BUSY, Case, blk, chain, entry, faults::tiny, lowered, options, rev, run, scratch, tree};
+use super::{BUSY, Case, TIP, blk, chain, entry, faults::tiny, lowered, options, rev, run, scratch, tree};
 use disk::index::{BlockIndex, BlockStatus, IndexEntry};
 use engine::{Height, reindex::ReindexOptions};
 use std::{
@@ -164,7 +164,7 @@ fn undo_files(case: &Case) -> Vec<PathBuf> {
 }
 
 fn remove_last_files(case: &Case) {
-    for number in entry(case, chain().tip().height).file.unwrap().0..case.index().files.len() as u32 {
+    for number in entry(case, TIP).file.unwrap().0..case.index().files.len() as u32 {
         for kind in ["blk", "rev"] {
             fs::remove_file(case.blocks(&format!("{kind}{number:05}.dat"))).unwrap();
         }
@@ -215,7 +215,7 @@ fn place_undo(case: &Case, pos: u64) {
 }
 
 fn mark_last(case: &Case, flag: u32) {
-    case.edit_entry(chain().tip().height, |entry| entry.status.0 |= flag);
+    case.edit_entry(TIP, |entry| entry.status.0 |= flag);
 }
 
 /// Names of all damage. Settings of bitcoind, which only a diagnosis reads, are left out.

@@ -279,8 +279,11 @@ pub fn layout() -> Layout {
 /// A chain of several hundred kilobytes.
 pub fn chain() -> &'static Chain {
     static CHAIN: OnceLock<Chain> = OnceLock::new();
-    CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(140), ..ChainSpec::new(3, 300_000) }))
+    CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(TIP), ..ChainSpec::new(3, 300_000) }))
 }
+
+/// Height of its last block.
+pub const TIP: u32 = 140;
 
 /// The model's statistics at each height, starting with the genesis block.
 pub fn stats_by_height(chain: &Chain) -> Vec<ModelStats> {

@@ -1,8 +1,8 @@
 //! What most tests of this crate use.
 
 pub use crate::{
-    Case, THREADS, Template, assert_fails, assert_mentions, assert_offers, assert_same_tree, blk, bounded,
-    chain, changed, diagnosed, entry, examined,
+    Case, THREADS, TIP, Template, assert_fails, assert_mentions, assert_offers, assert_same_tree, blk,
+    bounded, chain, changed, diagnosed, entry, examined,
     faults::{Scenario, Trouble},
     layout, leftovers, lowered, notes, options, pinned_set, pinning, quiet, refused, rev, run, run_on,
     run_seen, run_until, scratch, snapshot_at, stages, stats, stats_by_height, tree, trusting, unwatched,

@@ -1,6 +1,6 @@
 //! Downloads from scripted peers, and what they must leave.
 
-use super::{Case, chain, leftovers, options, stats, stats_by_height, undo, unwatched};
+use super::{Case, TIP, chain, leftovers, options, stats, stats_by_height, undo, unwatched};
 use disk::{
     datadir::Datadir,
     index::{BlockIndex, BlockStatus, IndexEntry, IndexRows, read_block_index},
@@ -56,9 +56,9 @@ pub fn peer_with(blocks: &[GeneratedBlock]) -> ScriptedPeer {
     ScriptedPeer::start(&serving(blocks), Fault::None)
 }
 
-/// Height of the last block of the tests' chain.
+/// [`TIP`] as an index of blocks.
 pub fn tip() -> usize {
-    chain().tip().height as usize
+    TIP as usize
 }
 
 /// The blocks of the tests' chain up to a height.

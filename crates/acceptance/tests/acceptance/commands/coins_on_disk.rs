@@ -7,14 +7,13 @@ use engine::utxo::StoredCoin;
 
 /// All coins of the chain in the order of their outpoints, as they should be found.
 fn expected() -> Vec<StoredCoin> {
-    let tip = chain().tip().height;
     let coins = chain().model.coins.iter().map(|(outpoint, coin)| StoredCoin {
         outpoint: *outpoint,
         amount: Sats(coin.amount),
         script: coin.script.clone(),
         height: engine::Height(coin.code >> 1),
         is_coinbase: coin.code & 1 == 1,
-        confirmations: Some(tip - (coin.code >> 1) + 1),
+        confirmations: Some(TIP - (coin.code >> 1) + 1),
     });
     coins.collect()
 }

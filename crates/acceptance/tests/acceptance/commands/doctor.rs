@@ -61,10 +61,6 @@ fn is_sound(case: &Case) -> bool {
     diagnosed(case.root(), true).is_sound()
 }
 
-fn tip() -> Height {
-    Height(chain().tip().height)
-}
-
 /// bitcoind stores up to 1,024 blocks ahead of its best block, and connects them when it starts.
 #[test]
 fn a_chainstate_is_rebuilt_if_it_is_further_behind_than_a_node_stores_ahead() {
@@ -86,15 +82,15 @@ fn a_sound_datadir_needs_only_bitcoind() {
     assert_eq!(state.dir, case.root().join("regtest"));
     assert!(matches!(state.lock, LockState::Free));
     assert!(state.start.last.version.is_none() && state.rebuild.refusal.is_none());
-    assert_eq!((state.index.stored_height, state.index.header_height), (tip(), tip()));
+    assert_eq!((state.index.stored_height, state.index.header_height), (Height(TIP), Height(TIP)));
     assert_eq!(state.index.headers as usize, case.index().entries.len());
-    assert!(state.index.blocks > tip().0 && !state.index.is_pruned);
+    assert!(state.index.blocks > TIP && !state.index.is_pruned);
     assert_eq!((state.blocks.lacking(), state.undo.lacking()), (0, 0));
     assert_eq!(state.blocks.files as usize, case.index().files.len());
     let blk = files_of(&case.blocks(""), "blk");
     assert_eq!(state.blocks.bytes, blk.values().map(|bytes| bytes.len() as u64).sum::<u64>());
     assert_eq!(state.chainstate.best_block, Some(chain().tip().hash));
-    assert_eq!(state.chainstate.height, Some(tip()));
+    assert_eq!(state.chainstate.height, Some(Height(TIP)));
     assert_eq!(state.chainstate.position, Some(ChainstatePosition::AtTip));
     assert!(state.rebuild.free.is_some() && state.rebuild.need.chainstate > 0);
     assert!(state.rebuild.bytes_per_second.is_some() && state.rebuild.duration.is_some());
@@ -102,7 +98,7 @@ fn a_sound_datadir_needs_only_bitcoind() {
     let deep = diagnosed(case.root(), true);
     assert!(deep.is_sound());
     let deep = deep.found.unwrap().deep.unwrap();
-    assert_eq!((deep.blocks, deep.damaged), (tip().0 + 1, 0));
+    assert_eq!((deep.blocks, deep.damaged), (TIP + 1, 0));
     let (coins, hash) = deep.coins.unwrap();
     let stats = acceptance::stats(case.root(), Network::Regtest).unwrap();
     assert_eq!((coins, hash), (stats.txouts, stats.hash_serialized_3));
@@ -269,7 +265,7 @@ fn what_an_interrupted_run_has_left_is_named() {
     done.unwrap_err();
     let state = *diagnosed(case.root(), false).found.unwrap();
     let (done, total) = state.leftovers.checkpoint.unwrap();
-    assert!(done <= total && total == tip().0 + 1, "{done} of {total}");
+    assert!(done <= total && total == TIP + 1, "{done} of {total}");
     assert!(!state.leftovers.has_journal);
     // Cut in each step of a replacement.
     let (mut journals, mut refusals) = (0, 0);

@@ -8,12 +8,11 @@ use engine::{Disk, snapshot::LoadedSnapshotReport};
 use testkit::block::{has_work, mine};
 
 /// Regtest with a pinned UTXO set after the last block of the chain.
-static PARAMS: LazyLock<&ChainParams> = LazyLock::new(|| {
-    pinning(vec![pinned_set(chain().tip().height, chain().model.stats().hash_serialized_3)])
-});
+static PARAMS: LazyLock<&ChainParams> =
+    LazyLock::new(|| pinning(vec![pinned_set(TIP, chain().model.stats().hash_serialized_3)]));
 
 /// A snapshot of the last block.
-static SNAPSHOT: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| snapshot_at(chain().tip().height));
+static SNAPSHOT: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| snapshot_at(TIP));
 
 fn snapshot() -> &'static Path {
     &SNAPSHOT.1

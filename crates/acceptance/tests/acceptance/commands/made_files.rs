@@ -70,7 +70,7 @@ fn verify_and_snapshots_need_no_undo_data() {
             for against in [false, true] {
                 let report = engine::verify(&disk, &options.chain, against, unwatched());
                 let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
-                let height = chain().tip().height - if against { 3 } else { 0 };
+                let height = TIP - if against { 3 } else { 0 };
                 assert_eq!(report.height, Height(height), "{what}");
                 assert_eq!(report.txouts, stats_by_height(chain())[height as usize].txouts, "{what}");
                 assert!(report.against_chainstate.is_none_or(|found| found.differences == 0), "{what}");
@@ -102,11 +102,11 @@ fn verify_and_snapshots_need_no_undo_data() {
 
 #[test]
 fn hints_made_from_blocks_equal_those_of_the_model() {
-    let (dir, tip) = (scratch(), chain().tip().height);
+    let dir = scratch();
     let path = dir.path().join("hints");
     for (number, format) in HintFormat::ALL.into_iter().enumerate() {
         for (damage, height) in
-            [(UndoDamage::None, 100 + 5 * number as u32), (UndoDamage::None, tip), (MISSING[number % 3], tip)]
+            [(UndoDamage::None, 100 + 5 * number as u32), (UndoDamage::None, TIP), (MISSING[number % 3], TIP)]
         {
             let (case, what) = (case_with(damage), format!("{format} at {height}, {damage:?}"));
             let (before, expected) = (tree(case.root()), hints_of(height, &path, format));
@@ -136,7 +136,7 @@ fn every_format_converts_into_every_other() {
     fs::write(leftover.join("peregrine.mark"), b"PGRN-NEW").unwrap();
     let path_of = |format: HintFormat| files.path().join(format.name());
     for format in HintFormat::ALL {
-        TRUTH.write(&path_of(format), format, &TRUTH.hints(chain().tip().height));
+        TRUTH.write(&path_of(format), format, &TRUTH.hints(TIP));
         assert_eq!(wrong_blocks(&case.options(), &path_of(format), None), 0, "{format}");
     }
     let (disk, chain, path) = (FaultDisk::healthy(), case.options().chain, files.path().join("converted"));
@@ -158,12 +158,12 @@ fn every_format_converts_into_every_other() {
 /// The chain may grow while hints are being made: completed blocks are not processed again.
 #[test]
 fn interrupted_making_of_hints_resumes() {
-    let (case, files, tip) = (Case::new(), scratch(), chain().tip().height);
+    let (case, files) = (Case::new(), scratch());
     let path = files.path().join("made");
     for (format, first) in
-        [(HintFormat::Peregrine, tip), (HintFormat::Bitmap, tip - 5), (HintFormat::TheStack, tip - 6)]
+        [(HintFormat::Peregrine, TIP), (HintFormat::Bitmap, TIP - 5), (HintFormat::TheStack, TIP - 6)]
     {
-        let expected = hints_of(tip, &path, format);
+        let expected = hints_of(TIP, &path, format);
         for join_bytes in [None, Some(1)] {
             let options = with_frequent_checkpoints(&changed(case.options(), |it| {
                 it.chain.hooks.join_bytes = join_bytes
@@ -172,10 +172,10 @@ fn interrupted_making_of_hints_resumes() {
             loop {
                 stops += 1;
                 let disk = FaultDisk::interrupting_at_file(2 + 4 * stops);
-                let height = if stops < 4 { first } else { tip };
+                let height = if stops < 4 { first } else { TIP };
                 let options = up_to(options.clone(), height);
                 match engine::hints::make(&disk, &options.chain, &path, format, quiet(disk.interrupt())) {
-                    Ok(info) if info.height == Height(tip) => break,
+                    Ok(info) if info.height == Height(TIP) => break,
                     Ok(_) => fs::remove_file(&path).unwrap(),
                     Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
                 }
@@ -226,16 +226,16 @@ fn hints_from(
 fn hints_are_made_from_coins_on_disk() {
     let dir = scratch();
     let (path, utxo) = (dir.path().join("hints"), dir.path().join("utxo.dat"));
-    let (case, tip) = (case_with(UndoDamage::AllGone), chain().tip().height);
+    let case = case_with(UndoDamage::AllGone);
     let in_dir = changed(case.options(), |it| it.chain.work_dir = Some(dir.path().to_owned()));
     let bytes = make_snapshot(&case.options(), &path);
     fs::write(&utxo, &bytes).unwrap();
     let snapshot = CoinSource::Snapshot(utxo.clone());
     for format in [HintFormat::Peregrine, HintFormat::TheStack, HintFormat::SwiftSync2140] {
-        let [at_tip, below] = [tip, tip - 3].map(|height| hints_of(height, &path, format));
+        let [at_tip, below] = [TIP, TIP - 3].map(|height| hints_of(height, &path, format));
         for options in variants(&case.options(), dir.path()) {
             assert!(hints_from(&options, &snapshot, &path, format).unwrap() == at_tip, "{format}");
-            let lower = up_to(options.clone(), tip - 3);
+            let lower = up_to(options.clone(), TIP - 3);
             for options in [&options, &lower] {
                 let made = hints_from(options, &CoinSource::Chainstate, &path, format).unwrap();
                 assert!(made == below, "{format}");

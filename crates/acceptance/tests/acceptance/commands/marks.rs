@@ -159,7 +159,7 @@ fn the_marked_chain_is_followed_again_and_loses_its_marks() {
 #[test]
 fn a_run_that_is_refused_because_of_a_mark_forgets_no_damaged_block() {
     for (what, is_cut) in [("repair", false), ("repair", true), ("sync", true)] {
-        let dir = behind(chain().main(), chain().tip().height, &layout());
+        let dir = behind(chain().main(), TIP, &layout());
         mark(dir.path(), &chain().main().skip(60).cloned().collect::<Vec<_>>());
         let before = index(dir.path()).entries;
         let hit = before.iter().find(|entry| entry.height == Height(100)).unwrap();

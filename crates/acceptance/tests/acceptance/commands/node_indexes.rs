@@ -12,8 +12,6 @@ use leveldb::{Database, write_database};
 use std::slice;
 use wire::read::write_var_int;
 
-const TIP: u32 = 140;
-
 /// A row of the table: an index, and its best block.
 struct Row {
     what: &'static str,

@@ -12,7 +12,6 @@ use acceptance::{
 use std::os::unix::fs::MetadataExt as _;
 use testkit::datadir;
 
-const TIP: u32 = 140;
 /// Height of the snapshot's block.
 const BASE: u32 = 120;
 

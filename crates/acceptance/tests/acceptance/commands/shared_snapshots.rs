@@ -63,7 +63,7 @@ impl Shared {
     pub fn of_chain() -> &'static Self {
         static SHARED: OnceLock<Shared> = OnceLock::new();
         SHARED.get_or_init(|| {
-            let (dir, file) = snapshot_at(chain().tip().height);
+            let (dir, file) = snapshot_at(TIP);
             let report = from(&file, &dir.path().join("sets")).unwrap();
             Self { _dir: dir, report, file }
         })
@@ -135,8 +135,8 @@ pub fn assert_chunks_join(base: &ReindexOptions, made: &BTreeMap<u32, (Vec<u8>, 
 /// One pass over several heights gives the folders of single passes, for any threads and memory.
 #[test]
 fn several_heights_in_one_pass_equal_single_runs() {
-    let (case, files, tip) = (Case::new(), scratch(), chain().tip().height);
-    let (before, heights) = (tree(case.root()), [0, 1, 77, tip - 1, tip]);
+    let (case, files) = (Case::new(), scratch());
+    let (before, heights) = (tree(case.root()), [0, 1, 77, TIP - 1, TIP]);
     let options = in_chunks(&case.options(), SMALL);
     let single = files.path().join("single");
     for height in heights {
@@ -194,17 +194,16 @@ fn several_heights_in_one_pass_equal_single_runs() {
 #[test]
 fn a_file_is_cut_as_the_blocks_are() {
     let (shared, case, files) = (Shared::of_chain(), Case::new(), scratch());
-    let tip = chain().tip().height;
-    let of_blocks = share(&in_chunks(&case.options(), SMALL), &[tip], &files.path().join("blocks"));
+    let of_blocks = share(&in_chunks(&case.options(), SMALL), &[TIP], &files.path().join("blocks"));
     assert_eq!(of_blocks[0].merkle_root, shared.report.merkle_root);
     assert_eq!(of_blocks[0].hash_serialized_3, shared.report.hash_serialized_3);
     assert_eq!((shared.report.height, shared.report.chain_transactions), (None, None));
     assert!(shared.report.folder.ends_with(shared.report.hash.to_string()));
     let draft = files.path().join("draft.dat");
-    fs::write(&draft, with_height(&shared.bytes(), tip)).unwrap();
+    fs::write(&draft, with_height(&shared.bytes(), TIP)).unwrap();
     let report = from(&draft, &files.path().join("draft")).unwrap();
     assert_eq!(report.merkle_root, shared.report.merkle_root);
-    assert_eq!(report.height, Some(Height(tip)), "as the file states");
+    assert_eq!(report.height, Some(Height(TIP)), "as the file states");
     for cut in [shared.bytes().len() - 1, 60] {
         fs::write(&draft, &shared.bytes()[..cut]).unwrap();
         let error = from(&draft, &files.path().join("cut")).unwrap_err();
@@ -221,8 +220,8 @@ pub fn with_height(core: &[u8], height: u32) -> Vec<u8> {
 /// At each operation: a fault, an interrupt, a power cut. A folder with its name is complete.
 #[test]
 fn no_folder_looks_complete_that_is_not() {
-    let (case, tip) = (Case::new(), chain().tip().height);
-    let (options, heights) = (in_chunks(&case.options(), 20_000), [70, tip]);
+    let case = Case::new();
+    let (options, heights) = (in_chunks(&case.options(), 20_000), [70, TIP]);
     let complete = scratch();
     share(&options, &heights, complete.path());
     let check = |output: &Path, what: &str| {

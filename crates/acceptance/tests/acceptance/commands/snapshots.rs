@@ -247,7 +247,7 @@ fn nothing_is_reported_as_proven_without_the_right_blocks() {
 
 /// Options for a chain of whose last block Core's source had this hash of the UTXO set.
 fn pinned(case: &Case, hash_serialized_3: [u8; 32]) -> ReindexOptions {
-    pinned_at(case, &[(chain().tip().height, hash_serialized_3)])
+    pinned_at(case, &[(TIP, hash_serialized_3)])
 }
 
 /// The same for blocks at several heights.

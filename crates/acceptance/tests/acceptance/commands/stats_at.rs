@@ -115,7 +115,7 @@ fn in_way(options: &ReindexOptions, (threads, bytes): (usize, Option<usize>)) ->
 
 #[test]
 fn each_height_has_the_statistics_of_the_models_coins() {
-    let (expected, tip) = (expected(chain(), 0, None), chain().tip().height);
+    let expected = expected(chain(), 0, None);
     for (way, damage) in
         WAYS.into_iter().zip([UndoDamage::AllGone, UndoDamage::NoPositions, UndoDamage::AllGone])
     {
@@ -123,11 +123,11 @@ fn each_height_has_the_statistics_of_the_models_coins() {
         damage.apply(case.root(), Network::Regtest);
         let before = tree(case.root());
         let options = changed(in_way(&case.options(), way), |it| it.chain.scan = way.0 == 2);
-        let stats = run_on(&FaultDisk::healthy(), &options, 0..=tip).unwrap();
+        let stats = run_on(&FaultDisk::healthy(), &options, 0..=TIP).unwrap();
         assert!(stats.iter().map(fields).eq(expected.iter().copied()), "{way:?}");
         assert!(stats.iter().map(|stats| stats.hash).eq(chain().main().map(|block| block.hash)), "{way:?}");
-        let some = run_on(&FaultDisk::healthy(), &options, [3, tip - 2, 3, 0]).unwrap();
-        let wanted = [0, 3, tip as usize - 2].map(|height| expected[height]);
+        let some = run_on(&FaultDisk::healthy(), &options, [3, TIP - 2, 3, 0]).unwrap();
+        let wanted = [0, 3, TIP as usize - 2].map(|height| expected[height]);
         assert_eq!(some.iter().map(fields).collect::<Vec<_>>(), wanted);
         assert_same_tree(&before, case.root(), "the datadir is only read");
     }
@@ -207,10 +207,10 @@ fn repeated_coinbases_unspendable_outputs_and_unclaimed_rewards_are_reported() {
 
 #[test]
 fn a_height_that_no_block_has_is_an_error() {
-    let (case, tip) = (Case::new(), chain().tip().height);
-    let error = run_on(&FaultDisk::healthy(), &case.options(), [tip + 1]).unwrap_err();
+    let case = Case::new();
+    let error = run_on(&FaultDisk::healthy(), &case.options(), [TIP + 1]).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage, "{error}");
-    assert!(error.to_string().contains(&(tip + 1).to_string()), "{error}");
+    assert!(error.to_string().contains(&(TIP + 1).to_string()), "{error}");
     let none = run_on(&FaultDisk::healthy(), &case.options(), []);
     assert_eq!(none.unwrap_err().kind, ErrorKind::Usage);
 }
@@ -263,8 +263,8 @@ fn faults_and_interrupts_leave_nothing() {
 /// The coins after each of some blocks, hashed on the way, in one pass; nothing is left behind.
 #[test]
 fn coins_after_some_blocks_have_the_hashes_of_the_models_coins() {
-    let (model, tip) = (stats_by_height(chain()), chain().tip().height);
-    let wanted = [0, 1, 57, 100, tip - 1, tip];
+    let model = stats_by_height(chain());
+    let wanted = [0, 1, 57, 100, TIP - 1, TIP];
     for way in WAYS {
         let (case, work) = (Case::new(), acceptance::scratch());
         let before = tree(case.root());

@@ -21,21 +21,20 @@ fn assert_at(root: &Path, height: u32, what: &str) {
 
 #[test]
 fn an_update_to_the_tip_equals_a_rebuild_to_the_tip() {
-    let tip = chain().tip().height;
     let full = acceptance::scratch();
     chain().write_datadir(full.path(), &layout()).unwrap();
-    for height in [0, 1, 99, 124, tip - 1] {
+    for height in [0, 1, 99, 124, TIP - 1] {
         for how in [AT_ONCE, EACH_BLOCK, How { threads: 2, bytes: Some(60_000) }] {
             let what = format!("from {height}, {how:?}");
             let dir = behind(chain().blocks.iter(), height, &layout());
             let report = update(&update_options(dir.path(), how, None))
                 .unwrap_or_else(|error| panic!("{what}: {error}"));
-            assert_eq!((report.height_before, report.height), (Height(height), Height(tip)), "{what}");
+            assert_eq!((report.height_before, report.height), (Height(height), Height(TIP)), "{what}");
             assert_eq!((report.hash, report.disconnected), (chain().tip().hash, 0), "{what}");
-            assert_eq!((report.counts.blocks, report.undo_written), ((tip - height).into(), tip - height));
+            assert_eq!((report.counts.blocks, report.undo_written), ((TIP - height).into(), TIP - height));
             let is_each = how.bytes == Some(1);
-            assert_eq!(report.commits == tip - height, is_each || tip - height == 1, "{what}");
-            assert_at(dir.path(), tip, &what);
+            assert_eq!(report.commits == TIP - height, is_each || TIP - height == 1, "{what}");
+            assert_at(dir.path(), TIP, &what);
             assert_complete(dir.path(), Network::Regtest, &Expected::of(chain()), &what);
             // Undo data is in the files in which Core has it, at the same positions, in the same bytes.
             if height > 0 {
@@ -46,7 +45,7 @@ fn an_update_to_the_tip_equals_a_rebuild_to_the_tip() {
             // Nothing is left to do.
             let before = tree(dir.path());
             let report = update(&update_options(dir.path(), how, None)).unwrap();
-            assert_eq!((report.commits, report.counts.blocks, report.height), (0, 0, Height(tip)), "{what}");
+            assert_eq!((report.commits, report.counts.blocks, report.height), (0, 0, Height(TIP)), "{what}");
             assert_same_tree(&before, dir.path(), &what);
         }
     }
@@ -55,11 +54,11 @@ fn an_update_to_the_tip_equals_a_rebuild_to_the_tip() {
 #[test]
 fn steps_of_random_size_pass_through_the_coins_of_each_height() {
     for seed in 0..6 {
-        let (mut rng, tip) = (Rng::new(seed, "updates"), chain().tip().height);
+        let mut rng = Rng::new(seed, "updates");
         let mut height = rng.below(100) as u32;
         let dir = behind(chain().blocks.iter(), height, &layout());
-        while height < tip {
-            height = tip.min(height + 1 + rng.below(40) as u32);
+        while height < TIP {
+            height = TIP.min(height + 1 + rng.below(40) as u32);
             let bytes = [None, Some(1), Some(5000)][rng.below(3) as usize];
             let how = How { threads: 1 + rng.below(4) as usize, bytes };
             let what = format!("seed {seed}, to {height}, {how:?}");
@@ -138,12 +137,11 @@ fn refuses(options: &ChainOptions, kind: ErrorKind) -> Error {
 fn an_update_refuses_what_it_cannot_continue() {
     let case = Case::new();
     let options = update_options(case.root(), AT_ONCE, None);
-    let tip = chain().tip().height;
 
-    let error = refuses(&update_options(case.root(), AT_ONCE, Some(tip - 5)), ErrorKind::Usage);
-    assert_mentions(&error, &[&format!("the chainstate is at height {}", tip - 3), "does not go back"]);
-    let error = refuses(&update_options(case.root(), AT_ONCE, Some(tip + 1)), ErrorKind::Usage);
-    assert_offers(&error, &[Remedy::StopAtHeight(Height(tip))]);
+    let error = refuses(&update_options(case.root(), AT_ONCE, Some(TIP - 5)), ErrorKind::Usage);
+    assert_mentions(&error, &[&format!("the chainstate is at height {}", TIP - 3), "does not go back"]);
+    let error = refuses(&update_options(case.root(), AT_ONCE, Some(TIP + 1)), ErrorKind::Usage);
+    assert_offers(&error, &[Remedy::StopAtHeight(Height(TIP))]);
 
     let second = case.root().join("regtest/chainstate_snapshot");
     fs::create_dir(&second).unwrap();
@@ -156,11 +154,10 @@ fn an_update_refuses_what_it_cannot_continue() {
 /// The files of deleted blocks are not needed if the chainstate is above them.
 #[test]
 fn a_pruned_node_is_updated() {
-    let tip = chain().tip().height;
-    for (from, is_possible) in [(tip - 3, true), (90, false)] {
+    for (from, is_possible) in [(TIP - 3, true), (90, false)] {
         let dir = behind(chain().main(), from, &layout());
         let mut files = UndoFiles::read(dir.path(), Network::Regtest);
-        let is_last = |entry: &&IndexEntry| entry.height.0 > tip - 4;
+        let is_last = |entry: &&IndexEntry| entry.height.0 > TIP - 4;
         let kept = files.index.entries.iter().filter(is_last).filter_map(|entry| entry.file).min();
         let mut removed = Vec::new();
         files.edit_index(|index| {
@@ -181,7 +178,7 @@ fn a_pruned_node_is_updated() {
         let options = update_options(dir.path(), AT_ONCE, None);
         if is_possible {
             update(&options).unwrap();
-            assert_at(dir.path(), tip, "pruned");
+            assert_at(dir.path(), TIP, "pruned");
         } else {
             // Without the blocks in between, the chainstate is at the end of what is stored.
             assert_eq!(update(&options).unwrap().height, Height(from));
@@ -191,23 +188,22 @@ fn a_pruned_node_is_updated() {
 
 #[test]
 fn an_invalid_block_ends_the_update_at_the_last_commit() {
-    let tip = chain().tip().height;
     let mut blocks: Vec<_> = chain().main().cloned().collect();
-    let at = tip as usize - 2;
+    let at = TIP as usize - 2;
     let invalid = greedy_sibling(&blocks[at], 1);
     replace(&mut blocks, at, invalid);
-    for (how, committed) in [(AT_ONCE, tip - 10), (EACH_BLOCK, tip - 3)] {
-        let dir = behind(blocks.iter(), tip - 10, &layout());
+    for (how, committed) in [(AT_ONCE, TIP - 10), (EACH_BLOCK, TIP - 3)] {
+        let dir = behind(blocks.iter(), TIP - 10, &layout());
         let error = update(&update_options(dir.path(), how, None)).map(|report| report.height).unwrap_err();
-        assert_eq!((error.kind, error.height), (ErrorKind::Consensus, Some(Height(tip - 2))), "{error}");
+        assert_eq!((error.kind, error.height), (ErrorKind::Consensus, Some(Height(TIP - 2))), "{error}");
         assert_eq!(error.core.as_deref(), Some("bad-cb-amount"));
         // If the chainstate is there already, there is nothing to offer.
-        let offered = [Remedy::StopAtHeight(Height(tip - 3))];
-        assert_eq!(error.remedies, if committed < tip - 3 { &offered[..] } else { &[] }, "{error}");
+        let offered = [Remedy::StopAtHeight(Height(TIP - 3))];
+        assert_eq!(error.remedies, if committed < TIP - 3 { &offered[..] } else { &[] }, "{error}");
         assert_at(dir.path(), committed, "after the invalid block");
         // What the error offers.
-        update(&update_options(dir.path(), how, Some(tip - 3))).unwrap();
-        assert_at(dir.path(), tip - 3, "below the invalid block");
+        update(&update_options(dir.path(), how, Some(TIP - 3))).unwrap();
+        assert_at(dir.path(), TIP - 3, "below the invalid block");
     }
 }
 

@@ -38,8 +38,7 @@ pub fn branch(fork: u32) -> Vec<GeneratedBlock> {
 
 #[test]
 fn a_heavier_branch_replaces_the_connected_one() {
-    let tip = chain().tip().height;
-    for (fork, connected) in [(tip - 2, tip - 1), (tip - 12, tip - 1), (100, tip - 4)] {
+    for (fork, connected) in [(TIP - 2, TIP - 1), (TIP - 12, TIP - 1), (100, TIP - 4)] {
         let branch = branch(fork);
         for how in [AT_ONCE, EACH_BLOCK, How { threads: 2, bytes: Some(3000) }] {
             let what = format!("fork at {fork} below {connected}, {how:?}");
@@ -67,10 +66,10 @@ fn a_heavier_branch_replaces_the_connected_one() {
 #[test]
 fn all_blocks_can_be_disconnected() {
     for how in [AT_ONCE, EACH_BLOCK] {
-        let dir = behind(chain().main(), chain().tip().height, &layout());
+        let dir = behind(chain().main(), TIP, &layout());
         store(dir.path(), other().main().skip(1));
         let report = update(&update_options(dir.path(), how, None)).unwrap();
-        assert_eq!((report.disconnected, report.hash), (chain().tip().height, other().tip().hash));
+        assert_eq!((report.disconnected, report.hash), (TIP, other().tip().hash));
         assert_coins(dir.path(), other().tip().hash, &other().model.stats(), &format!("{how:?}"));
         assert_sound(dir.path(), &format!("{how:?}"));
     }
@@ -116,12 +115,11 @@ fn random_walks_between_two_chains_equal_the_model() {
 
 #[test]
 fn a_block_without_undo_data_cannot_be_disconnected() {
-    let tip = chain().tip().height;
-    let branch = branch(tip - 12);
-    let dir = behind(chain().main().filter(|block| block.height < tip), tip - 1, &layout());
+    let branch = branch(TIP - 12);
+    let dir = behind(chain().main().filter(|block| block.height < TIP), TIP - 1, &layout());
     store(dir.path(), branch.iter());
     let mut files = UndoFiles::read(dir.path(), Network::Regtest);
-    let hash = chain().main().nth(tip as usize - 5).unwrap().hash;
+    let hash = chain().main().nth(TIP as usize - 5).unwrap().hash;
     files.edit_index(|index| {
         let entry = index.entries.iter_mut().find(|entry| entry.hash == hash).unwrap();
         (entry.status.0, entry.undo_pos) = (entry.status.0 & !16, None);

@@ -19,12 +19,12 @@ fn verify(case: &Case, against_chainstate: bool) -> Result<VerifyReport, Error> 
 fn a_correct_chainstate_has_no_differences_at_its_own_height() {
     let case = Case::new();
     let report = verify(&case, true).unwrap();
-    let height = chain().tip().height - 3;
+    let height = TIP - 3;
     assert_eq!(report.height, Height(height), "up to the chainstate's best block");
     assert_eq!(report.txouts, stats_by_height(chain())[height as usize].txouts);
     assert_eq!(report.against_chainstate.unwrap().differences, 0);
     let report = verify(&case, false).unwrap();
-    assert_eq!(report.height, Height(chain().tip().height), "to the tip, without a comparison");
+    assert_eq!(report.height, Height(TIP), "to the tip, without a comparison");
     assert!(report.against_chainstate.is_none() && report.scripts.is_none());
     // Regression: the block index was needed, which a scan does without.
     fs::remove_dir_all(case.blocks("index")).unwrap();
@@ -40,15 +40,15 @@ fn the_last_block_to_check_can_be_chosen() {
         let options = changed(options.clone(), |it| it.stop_at_height = Some(Height(height)));
         engine::verify(&RealDisk, &options, false, unwatched())
     };
-    let (tip, stats) = (chain().tip().height, stats_by_height(chain()));
-    for height in [0, 1, tip - 1, tip] {
+    let stats = stats_by_height(chain());
+    for height in [0, 1, TIP - 1, TIP] {
         let report = verify_to(height).unwrap();
         assert_eq!((report.height, report.txouts), (Height(height), stats[height as usize].txouts));
     }
-    let error = verify_to(tip + 1).unwrap_err();
+    let error = verify_to(TIP + 1).unwrap_err();
     assert_eq!(
         (error.kind, &error.remedies[..]),
-        (ErrorKind::Usage, &[Remedy::StopAtHeight(Height(tip))][..])
+        (ErrorKind::Usage, &[Remedy::StopAtHeight(Height(TIP))][..])
     );
 }
 

@@ -72,7 +72,7 @@ fn blocks_above_a_missing_file_above_the_end_do_not_count_as_connected() {
     let lowest = in_file.map(|entry| entry.height.0).min().unwrap();
     fs::remove_file(blk(&case, &lost)).unwrap();
     assert!(lowest > 100 && run(&lowered(case.options(), 100)).unwrap().height == Height(100));
-    for height in 1..=chain().tip().height {
+    for height in 1..=TIP {
         assert_eq!(entry(&case, height).status.was_connected(), height < lowest, "height {height}");
     }
 }

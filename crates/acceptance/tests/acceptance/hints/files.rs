@@ -8,13 +8,9 @@ use acceptance::{
 };
 use hints::HintFormat;
 
-fn tip() -> u32 {
-    chain().tip().height
-}
-
 #[test]
 fn hints_that_cannot_be_those_of_the_chain_are_refused_with_the_reason() {
-    let (case, files, hints) = (buried(), TempDir::new().unwrap(), TRUTH.hints(tip()));
+    let (case, files, hints) = (buried(), TempDir::new().unwrap(), TRUTH.hints(TIP));
     let path = file_in(&files, "hints");
     let refused = |kind, stop_at: Option<u32>, words: &[&str]| {
         let stop_at_height = stop_at.map(Height);
@@ -23,28 +19,28 @@ fn hints_that_cannot_be_those_of_the_chain_are_refused_with_the_reason() {
             &path,
             AGGREGATES[0],
         );
-        for options in [without_undo(&with, TRUTH.hash(tip())), with] {
+        for options in [without_undo(&with, TRUTH.hash(TIP)), with] {
             let error = refused(&options, kind, words);
             assert_eq!(error.file.as_ref(), Some(&path), "{error}");
         }
         let _ = fs::remove_file(&path);
     };
     for network in [Network::Main, Network::Test, Network::Testnet4, Network::Signet] {
-        let hash = Some(TRUTH.hash(tip()));
+        let hash = Some(TRUTH.hash(TIP));
         TRUTH.write_as(&path, HintFormat::Peregrine, &hints, Some(network), hash);
         refused(ErrorKind::Usage, None, &["these hints are for another network than regtest"]);
     }
     for format in [HintFormat::Peregrine, HintFormat::SwiftSync2140] {
-        for hash in [TRUTH.hash(tip() - 1), BlockHash([7; 32])] {
+        for hash in [TRUTH.hash(TIP - 1), BlockHash([7; 32])] {
             TRUTH.write_as(&path, format, &hints, Some(Network::Regtest), Some(hash));
-            let words = ["these hints belong to another chain", &format!("block {} is", tip())];
+            let words = ["these hints belong to another chain", &format!("block {TIP} is")];
             refused(ErrorKind::Usage, None, &words);
         }
     }
     for format in HintFormat::ALL {
         TRUTH.write(&path, format, &hints);
-        let words = [&format!("these hints reach to height {}", tip()), "the chain ends at"];
-        refused(ErrorKind::Usage, Some(tip() - 1), &words);
+        let words = [&format!("these hints reach to height {TIP}"), "the chain ends at"];
+        refused(ErrorKind::Usage, Some(TIP - 1), &words);
     }
     refused(ErrorKind::Damaged, None, &["hints"]);
     for bytes in [&b""[..], b"UTXO", b"PGHINTS", b"\x1f\x8b\x08", b"no hints at all"] {
@@ -73,7 +69,7 @@ const DAMAGES: [(&str, Damage); 3] = [
 fn damage(format: HintFormat, seeds: u64) {
     let (case, files) = (buried(), TempDir::new().unwrap());
     let path = file_in(&files, "hints");
-    TRUTH.write(&path, format, &TRUTH.hints(tip()));
+    TRUTH.write(&path, format, &TRUTH.hints(TIP));
     let (whole, before, mut caught) = (fs::read(&path).unwrap(), tree(case.root()), 0);
     for seed in 0..seeds {
         let (what, damage) = DAMAGES[(seed % 3) as usize];
@@ -84,7 +80,7 @@ fn damage(format: HintFormat, seeds: u64) {
         let output = TempDir::new().unwrap();
         let plain = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
         let with = with_hints(&plain, &path, AGGREGATES[seed as usize / 2 % 2]);
-        let options = if seed % 2 == 0 { with } else { without_undo(&with, TRUTH.hash(tip())) };
+        let options = if seed % 2 == 0 { with } else { without_undo(&with, TRUTH.hash(TIP)) };
         match run(&options) {
             Ok(report) => {
                 assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3, "{what}");
@@ -161,14 +157,14 @@ fn leave_checkpoint(options: &ReindexOptions) {
 fn a_checkpoint_made_with_other_hints_is_refused() {
     let (case, files) = (buried(), TempDir::new().unwrap());
     let (path, other_path) = (file_in(&files, "hints"), file_in(&files, "other-hints"));
-    TRUTH.write(&path, HintFormat::Peregrine, &TRUTH.hints(tip()));
-    TRUTH.write(&other_path, HintFormat::Peregrine, &TRUTH.hints(tip() - 1));
+    TRUTH.write(&path, HintFormat::Peregrine, &TRUTH.hints(TIP));
+    TRUTH.write(&other_path, HintFormat::Peregrine, &TRUTH.hints(TIP - 1));
     let options = with_frequent_checkpoints(&with_hints(&case.options(), &path, AGGREGATES[0]));
     leave_checkpoint(&options);
     let others = [
         with_hints(&options, &other_path, AGGREGATES[0]),
         with_hints(&options, &path, AGGREGATES[1]),
-        without_undo(&options, TRUTH.hash(tip())),
+        without_undo(&options, TRUTH.hash(TIP)),
         ReindexOptions { hints: None, ..options.clone() },
     ];
     for other in &others {

@@ -231,7 +231,7 @@ fn given(truth: &Truth, format: HintFormat, hints: &Hints) -> Told {
 /// True hints for the last block, or for a lower one, that are changed.
 fn wrong(rng: &mut Rng, change: fn(&mut Hints, &mut Rng)) -> Told {
     let below = if rng.chance(1, 4) { rng.below(12) as u32 } else { 0 };
-    let truth = TRUTH.hints(chain().tip().height - below);
+    let truth = TRUTH.hints(TIP - below);
     let mut hints = truth.clone();
     change(&mut hints, rng);
     let wrong_blocks = hints.iter().zip(&truth).filter(|(hints, truth)| hints != truth).count();
@@ -272,7 +272,7 @@ fn of_another_chain(rng: &mut Rng) -> Told {
     let seed = 1_000 + rng.below(1_000_000);
     let spec = ChainSpec { seed, signed: false, bytes: 60_000, ..chain().spec.clone() };
     let other = Truth::of(&Chain::generate(&spec));
-    given(&other, formats[rng.below(5) as usize], &other.hints(chain().tip().height))
+    given(&other, formats[rng.below(5) as usize], &other.hints(TIP))
 }
 
 /// A file that calls all outputs unspent must not fill the disk: their space is asked for before the run.
@@ -280,7 +280,7 @@ fn of_another_chain(rng: &mut Rng) -> Told {
 fn the_space_of_all_coins_that_hints_name_is_needed() {
     let case = buried();
     let needs = [false, true].map(|all| {
-        let mut hints = TRUTH.hints(chain().tip().height);
+        let mut hints = TRUTH.hints(TIP);
         for (height, index) in positions(&hints, false) {
             if all {
                 flip(&mut hints, (height, index));

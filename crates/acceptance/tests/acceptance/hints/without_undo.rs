@@ -18,10 +18,6 @@ const LAST: u32 = 14;
 
 static EXPECTED: LazyLock<Expected> = LazyLock::new(|| Expected::of(chain()));
 
-fn tip() -> u32 {
-    chain().tip().height
-}
-
 /// What is missing of the undo data.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Missing {
@@ -56,10 +52,10 @@ fn lacking(missing: Missing, end: u32, hints: Option<&Hints>) -> (Case, TempDir,
             index.entries.iter_mut().for_each(|entry| entry.status = entry.status.not_connected());
         });
     }
-    let mut source = Source::new(case.options(), tip());
+    let mut source = Source::new(case.options(), TIP);
     let path = file_in(&files, "hints");
     TRUTH.write(&path, HintFormat::Peregrine, hints.unwrap_or(&TRUTH.hints(end)));
-    source.hint_by(path, HintFormat::Peregrine, Some(TRUTH.hash(tip())));
+    source.hint_by(path, HintFormat::Peregrine, Some(TRUTH.hash(TIP)));
     source.undo_blocks = LAST;
     (case, files, source)
 }
@@ -80,27 +76,25 @@ fn assert_done(case: &Case, report: &ReindexReport, from: u32, what: &str) {
 #[test]
 fn undo_data_of_the_last_blocks_is_made_and_no_other_is_needed() {
     let (mut resumed, mut late) = (0, 0);
-    for (number, end) in
-        [tip(), tip() - 5, tip() - LAST, tip() - LAST - 1, tip() - 35, 1].into_iter().enumerate()
-    {
-        let last_hinted = end.min(tip() - LAST);
+    for (number, end) in [TIP, TIP - 5, TIP - LAST, TIP - LAST - 1, TIP - 35, 1].into_iter().enumerate() {
+        let last_hinted = end.min(TIP - LAST);
         for missing in [Missing::All, Missing::Files, Missing::Half, Missing::Nothing] {
             let mut first = None;
             for (turn, way) in Way::hinted(false).enumerate() {
                 let (case, _files, source) = lacking(missing, end, None);
                 let undo = [UndoPolicy::Auto, UndoPolicy::Make][(number + turn / 2) % 2];
-                let what = format!("hints up to {end} of {}, {missing:?} missing, {undo:?}, {way:?}", tip());
+                let what = format!("hints up to {end} of {TIP}, {missing:?} missing, {undo:?}, {way:?}");
                 let options = with_undo(&way.options(&source), undo);
                 let report = way.run(&options).unwrap_or_else(|error| panic!("{what}: {error}"));
                 assert_done(&case, &report, last_hinted + 1, &what);
                 assert_eq!(report.hints.map(|hints| hints.height), Some(Height(last_hinted)), "{what}");
                 resumed += u32::from(report.resumed > 0);
-                late += u32::from(report.resumed > tip() - LAST);
+                late += u32::from(report.resumed > TIP - LAST);
                 let made = report.undo.unwrap().blocks;
                 match missing {
                     Missing::Nothing => assert_eq!(made, 0, "{what}"),
-                    Missing::Half => assert!(made > 0 || end == tip(), "{what}"),
-                    _ => assert_eq!(made, tip() - last_hinted, "{what}"),
+                    Missing::Half => assert!(made > 0 || end == TIP, "{what}"),
+                    _ => assert_eq!(made, TIP - last_hinted, "{what}"),
                 }
                 let index = case.index();
                 for block in chain().main().filter(|_| missing != Missing::Half) {
@@ -126,9 +120,9 @@ fn undo_data_of_the_last_blocks_is_made_and_no_other_is_needed() {
 /// either, and makes all of it.
 #[test]
 fn wrong_hints_are_found_and_the_join_makes_all_undo_data() {
-    for end in [tip(), tip() - 5, tip() - LAST - 1] {
+    for end in [TIP, TIP - 5, TIP - LAST - 1] {
         let hints = TRUTH.hints(end);
-        let last_hinted = end.min(tip() - LAST) as usize;
+        let last_hinted = end.min(TIP - LAST) as usize;
         // What is spent above is in the join anyway.
         let exists = TRUTH.hints(last_hinted as u32);
         let called_spent = (1..=last_hinted).rev().find(|&height| !hints[height].is_empty()).unwrap();
@@ -158,7 +152,7 @@ fn wrong_hints_are_found_and_the_join_makes_all_undo_data() {
             let report =
                 run(&with_join_fallback(&making(&source))).unwrap_or_else(|error| panic!("{what}: {error}"));
             assert_eq!((report.hints, report.matching), (None, Matching::Parallel), "{what}");
-            assert_eq!(report.undo.as_ref().unwrap().blocks, tip(), "{what}");
+            assert_eq!(report.undo.as_ref().unwrap().blocks, TIP, "{what}");
             assert_eq!(report.hash_serialized_3, EXPECTED.hash_serialized_3, "{what}");
             assert_complete(case.root(), Network::Regtest, &EXPECTED, &what);
         }
@@ -169,13 +163,13 @@ fn wrong_hints_are_found_and_the_join_makes_all_undo_data() {
 /// last blocks is more than this chain has: it is rebuilt without hints, and without trusting anybody.
 #[test]
 fn hints_of_the_last_blocks_are_not_used() {
-    let mut hints = TRUTH.hints(tip());
-    hints.iter_mut().skip((tip() - LAST) as usize + 1).for_each(Vec::clear);
-    let (case, _files, source) = lacking(Missing::All, tip(), Some(&hints));
+    let mut hints = TRUTH.hints(TIP);
+    hints.iter_mut().skip((TIP - LAST) as usize + 1).for_each(Vec::clear);
+    let (case, _files, source) = lacking(Missing::All, TIP, Some(&hints));
     let report = run(&making(&source)).unwrap();
-    assert_done(&case, &report, tip() - LAST + 1, "no hints for the last blocks");
+    assert_done(&case, &report, TIP - LAST + 1, "no hints for the last blocks");
     for undo_blocks in [288, case.options().chain.hooks.undo_blocks] {
-        let (case, _files, source) = lacking(Missing::Files, tip(), None);
+        let (case, _files, source) = lacking(Missing::Files, TIP, None);
         let report = run(&changed(making(&source), |it| {
             (it.chain.hooks.undo_blocks, it.chain.assume_valid) = (undo_blocks, AssumeValid::Off);
         }));
@@ -188,7 +182,7 @@ fn hints_of_the_last_blocks_are_not_used() {
 /// Where claims turn out false, all undo data is made, and the hints are not needed.
 #[test]
 fn false_undo_data_above_the_hints_is_replaced() {
-    let (case, _files, source) = lacking(Missing::Nothing, tip() - 30, None);
+    let (case, _files, source) = lacking(Missing::Nothing, TIP - 30, None);
     UndoDamage::FalseClaim.apply(case.root(), Network::Regtest);
     let report = run(&making(&source)).unwrap();
     assert_eq!(report.hints, None);
@@ -207,16 +201,16 @@ fn is_check_level_noted(events: &[Event]) -> bool {
 
 #[test]
 fn no_undo_data_is_needed_up_to_the_last_block_of_the_hints() {
-    for missing in [Missing::Rows(tip()), Missing::Records(tip()), Missing::Files] {
+    for missing in [Missing::Rows(TIP), Missing::Records(TIP), Missing::Files] {
         for format in [HintFormat::Peregrine, HintFormat::TheStack] {
-            let (_case, output, mut source) = lacking(missing, tip(), None);
-            source.hint(&TRUTH, format, tip(), Some(TRUTH.hash(tip())));
+            let (_case, output, mut source) = lacking(missing, TIP, None);
+            source.hint(&TRUTH, format, TIP, Some(TRUTH.hash(TIP)));
             let (done, events) = run_seen(&trusting_to(&output, &source));
             let report = done.unwrap_or_else(|error| panic!("{missing:?}: {error}"));
-            assert_eq!((report.hash, report.hints.is_some()), (TRUTH.hash(tip()), true), "{missing:?}");
+            assert_eq!((report.hash, report.hints.is_some()), (TRUTH.hash(TIP), true), "{missing:?}");
             assert_eq!(report.hash_serialized_3, EXPECTED.hash_serialized_3, "{missing:?}");
             // Records that are overwritten are not noticed.
-            let is_noticed = missing != Missing::Records(tip());
+            let is_noticed = missing != Missing::Records(TIP);
             assert_eq!(is_check_level_noted(&events), is_noticed, "{missing:?}: {events:?}");
             // With undo data, or without hints, the rebuild fails.
             let with = Way::hinted(true).next().unwrap().options(&source);
@@ -228,18 +222,18 @@ fn no_undo_data_is_needed_up_to_the_last_block_of_the_hints() {
 
 #[test]
 fn undo_data_is_needed_above_the_last_block_of_the_hints_if_none_is_made() {
-    let (model, end) = (stats_by_height(chain()), tip() - 12);
+    let (model, end) = (stats_by_height(chain()), TIP - 12);
     for (missing, words) in [
         (Missing::Rows(end), &["undo data of the block is not on disk"][..]),
         (Missing::Records(end), &["no record starts here", "rev0"]),
     ] {
-        for height in [tip(), end + 5] {
+        for height in [TIP, end + 5] {
             let (_case, output, mut source) = lacking(missing, end, None);
             source.stop_at(height);
             let (done, events) = run_seen(&trusting_to(&output, &source));
             let report = done.unwrap_or_else(|error| panic!("{missing:?}: {error}"));
             assert_eq!(report.hash_serialized_3, model[height as usize].hash_serialized_3, "{missing:?}");
-            assert!(height < tip() || !is_check_level_noted(&events), "{events:?}");
+            assert!(height < TIP || !is_check_level_noted(&events), "{events:?}");
         }
         // Hints of a lower block leave some blocks without undo data.
         let (_case, output, source) = lacking(missing, end - 1, None);
@@ -255,16 +249,16 @@ fn a_scan_works_without_undo_data_too() {
     // A chain with enough work above the hints' last block for it to be assumed valid: blocks with only a
     // coinbase.
     let long = Chain::generate(&ChainSpec { empty_tail: BURIAL as u32, ..chain().spec.clone() });
-    assert_eq!(long.main().nth(tip() as usize).unwrap().hash, TRUTH.hash(tip()), "the same chain, longer");
+    assert_eq!(long.main().nth(TIP as usize).unwrap().hash, TRUTH.hash(TIP), "the same chain, longer");
     let (dir, files) = (scratch(), TempDir::new().unwrap());
     long.write_datadir(dir.path(), &layout()).unwrap();
     let case = Case::of(dir);
     // Records up to the hints' last block are overwritten, those above are intact.
-    case.spoil_undo(|entry| entry.height.0 <= tip());
+    case.spoil_undo(|entry| entry.height.0 <= TIP);
     fs::remove_dir_all(case.blocks("index")).unwrap();
     let hints = file_in(&files, "hints");
-    TRUTH.write(&hints, HintFormat::Peregrine, &TRUTH.hints(tip()));
-    let options = without_undo(&with_hints(&case.scan(), &hints, AGGREGATES[0]), TRUTH.hash(tip()));
+    TRUTH.write(&hints, HintFormat::Peregrine, &TRUTH.hints(TIP));
+    let options = without_undo(&with_hints(&case.scan(), &hints, AGGREGATES[0]), TRUTH.hash(TIP));
     let (done, events) = run_seen(&options);
     assert_eq!(done.unwrap().hash_serialized_3, long.model.stats().hash_serialized_3);
     assert!(!is_check_level_noted(&events), "{events:?}");
@@ -279,7 +273,7 @@ fn a_scan_works_without_undo_data_too() {
         assert_eq!(entry.status.validity(), validity, "{}", entry.height);
     }
     // The new index serves a rebuild with the same hints, and its coins at the hints' last block are correct.
-    let (stop_at_height, output) = (Some(Height(tip())), Some(file_in(&files, "below")));
+    let (stop_at_height, output) = (Some(Height(TIP)), Some(file_in(&files, "below")));
     let report = run(&changed(ReindexOptions { output, ..options }, |it| {
         it.chain.scan = false;
         it.chain.stop_at_height = stop_at_height;
@@ -292,16 +286,16 @@ fn a_scan_works_without_undo_data_too() {
 /// missing. With undo data the join succeeds, with a plan of its own.
 #[test]
 fn wrong_hints_cannot_be_replaced_by_a_join_without_undo_data() {
-    let mut hints = TRUTH.hints(tip());
+    let mut hints = TRUTH.hints(TIP);
     hints.iter_mut().rev().find(|block| !block.is_empty()).unwrap().pop();
-    for missing in [Missing::Rows(tip()), Missing::Nothing] {
-        let (_case, output, source) = lacking(missing, tip(), Some(&hints));
+    for missing in [Missing::Rows(TIP), Missing::Nothing] {
+        let (_case, output, source) = lacking(missing, TIP, Some(&hints));
         let options = changed(trusting_to(&output, &source), |it| it.chain.hooks.undo_blocks = 0);
         let error = run(&options).map(|report| report.height).unwrap_err();
         assert_eq!(error.kind, ErrorKind::Hints, "{error}");
         match run(&with_join_fallback(&options)) {
             Ok(report) => {
-                assert_eq!((report.hints, report.hash), (None, TRUTH.hash(tip())));
+                assert_eq!((report.hints, report.hash), (None, TRUTH.hash(TIP)));
                 assert_eq!(missing, Missing::Nothing);
             }
             Err(error) => {

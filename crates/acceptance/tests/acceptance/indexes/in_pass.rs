@@ -13,8 +13,6 @@ use engine::{
 };
 use indexes::{IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm, bring_indexes};
 
-const TIP: u32 = 140;
-
 /// A disk that an observer may keep.
 pub fn healthy() -> &'static FaultDisk {
     static DISK: OnceLock<FaultDisk> = OnceLock::new();

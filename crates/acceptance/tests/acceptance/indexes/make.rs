@@ -17,8 +17,6 @@ use indexes::{IndexKind, IndexOptions, TxForm};
 use std::collections::HashMap;
 use wire::read::write_var_int;
 
-const TIP: u32 = 140;
-
 #[test]
 fn threads_and_memory_do_not_change_a_row() {
     for tx_form in [TxForm::ByTxid, TxForm::ByBlock] {

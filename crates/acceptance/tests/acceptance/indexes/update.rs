@@ -15,8 +15,6 @@ use acceptance::{
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
 use wire::read::write_var_int;
 
-const TIP: u32 = 140;
-
 /// A datadir whose indexes are behind its chainstate.
 pub fn behind(tx_form: TxForm) -> (Case, IndexOptions) {
     let case = Case::new();

@@ -211,9 +211,8 @@ fn the_networks_own_directory_is_accepted_as_datadir() {
 #[test]
 fn blocks_that_were_never_connected_are_counted() {
     let case = Case::new();
-    let top = chain().tip().height;
     case.edit_index(|index| {
-        for entry in index.entries.iter_mut().filter(|entry| entry.height.0 > top - 2) {
+        for entry in index.entries.iter_mut().filter(|entry| entry.height.0 > TIP - 2) {
             entry.status = BlockStatus(
                 BlockStatus::VALID_TRANSACTIONS | BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS,
             );
@@ -221,7 +220,7 @@ fn blocks_that_were_never_connected_are_counted() {
         }
     });
     let (report, events) = run_seen(&trusting(&case.options()));
-    assert_eq!(report.unwrap().height, Height(top - 2));
+    assert_eq!(report.unwrap().height, Height(TIP - 2));
     assert!(events.iter().any(|event| matches!(event, Event::Planned { unconnected: 2, .. })));
 }
 

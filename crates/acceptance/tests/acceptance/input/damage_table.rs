@@ -9,8 +9,6 @@ use acceptance::{
     sync::assert_index_is_true,
 };
 
-const TIP: u32 = 140;
-
 const COMMANDS: [&str; 7] = [
     "doctor --deep",
     "reindex",

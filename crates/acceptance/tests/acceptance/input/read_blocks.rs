@@ -80,7 +80,7 @@ fn all_blocks_are_given_with_what_they_spend() {
     let case = Case::new();
     let before = tree(case.root());
     // The chainstate is three blocks behind; a scan does not end there by itself.
-    let main: Vec<&GeneratedBlock> = chain().main().take(chain().tip().height as usize - 2).collect();
+    let main: Vec<&GeneratedBlock> = chain().main().take(TIP as usize - 2).collect();
     let (mut first, last) = (None, main.last().unwrap());
     for (threads, part_blocks, scan) in [(1, 7, false), (3, 7, false), (3, 7, true), (4, 1_000, false)] {
         let mut options = options(&case);
@@ -130,7 +130,7 @@ fn a_range_is_given_in_parts_and_needs_no_undo_data_without_coins() {
     assert_eq!(blocks(read(&options, Kept::default()).unwrap().1).len(), 21);
     options.from = Height(31);
     assert_eq!(read(&options, Kept::default()).map(drop).unwrap_err().kind, ErrorKind::Usage);
-    options.chain.stop_at_height = Some(Height(chain().tip().height));
+    options.chain.stop_at_height = Some(Height(TIP));
     let error = read(&options, Kept::default()).map(drop).unwrap_err();
     assert_mentions(&error, &["no blocks from 31", "ends at height"]);
 }

@@ -11,10 +11,8 @@ use engine::{
 };
 use std::{collections::HashMap, ops::RangeInclusive};
 
-/// Number of blocks of the chain of a case: its chainstate is three blocks behind.
-fn last() -> u32 {
-    chain().tip().height - 3
-}
+/// Height of the last block of a case: its chainstate is three blocks behind.
+const LAST: u32 = TIP - 3;
 
 /// By which input each output is spent.
 type Spends = BTreeMap<(u32, u32, u32), Option<SpendingInput>>;
@@ -109,7 +107,7 @@ fn unspent(range: &BlockRange) -> Option<UnspentOutputs> {
 #[test]
 fn each_output_has_the_input_that_spends_it() {
     let case = Case::new();
-    let expected = naive(chain(), 0, last(), last());
+    let expected = naive(chain(), 0, LAST, LAST);
     assert!(expected.values().flatten().count() > 500 && expected.values().any(Option::is_none));
     let stats = acceptance::stats(case.root(), engine::Network::Regtest).unwrap();
     for threads in THREADS {
@@ -137,7 +135,7 @@ fn each_output_has_the_input_that_spends_it() {
 #[test]
 fn outputs_of_some_blocks_are_spent_by_later_ones_too() {
     let case = Case::new();
-    for (from, to, spent_to) in [(0, 60, 60), (0, 60, 90), (30, 60, last()), (last(), last(), last())] {
+    for (from, to, spent_to) in [(0, 60, 60), (0, 60, 90), (30, 60, LAST), (LAST, LAST, LAST)] {
         let mut options = ReadBlocksOptions { from: Height(from), ..options(&case) };
         options.chain.stop_at_height = Some(Height(to));
         options.spends = Some(SpendsOptions { to: Some(Height(spent_to)), with_txids: true });
@@ -154,11 +152,11 @@ fn outputs_of_some_blocks_are_spent_by_later_ones_too() {
         spends.values_mut().flatten().for_each(|input| input.txid = None);
         spends
     };
-    assert!(found == without(naive(chain(), 0, last(), last())));
+    assert!(found == without(naive(chain(), 0, LAST, LAST)));
     let kept = Kept { without: Some(14), ..Kept::default() };
     let (range, found) = read_on(&FaultDisk::healthy(), &options, kept).unwrap();
     assert!(unspent(&range).is_none() && found.keys().all(|(height, ..)| !(14..21).contains(height)));
-    for (to, spent_to) in [(60, 59), (60, last() + 1)] {
+    for (to, spent_to) in [(60, 59), (60, LAST + 1)] {
         options.chain.stop_at_height = Some(Height(to));
         options.spends = Some(SpendsOptions { to: Some(Height(spent_to)), with_txids: false });
         let done = read(&options);

@@ -219,7 +219,7 @@ fn shards_that_were_merged_from_different_deltas_are_refused() {
     let deltas = cut.check_all().unwrap();
     let s0 = cut.merge(&deltas, (Some(0), false), "s0").unwrap();
     // Another delta of range 1, with another coin in shard 1.
-    let is_of_tip = |row: &Row| !row.is_spend && row.code >> 1 == chain().tip().height;
+    let is_of_tip = |row: &Row| !row.is_spend && row.code >> 1 == TIP;
     let coin = rows(&cut.path("r1"), 1).into_iter().find(is_of_tip).unwrap().outpoint;
     lie(&cut.path("r1"), 1, coin, change_amount);
     let s1 = cut.merge(&deltas, (Some(1), false), "s1").unwrap();

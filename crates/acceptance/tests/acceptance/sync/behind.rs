@@ -14,10 +14,6 @@ use hinted::{AGGREGATES, Hints, TRUTH, bury, file_in};
 use hints::HintFormat;
 use std::sync::atomic::AtomicUsize;
 
-fn tip() -> u32 {
-    chain().tip().height
-}
-
 /// Time for which a peer sends nothing. Checking all blocks takes much less.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -38,7 +34,7 @@ fn blocks_are_checked_while_others_are_downloaded_if_the_memory_allows() {
             });
             let rebuild = report.rebuild.unwrap();
             assert_eq!(Some(rebuild.bound_by).filter(|&by| by == BoundBy::Download), bound_by, "{what}");
-            assert_eq!(rebuild.counts.blocks, u64::from(tip()) + 1, "{what}");
+            assert_eq!(rebuild.counts.blocks, u64::from(TIP) + 1, "{what}");
             assert_sound(dir.path(), chain(), &what);
         }
     }
@@ -71,7 +67,7 @@ fn what_was_matched_before_an_interrupt_is_neither_matched_nor_read_again() {
     // Only the last file has grown since the checkpoint.
     let read_again = seen.read_again();
     assert!(read_again < rebuild.resumed as usize / 2, "{read_again} of {}", rebuild.resumed);
-    assert_eq!(rebuild.counts.blocks, u64::from(tip()) + 1);
+    assert_eq!(rebuild.counts.blocks, u64::from(TIP) + 1);
     assert_sound(dir.path(), chain(), "after an interrupt");
 }
 
@@ -95,7 +91,7 @@ fn a_power_cut_takes_no_block_of_a_checkpoint() {
     let report = run(&options).0;
     let resumed = report.rebuild.unwrap().resumed;
     assert!((16..=101).contains(&resumed), "{resumed}");
-    assert!(report.download.blocks + resumed <= tip() + 1, "{resumed} resumed: {:?}", report.download);
+    assert!(report.download.blocks + resumed <= TIP + 1, "{resumed} resumed: {:?}", report.download);
     assert_sound(dir.path(), chain(), "after a power cut");
 }
 
@@ -118,8 +114,8 @@ fn hinted(hints: &Hints, aggregate: AggregateKind) -> (Case, TempDir, ScriptedPe
     let file = file_in(&files, "hints");
     TRUTH.write(&file, HintFormat::Peregrine, hints);
     let mut options = from(case.root(), &[&peer]);
-    (options.hints, options.chain.stop_at_height) = (Some(hints_of(file, aggregate)), Some(Height(tip())));
-    options.chain.assume_valid = AssumeValid::Block(TRUTH.hash(tip()));
+    (options.hints, options.chain.stop_at_height) = (Some(hints_of(file, aggregate)), Some(Height(TIP)));
+    options.chain.assume_valid = AssumeValid::Block(TRUTH.hash(TIP));
     options.chain.hooks.undo_blocks = 0;
     (case, files, peer, options)
 }
@@ -127,12 +123,12 @@ fn hinted(hints: &Hints, aggregate: AggregateKind) -> (Case, TempDir, ScriptedPe
 #[test]
 fn hints_are_used_while_blocks_are_downloaded() {
     for aggregate in AGGREGATES {
-        let (case, _files, _peer, options) = hinted(&TRUTH.hints(tip()), aggregate);
+        let (case, _files, _peer, options) = hinted(&TRUTH.hints(TIP), aggregate);
         let rebuild = run(&options).0.rebuild.unwrap();
-        assert_eq!(rebuild.hints.unwrap().height, Height(tip()), "{aggregate:?}");
+        assert_eq!(rebuild.hints.unwrap().height, Height(TIP), "{aggregate:?}");
         let found = stats(case.root(), Network::Regtest).unwrap();
         assert_eq!(found.hash_serialized_3, chain().model.stats().hash_serialized_3, "{aggregate:?}");
-        assert_eq!(assert_index_is_true(case.root(), "with hints").len(), tip() as usize + 1);
+        assert_eq!(assert_index_is_true(case.root(), "with hints").len(), TIP as usize + 1);
         assert_eq!(leftovers(case.root()), [] as [&Path; 0]);
     }
 }
@@ -154,7 +150,7 @@ impl Remote for Server {
 
 #[test]
 fn hints_are_downloaded_once_for_a_download_that_is_interrupted() {
-    let (case, _files, peer, mut options) = hinted(&TRUTH.hints(tip()), AGGREGATES[0]);
+    let (case, _files, peer, mut options) = hinted(&TRUTH.hints(TIP), AGGREGATES[0]);
     let hints = options.hints.as_mut().unwrap();
     let file = std::mem::take(&mut hints.file);
     let remote = Arc::new(Server(fs::read(file).unwrap(), AtomicUsize::new(0)));
@@ -166,7 +162,7 @@ fn hints_are_downloaded_once_for_a_download_that_is_interrupted() {
     assert!(copies.exists());
     peer.hold_at(usize::MAX);
     let used = run(&options).0.rebuild.unwrap().hints.unwrap();
-    assert_eq!((used.height, used.sha256), (Height(tip()), digest::sha256::sha256(&remote.0)));
+    assert_eq!((used.height, used.sha256), (Height(TIP), digest::sha256::sha256(&remote.0)));
     assert_eq!((remote.1.load(Ordering::Relaxed), leftovers(case.root())), (1, Vec::new()));
     // Without a rebuild, hints are not needed.
     options.blocks_only = true;
@@ -176,7 +172,7 @@ fn hints_are_downloaded_once_for_a_download_that_is_interrupted() {
 
 #[test]
 fn hints_that_cannot_be_used_are_refused_before_a_block_is_downloaded() {
-    let (_case, _files, peer, mut options) = hinted(&TRUTH.hints(tip()), AGGREGATES[0]);
+    let (_case, _files, peer, mut options) = hinted(&TRUTH.hints(TIP), AGGREGATES[0]);
     options.chain.assume_valid = AssumeValid::Off;
     assert_eq!(try_run(&options).unwrap_err().kind, ErrorKind::Usage);
     assert_eq!(peer.asked(), []);
@@ -184,7 +180,7 @@ fn hints_that_cannot_be_used_are_refused_before_a_block_is_downloaded() {
 
 #[test]
 fn wrong_hints_end_the_download_and_leave_what_was_stored() {
-    let mut hints = TRUTH.hints(tip());
+    let mut hints = TRUTH.hints(TIP);
     let spent = hints.iter_mut().skip(1).find(|hints| !hints.contains(&0)).unwrap();
     spent.insert(0, 0);
     let (case, _files, _peer, options) = hinted(&hints, AGGREGATES[0]);
@@ -192,8 +188,8 @@ fn wrong_hints_end_the_download_and_leave_what_was_stored() {
     assert!(!case.root().join("regtest/chainstate").exists());
     assert_eq!(leftovers(case.root()), [] as [&Path; 0]);
     // The sum is known when all blocks have come.
-    assert_eq!(assert_index_is_true(case.root(), "with wrong hints").len(), tip() as usize + 1);
+    assert_eq!(assert_index_is_true(case.root(), "with wrong hints").len(), TIP as usize + 1);
     let (report, _) = run(&SyncOptions { hints: None, ..options });
-    assert_eq!(report.height, Height(tip()));
+    assert_eq!(report.height, Height(TIP));
     assert_sound(case.root(), chain(), "without the hints");
 }

@@ -117,7 +117,7 @@ fn a_finished_datadir_moves_to_a_longer_branch() {
     let dir = scratch();
     let peer = peer_with(&branch(100, tip() - 1));
     let (report, _) = run(&from(dir.path(), &[&peer]));
-    assert_eq!(report.height, Height(tip() as u32 - 1));
+    assert_eq!(report.height, Height(TIP - 1));
     peer.serve(&serving(&main_to(tip())));
     let (report, _) = run(&from(dir.path(), &[&peer]));
     assert_eq!(report.download.blocks as usize, tip() - 100, "only what is above the fork");
@@ -192,7 +192,7 @@ fn an_invalid_block_is_named_and_the_next_best_branch_is_taken() {
     assert_eq!(invalid.len(), 1, "{invalid:?}");
     assert_eq!(invalid[0].0, evil[tip() - 1].hash);
     assert!(invalid[0].1.contains("bad-cb-height"), "{}", invalid[0].1);
-    assert_synced_to(tip() as u32 - 1, dir.path(), chain(), "the honest branch");
+    assert_synced_to(TIP - 1, dir.path(), chain(), "the honest branch");
     assert_eq!(seen.reasons(&honest), [] as [&str; 0]);
     // Unless the run ends before the liar has repeated its headers.
     let reasons = seen.reasons(&liar);
@@ -205,7 +205,7 @@ fn an_invalid_block_is_named_and_the_next_best_branch_is_taken() {
     let (report, _) = run(&from(dir.path(), &[&honest, &liar]));
     assert_eq!((invalid_blocks(&report).len(), liar.asked().len()), (0, asked));
     assert!(report.rebuild.is_none());
-    assert_synced_to(tip() as u32 - 1, dir.path(), chain(), "the honest branch again");
+    assert_synced_to(TIP - 1, dir.path(), chain(), "the honest branch again");
 }
 
 /// Only connecting the block shows that it is invalid, and the chainstate is too near for a rebuild.

@@ -4,7 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::sync::{
     assert_index_is_true, assert_sound, from, honest, index, interrupt_when, run, run_while, served, serving,
-    wait_until, with_holes,
+    tip, wait_until, with_holes,
 };
 use rules::U256;
 
@@ -21,11 +21,6 @@ fn a_chainstate_of_a_chain_with_less_work_is_refused_before_anything_is_written(
     let best = chain().tip().hash.to_string();
     assert_mentions(&error, &["the chainstate of another chain", &best, "main", "nothing was changed"]);
     assert_same_tree(&before, dir.path(), "it was refused");
-}
-
-/// Number of blocks above the genesis block.
-fn blocks() -> usize {
-    chain().main().count() - 1
 }
 
 fn asked(peers: &[ScriptedPeer]) -> usize {
@@ -78,22 +73,22 @@ fn peers_transports_threads_and_memory_change_nothing() {
         options.chain.hooks.kept_bytes_max = way.kept_bytes_max;
         let (report, seen) = run(&options);
         assert_sound(dir.path(), chain(), &what);
-        assert_eq!((report.height, report.hash), (Height(blocks() as u32), chain().tip().hash), "{what}");
-        assert_eq!((report.header_height, report.download.blocks as usize), (report.height, blocks()));
+        assert_eq!((report.height, report.hash), (Height(TIP), chain().tip().hash), "{what}");
+        assert_eq!((report.header_height, report.download.blocks as usize), (report.height, tip()));
         let rebuild = report.rebuild.unwrap();
         assert_eq!(rebuild.hash_serialized_3, chain().model.stats().hash_serialized_3, "{what}");
         let found = (rows(dir.path()), rebuild.counts);
         assert_eq!(first.get_or_insert_with(|| found.clone()), &found, "{what}");
         assert_eq!(report.notes.len(), 0, "{what}: {:?}", report.notes);
         // Late blocks are asked of a second peer.
-        assert!(asked(&peers) <= blocks() * 9 / 8, "{what}: {} blocks were asked for", asked(&peers));
+        assert!(asked(&peers) <= tip() * 9 / 8, "{what}: {} blocks were asked for", asked(&peers));
         let bytes: u64 = chain().main().skip(1).map(|block| block.bytes.len() as u64).sum();
         assert_eq!((report.download.bytes, report.download.found), (bytes, 0), "{what}");
         let sent: (u32, u64) = report
             .peers
             .iter()
             .fold((0, 0), |(blocks, bytes), peer| (blocks + peer.blocks, bytes + peer.bytes));
-        assert!(sent.0 as usize >= blocks() && sent.1 >= bytes, "{what}: {:?}", report.peers);
+        assert!(sent.0 as usize >= tip() && sent.1 >= bytes, "{what}: {:?}", report.peers);
         for peer in &peers {
             let reasons = seen.reasons(peer);
             assert!(reasons.iter().all(|reason| reason == "no longer needed"), "{what}: {reasons:?}");
@@ -131,8 +126,8 @@ fn a_finished_datadir_downloads_nothing_and_is_not_rebuilt() {
     for stop in [None, Some(Height(100))] {
         let (report, _) = run(&changed(from(case.root(), &[&peer]), |it| it.chain.stop_at_height = stop));
         assert!(report.rebuild.is_none(), "{stop:?}");
-        assert_eq!(report.height, stop.unwrap_or(Height(blocks() as u32)));
-        assert_eq!(report.chainstate_height, Some(Height(blocks() as u32)));
+        assert_eq!(report.height, stop.unwrap_or(Height(TIP)));
+        assert_eq!(report.chainstate_height, Some(Height(TIP)));
         acceptance::assert_same_tree(&before, case.root(), "a finished datadir");
     }
     assert_eq!(peer.asked(), []);
@@ -144,10 +139,10 @@ fn a_datadir_whose_index_has_only_headers_is_filled() {
     let (dir, peer) = (scratch(), honest());
     let none = changed(from(dir.path(), &[&peer]), |it| it.chain.stop_at_height = Some(Height(0)));
     let (report, _) = run(&none);
-    assert_eq!((report.height, report.header_height), (Height(0), Height(blocks() as u32)));
-    assert_eq!(index(dir.path()).entries.len(), blocks() + 1);
+    assert_eq!((report.height, report.header_height), (Height(0), Height(TIP)));
+    assert_eq!(index(dir.path()).entries.len(), tip() + 1);
     let (report, _) = run(&from(dir.path(), &[&peer]));
-    assert_eq!(report.download.blocks as usize, blocks());
+    assert_eq!(report.download.blocks as usize, tip());
     assert_sound(dir.path(), chain(), "after headers");
 }
 
@@ -164,14 +159,14 @@ fn a_download_stops_at_a_height_and_goes_on_from_there() {
         assert_eq!(assert_index_is_true(dir.path(), "stopped").len(), stop as usize + 1);
     }
     run(&from(dir.path(), &[&peer]));
-    assert_eq!(peer.asked().len(), blocks());
+    assert_eq!(peer.asked().len(), tip());
     assert_sound(dir.path(), chain(), "after stops");
 }
 
 #[test]
 fn a_few_blocks_above_the_chainstate_are_connected_without_a_rebuild() {
     let (dir, peer) = (scratch(), honest());
-    let below = Height(blocks() as u32 - 1);
+    let below = Height(TIP - 1);
     run(&changed(from(dir.path(), &[&peer]), |it| it.chain.stop_at_height = Some(below)));
     let (report, _) = run(&from(dir.path(), &[&peer]));
     let tip = Height(below.0 + 1);
@@ -186,17 +181,17 @@ fn a_few_blocks_above_the_chainstate_are_connected_without_a_rebuild() {
 fn blocks_only_leaves_blocks_that_a_later_run_checks() {
     let (dir, peer) = (scratch(), honest());
     let only = SyncOptions { blocks_only: true, ..from(dir.path(), &[&peer]) };
-    for downloaded in [blocks(), 0] {
+    for downloaded in [tip(), 0] {
         let (report, _) = run(&only);
         assert!(report.rebuild.is_none());
         assert_eq!(report.download.blocks as usize, downloaded);
         assert!(!dir.path().join("regtest/chainstate").exists());
-        assert_eq!(assert_index_is_true(dir.path(), "blocks only").len(), blocks() + 1);
+        assert_eq!(assert_index_is_true(dir.path(), "blocks only").len(), tip() + 1);
     }
     let stored = BlockStatus::VALID_TRANSACTIONS | BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS;
     assert!(index(dir.path()).entries.iter().all(|entry| entry.status.0 == stored), "as Core writes it");
     run(&from(dir.path(), &[&peer]));
-    assert_eq!(peer.asked().len(), blocks());
+    assert_eq!(peer.asked().len(), tip());
     assert_sound(dir.path(), chain(), "after blocks only");
 }
 
@@ -212,7 +207,7 @@ fn blocks_that_are_found_meanwhile_are_downloaded_from_connected_peers() {
         peer.serve(&served());
         peer.hold_at(usize::MAX);
     });
-    assert_eq!((report.height, peer.accepted()), (Height(blocks() as u32), 1));
+    assert_eq!((report.height, peer.accepted()), (Height(TIP), 1));
     assert_sound(dir.path(), chain(), "new blocks");
 }
 
@@ -223,7 +218,7 @@ fn no_block_is_asked_for_below_the_minimum_work_of_the_network() {
     let (dir, peer) = (scratch(), ScriptedPeer::start(&half, Fault::None));
     let mut options = from(dir.path(), &[&peer]);
     // A block of regtest has a work of two.
-    let minimum_chain_work = U256::from(2 * blocks() as u64);
+    let minimum_chain_work = U256::from(2 * u64::from(TIP));
     let params = ChainParams { minimum_chain_work, ..ChainParams::of(Network::Regtest).clone() };
     options.chain.params = Box::leak(Box::new(params));
     let connected = OnceLock::new();
@@ -249,5 +244,5 @@ fn all_peers_vanish_and_come_back() {
         peers.iter().for_each(|peer| peer.set_offline(false));
     });
     assert_sound(dir.path(), chain(), "vanished");
-    assert!(asked(&peers) <= blocks() + 100, "{} blocks were asked for", asked(&peers));
+    assert!(asked(&peers) <= tip() + 100, "{} blocks were asked for", asked(&peers));
 }

@@ -57,7 +57,7 @@ fn new_blocks_and_a_burst_are_connected_when_they_are_announced() {
             wait_until("a burst", || seen.has_tip(&main_to(tip())));
         });
         assert_sound(dir.path(), &main_to(tip()), "a burst");
-        assert_eq!((report.height, report.chainstate_height), (Height(tip() as u32), Some(report.height)));
+        assert_eq!((report.height, report.chainstate_height), (Height(TIP), Some(report.height)));
         assert_eq!((follow.connected, follow.disconnected, follow.end), (25, 0, FollowEnd::Interrupted));
         let blocks: Vec<u32> = follow.last.iter().map(|step| step.blocks).collect();
         assert!(blocks.starts_with(&[1; 4]) && blocks[4..].iter().sum::<u32>() == 21, "{blocks:?}");

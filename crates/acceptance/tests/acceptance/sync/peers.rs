@@ -70,7 +70,7 @@ fn all_kinds_of_peers_at_once_do_not_keep_the_download_from_its_end() {
     peers.push(ScriptedPeer::start(&honest, Fault::None));
     let (dir, start) = (scratch(), Instant::now());
     let (report, seen) = run(&from(dir.path(), &peers.iter().collect::<Vec<_>>()));
-    assert_synced_to(tip() as u32 - 2, dir.path(), chain(), "all kinds of peers");
+    assert_synced_to(TIP - 2, dir.path(), chain(), "all kinds of peers");
     assert_eq!(report.header_height, report.height);
     let reasons = seen.reasons(&peers[peers.len() - 1]);
     assert!(reasons.iter().all(|reason| reason == "no longer needed"), "the honest peer: {reasons:?}");

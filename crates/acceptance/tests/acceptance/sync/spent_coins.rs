@@ -11,10 +11,6 @@ use engine::ScriptVerifier;
 use std::{collections::HashMap, ops::Range};
 use wire::{BlockArena, ScriptFault, ScriptFlags, TxVerifier, TxView};
 
-fn tip() -> u32 {
-    chain().tip().height
-}
-
 /// Options for a download that asks these peers for spent coins.
 fn asking(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
     SyncOptions { spent_coins: true, ..from(root, peers) }
@@ -100,14 +96,14 @@ fn all_coins_come_from_a_peer_and_the_result_is_the_same() {
             let (report, seen) = run(&options);
             assert_sound(dir.path(), chain(), &what);
             let download = report.download;
-            assert_eq!((download.blocks, download.blocks_with_coins), (tip(), tip()), "{what}");
-            assert!(download.coins_bytes > 33 * u64::from(tip()), "{what}");
+            assert_eq!((download.blocks, download.blocks_with_coins), (TIP, TIP), "{what}");
+            assert!(download.coins_bytes > 33 * u64::from(TIP), "{what}");
             assert_eq!((report.notes.len(), seen.notes_about(&peer).len()), (0, 0), "{what}");
             let rebuild = report.rebuild.unwrap();
-            assert_eq!(rebuild.undo.unwrap().blocks, tip(), "{what}");
+            assert_eq!(rebuild.undo.unwrap().blocks, TIP, "{what}");
             let runs = rebuild.scripts.map(|scripts| scripts.inputs);
             assert_eq!(runs.is_some_and(|runs| runs > 0), scripts, "{what}");
-            assert_eq!(peer.coins_asked() as u32, tip(), "{what}: one question for each block");
+            assert_eq!(peer.coins_asked() as u32, TIP, "{what}: one question for each block");
         }
     }
     let (dir, peer) = (scratch(), honest());
@@ -117,7 +113,7 @@ fn all_coins_come_from_a_peer_and_the_result_is_the_same() {
 
 #[test]
 fn the_reference_code_of_the_draft_is_understood_and_so_is_its_absence() {
-    for (fault, blocks) in [(Fault::ReferenceCoins, tip()), (Fault::OffersNoCoins, 0)] {
+    for (fault, blocks) in [(Fault::ReferenceCoins, TIP), (Fault::OffersNoCoins, 0)] {
         let (dir, peer) = (scratch(), ScriptedPeer::start(&served(), fault));
         let (report, seen) = run(&asking(dir.path(), &[&peer]));
         assert_eq!(report.download.blocks_with_coins, blocks, "{fault:?}");
@@ -230,7 +226,7 @@ fn coins_are_asked_of_another_peer_than_the_block() {
     // The other one holds its own blocks, and so all that is asked behind them.
     let (report, seen) = run(&options);
     let sent = offering.asked().len() as u32;
-    assert!(report.download.blocks_with_coins >= sent.min(tip()), "{:?}, {sent}", report.download);
+    assert!(report.download.blocks_with_coins >= sent.min(TIP), "{:?}, {sent}", report.download);
     assert_eq!(seen.notes_about(&offering).len() + seen.notes_about(&plain).len(), 0);
     assert_sound(dir.path(), chain(), "two peers");
 }
@@ -248,7 +244,7 @@ fn an_interrupted_download_with_coins_goes_on() {
         assert_index_is_true(dir.path(), "interrupted");
         let (report, _) = run(&options);
         assert_eq!(report.download.blocks_with_coins, report.download.blocks);
-        assert!(report.download.blocks < tip());
+        assert!(report.download.blocks < TIP);
         assert_sound(dir.path(), chain(), &format!("after {blocks} blocks"));
     }
 }

@@ -44,7 +44,7 @@ fn pruned() -> Case {
 fn assert_pruned(root: &Path, what: &str) {
     let stored = assert_index_is_true(root, what);
     assert!(index(root).pruned, "{what}");
-    let last = chain().main().skip((chain().tip().height - KEPT) as usize);
+    let last = chain().main().skip((TIP - KEPT) as usize);
     assert!(last.map(|block| block.hash).all(|hash| stored.contains(&hash)), "{what}");
     for block in chain().main().skip(1) {
         let entry = index(root).entries.into_iter().find(|entry| entry.hash == block.hash).unwrap();
@@ -69,13 +69,13 @@ fn the_oldest_files_of_a_full_datadir_are_deleted() {
     let before = index(case.root());
     let options = pruning(case.root(), &peer);
     let report = run(&options).unwrap();
-    assert_eq!(report.chainstate_height, Some(Height(chain().tip().height)));
+    assert_eq!(report.chainstate_height, Some(Height(TIP)));
     assert_pruned(case.root(), "pruned");
     assert_eq!(stats(case.root(), Network::Regtest).unwrap().hash_serialized_3, coins);
     let deleted =
         (0..).zip(&before.files).filter(|(number, _)| !case.blocks(&format!("blk{number:05}.dat")).exists());
     let deleted: Vec<u32> = deleted.map(|(number, _)| number).collect();
-    let end = chain().tip().height - KEPT;
+    let end = TIP - KEPT;
     let expected =
         (0..).zip(&before.files[..before.files.len() - 1]).filter(|(_, info)| info.height_last <= end);
     assert_eq!(deleted, expected.map(|(number, _)| number).collect::<Vec<u32>>(), "as Core chooses them");
@@ -254,7 +254,7 @@ fn wherever_the_power_fails_the_datadir_is_a_pruned_or_a_full_one() {
 /// The chainstate cannot be taken back to the fork: only the rebuild, which has all blocks, can decide.
 #[test]
 fn a_longer_invalid_branch_that_forks_below_what_is_deleted_is_left() {
-    let height = chain().tip().height - 5;
+    let height = TIP - 5;
     let blocks = || chain().main().filter(|block| block.height <= height);
     let dir = behind(blocks(), height, &layout());
     let honest = ScriptedPeer::start(&serving(blocks()), Fault::None);
@@ -309,7 +309,7 @@ fn blocks_that_an_index_needs_are_not_deleted() {
     acceptance::indexes::make(&disk, &filters).unwrap();
     assert!(run(&options).unwrap().download.pruned > 50);
     let brought = bring_indexes(&disk, &filters, Some(&observer), unwatched());
-    assert_eq!(brought.unwrap().height.0, chain().tip().height);
+    assert_eq!(brought.unwrap().height.0, TIP);
 
     // Filters up to a lower block keep the blocks from ten below it on.
     let (case, at) = (Case::new(), 135);

@@ -35,7 +35,7 @@ fn damaged(heights: &[u32], missing: u32) -> Case {
 /// Asserts that each block of the chainstate has its undo data where the index places it.
 fn assert_is_complete(case: &Case) {
     let mut expected = Expected::of(chain());
-    expected.blocks.truncate(chain().tip().height as usize - 3);
+    expected.blocks.truncate(TIP as usize - 3);
     assert_complete(case.root(), Network::Regtest, &expected, "made");
 }
 
@@ -55,7 +55,7 @@ fn names_what_is_missing_or_damaged_and_makes_it() {
     assert!(check(&chain_options(Case::new().root(), &temporary), false).is_sound());
     let before = tree(case.root());
     let found = check(&options, false);
-    assert_eq!(found.height.0, chain().tip().height - 3, "up to the chainstate's best block");
+    assert_eq!(found.height.0, TIP - 3, "up to the chainstate's best block");
     assert_eq!([found.sound, found.missing, found.damaged], [found.height.0 - 3, 1, 2]);
     let mut named: Vec<FlawedUndo> = found.files.iter().flat_map(|file| file.first.clone()).collect();
     named.sort_by_key(|block| block.height);
@@ -93,7 +93,7 @@ fn all_undo_data_is_made_within_any_memory() {
         options.threads = NonZeroUsize::new(threads).unwrap();
         options.hooks.join_bytes = join_bytes;
         let report = make(&FaultDisk::healthy(), &options, true).unwrap();
-        assert_eq!((report.undo.blocks, report.undo.mended.len()), (chain().tip().height - 3, 0));
+        assert_eq!((report.undo.blocks, report.undo.mended.len()), (TIP - 3, 0));
         assert_eq!(report.kept, [case.blocks("index.old")]);
         assert!(rest == others(&case), "only undo files and the block index change");
         // That name is taken now. The next run finds it before it reads blocks.

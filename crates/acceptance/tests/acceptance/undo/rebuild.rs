@@ -8,7 +8,7 @@ use acceptance::undo::{Expected, UndoDamage, assert_mends};
 /// kept theirs, at which the new file has other records: the node could not disconnect these blocks.
 #[test]
 fn rows_of_other_blocks_lose_positions_in_lost_files() {
-    let (case, stop) = (Case::new(), chain().tip().height - 10);
+    let (case, stop) = (Case::new(), TIP - 10);
     UndoDamage::AllGone.apply(case.root(), Network::Regtest);
     assert_eq!(run(&lowered(case.options(), stop)).unwrap().undo.unwrap().blocks, stop);
     let made: Vec<_> = chain().main().skip(1).take(stop as usize).map(|block| block.hash).collect();

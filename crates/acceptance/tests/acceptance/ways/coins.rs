@@ -79,7 +79,7 @@ fn many_small_tables_contain_the_same_coins_as_one() {
     let (case, model) = (Case::new(), chain().model.stats());
     let mut last = usize::MAX;
     for range_bytes in [1, 10_000, 28 << 20] {
-        let source = with_tables_of(Source::new(case.options(), chain().tip().height), range_bytes);
+        let source = with_tables_of(Source::new(case.options(), TIP), range_bytes);
         let (mut files, what) = (None, format!("tables of {range_bytes} bytes"));
         source.take([WAYS[1], WAYS[2]].into_iter(), |_, done| {
             let found = done.unwrap();
