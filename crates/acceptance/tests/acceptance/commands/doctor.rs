@@ -466,7 +466,7 @@ fn core_datadir_is_sound(name: &str, network: Network) {
     assert_eq!(state.chainstate.height.map(|height| u64::from(height.0)), tip["height"].as_u64());
     let (coins, hash) = state.deep.unwrap().coins.unwrap();
     assert_eq!(Some(coins), tip["txouts"].as_u64(), "{name}");
-    assert_eq!(engine::hex_reversed(&hash), tip["hash_serialized_3"], "{name}");
+    assert_eq!(hex_reversed(&hash), tip["hash_serialized_3"], "{name}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use acceptance::{
     undo::{Expected, UndoFiles, assert_complete, rev_bytes},
     update::{AT_ONCE, EACH_BLOCK, How, assert_coins, behind, replace, update, update_options},
 };
-use engine::{BuriedDeployment, ChainOptions};
+use engine::BuriedDeployment;
 use testkit::{
     block::{HeaderPlan, assemble},
     make::MadeTx,
@@ -21,7 +21,7 @@ fn assert_at(root: &Path, height: u32, what: &str) {
 
 #[test]
 fn an_update_to_the_tip_equals_a_rebuild_to_the_tip() {
-    let full = acceptance::scratch();
+    let full = scratch();
     chain().write_datadir(full.path(), &layout()).unwrap();
     for height in [0, 1, 99, 124, TIP - 1] {
         for how in [AT_ONCE, EACH_BLOCK, How { threads: 2, bytes: Some(60_000) }] {

@@ -10,9 +10,10 @@ use engine::{
 use flate2::{Compression, write::GzEncoder};
 use hinted::{AGGREGATES, Truth, file_in, with_hints};
 use hints::HintFormat;
-use std::io;
-use std::io::Write as _;
-use std::{io::Read, sync::atomic::AtomicUsize, time::Instant};
+use std::{
+    io::{Read, Write as _},
+    sync::atomic::AtomicUsize,
+};
 
 /// What a server sends.
 #[derive(Clone, Debug)]

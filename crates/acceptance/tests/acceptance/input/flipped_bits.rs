@@ -125,7 +125,7 @@ fn a_flipped_bit_in_the_index_log_is_found() {
             Ok(report) => assert_eq!(report.hash_serialized_3, expected.hash_serialized_3, "byte {at}"),
             Err(error) => {
                 assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
-                acceptance::assert_offers(&error, &[Remedy::RebuildIndex]);
+                assert_offers(&error, &[Remedy::RebuildIndex]);
                 seen += 1;
             }
         }

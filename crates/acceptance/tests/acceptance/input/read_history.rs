@@ -241,5 +241,5 @@ fn an_interrupt_ends_it_and_leaves_nothing() {
 }
 
 fn entries(dir: &Path) -> usize {
-    std::fs::read_dir(dir).unwrap().count()
+    fs::read_dir(dir).unwrap().count()
 }

@@ -7,8 +7,7 @@ use disk::{
     sorted_run::{SortedRunReader, SortedRunWriter},
 };
 use ranges::RangePlan;
-use testkit::corrupt::{flip_bit, truncate};
-use wire::{Coin, Entry, OutPoint, coin::chainstate_key_order};
+use wire::{Entry, coin::chainstate_key_order};
 
 /// An entry of a delta.
 struct Row {

@@ -222,7 +222,7 @@ fn impossible_requests_are_refused() {
     assert_eq!(plan(141, Some(256)).unwrap(), 141);
     let (_case, cut) = cut(2, None);
     let mut options = cut.check_options(0);
-    options.chain.params = engine::ChainParams::of(Network::Signet);
+    options.chain.params = ChainParams::of(Network::Signet);
     let error = cut.check_as(&options, "signet").unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage);
     assert_offers(&error, &[Remedy::ChooseNetwork(Network::Regtest)]);

@@ -14,7 +14,7 @@ use disk::undo::checksum;
 use engine::hints::AggregateKind;
 use hinted::{Truth, bury};
 use hints::HintFormat;
-use testkit::{peer::ServedChain, sibling::sibling, situation};
+use testkit::{peer::ServedChain, situation};
 
 /// A chain that is several times as long as what is kept.
 pub fn long() -> &'static Chain {

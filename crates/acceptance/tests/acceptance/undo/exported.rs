@@ -4,7 +4,6 @@
 use acceptance::prelude::*;
 use acceptance::undo::Expected;
 use engine::undo::ExportedUndo;
-use testkit::corrupt::overwrite;
 use vfs::Disk;
 use wire::SpentCoinsForm;
 

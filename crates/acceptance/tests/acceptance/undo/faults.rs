@@ -11,7 +11,7 @@ use disk::index::BlockIndex;
 /// Its datadir, with a chainstate three blocks behind: some `rev` files are gone, one is truncated.
 fn lacking() -> Case {
     static TEMPLATE: OnceLock<Template> = OnceLock::new();
-    let layout = testkit::datadir::Layout { file_size: 12 << 10, ..acceptance::layout() };
+    let layout = Layout { file_size: 12 << 10, ..acceptance::layout() };
     let case = TEMPLATE.get_or_init(|| Template::laid_out(tiny(), &layout)).case();
     UndoDamage::Truncated.apply(case.root(), Network::Regtest);
     UndoDamage::HalfGone.apply(case.root(), Network::Regtest);

@@ -51,8 +51,8 @@ fn an_output_with_an_index_or_undo_files_is_refused_early() {
                 "{what}: {error}"
             );
             if early {
-                acceptance::assert_offers(&error, &[Remedy::EmptyOutput]);
-                assert_eq!(acceptance::leftovers(&target), [] as [&std::path::Path; 0], "{what}");
+                assert_offers(&error, &[Remedy::EmptyOutput]);
+                assert_eq!(leftovers(&target), [] as [&Path; 0], "{what}");
             }
         }
     }

@@ -3,7 +3,6 @@
 
 use acceptance::prelude::*;
 use acceptance::undo::{Expected, UndoDamage, UndoFiles, assert_complete, rev_bytes, with_undo};
-use testkit::corrupt::{flip_bit, truncate};
 
 /// A datadir without undo data in some of its files, and options that write checkpoints often.
 fn lacking() -> (Case, ReindexOptions) {
@@ -189,8 +188,8 @@ fn a_job_whose_index_was_used_meanwhile_does_not_end_wrongly() {
 fn undo_data_of_an_invalid_chain_is_removed() {
     let mut invalid = chain().clone();
     let tip = invalid.blocks.iter().rposition(|block| !block.stale).unwrap();
-    let greedy = testkit::sibling::greedy_sibling(&invalid.blocks[tip], 1);
-    invalid.blocks[tip] = testkit::GeneratedBlock { stale: false, undo: Some(vec![0]), ..greedy };
+    let greedy = greedy_sibling(&invalid.blocks[tip], 1);
+    invalid.blocks[tip] = GeneratedBlock { stale: false, undo: Some(vec![0]), ..greedy };
     for undo in [UndoPolicy::Auto, UndoPolicy::Make] {
         for options in [bounded as fn(&ReindexOptions) -> ReindexOptions, ReindexOptions::clone] {
             let dir = scratch();

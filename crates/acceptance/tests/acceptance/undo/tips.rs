@@ -5,7 +5,6 @@ use acceptance::prelude::*;
 use acceptance::undo::{Expected, UndoDamage, UndoFiles, assert_complete, with_undo};
 use acceptance::update::{replace, write_in_order as write};
 use bitcoin::{Sequence, absolute::LockTime};
-use disk::index::{BlockStatus, IndexEntry};
 
 /// Height of the last block of the valid chain.
 const TOP: u32 = 125;

@@ -7,7 +7,6 @@ use acceptance::{
 };
 use hints::HintFormat;
 use std::ops::Range;
-use testkit::model::ModelStats;
 
 /// Asserts that a way has found the coins of the model.
 fn assert_is(found: &Found, model: &ModelStats, what: &str) {

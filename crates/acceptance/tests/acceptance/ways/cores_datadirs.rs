@@ -6,7 +6,6 @@ use acceptance::{
     hinted::{AGGREGATES, bury, with_hints, without_undo},
     ways::{Means, Source},
 };
-use engine::hex_reversed;
 use hints::HintFormat;
 
 /// Makes hints for the last block, which have one hint for each coin, and are found correct.
