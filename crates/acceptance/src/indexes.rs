@@ -1,6 +1,6 @@
 //! Shared by the tests of indexes: making, checking and reading them.
 
-use crate::{Case, unwatched};
+use crate::{Case, quiet, run, unwatched};
 use digest::siphash::SipKey;
 use engine::{ChainOptions, Error, Height, Network, ScriptChecks};
 use indexes::{
@@ -47,14 +47,22 @@ pub fn with_indexes(tx_form: TxForm) -> (Case, IndexOptions) {
     (case, options)
 }
 
-/// Makes indexes.
-pub fn make(disk: &FaultDisk, options: &IndexOptions) -> Result<MadeIndexesReport, Error> {
-    make_indexes(disk, options, unwatched())
+/// The same for a datadir whose chainstate was behind when they were made, and is at its tip now.
+pub fn behind(case: Case, tx_form: TxForm) -> (Case, IndexOptions) {
+    let options = of_case(&case, tx_form);
+    make(&FaultDisk::healthy(), &options).unwrap();
+    run(&case.options()).unwrap();
+    (case, options)
 }
 
-/// Continues indexes.
+/// Makes indexes on this disk, which may interrupt it.
+pub fn make(disk: &FaultDisk, options: &IndexOptions) -> Result<MadeIndexesReport, Error> {
+    make_indexes(disk, options, quiet(disk.interrupt()))
+}
+
+/// Continues indexes, likewise.
 pub fn update(disk: &FaultDisk, options: &IndexOptions) -> Result<MadeIndexesReport, Error> {
-    update_indexes(disk, options, unwatched())
+    update_indexes(disk, options, quiet(disk.interrupt()))
 }
 
 /// Checks indexes.

@@ -4,7 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::{
     faults::{tiny, tiny_case},
-    indexes::{assert_sound, make, of_case},
+    indexes::{assert_sound, behind, make},
 };
 use indexes::TxForm;
 use testkit::{fault::Lie, fuzz::reseal};
@@ -59,10 +59,7 @@ fn an_index_that_reads_back_differently_does_not_replace_the_old_one() {
         (("fltr00000.dat", FLIPPED), "fltr00000.dat: a new filter"),
         (("fltr00000.dat", FLIPPED_AT_END), "fltr00000.dat: a new filter"),
     ] {
-        let case = tiny_case();
-        let options = of_case(&case, TxForm::ByTxid);
-        make(&FaultDisk::healthy(), &options).unwrap();
-        run(&case.options()).unwrap();
+        let (case, options) = behind(tiny_case(), TxForm::ByTxid);
         assert_refused(&case, lie, place, |disk| make(disk, &options).map(drop));
         assert_sound(&options, tiny().tip().height);
     }

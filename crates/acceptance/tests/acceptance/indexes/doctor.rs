@@ -1,7 +1,6 @@
 //! `doctor` says how each index stands to the chainstate, and which must be made anew.
 
-use super::update::behind;
-use acceptance::indexes::{Rows, database, rows, with_indexes, write_rows};
+use acceptance::indexes::{Rows, behind, database, rows, with_indexes, write_rows};
 use acceptance::prelude::*;
 use engine::doctor::{FoundIndex, IndexStanding};
 use indexes::{IndexKind, TxForm};
@@ -23,7 +22,7 @@ fn sound_indexes_need_nothing() {
         assert!(matches!(found.standing, IndexStanding::Synced), "{found:?}");
         assert!(is_sound && advice == Advice::StartBitcoind, "{advice:?}");
     }
-    let (case, _) = behind(TxForm::ByBlock);
+    let (case, _) = behind(Case::new(), TxForm::ByBlock);
     for kind in IndexKind::ALL {
         let (found, advice, is_sound) = index(&case, kind);
         assert!(matches!(found.standing, IndexStanding::Behind(3)), "{found:?}");

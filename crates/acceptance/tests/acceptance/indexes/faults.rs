@@ -3,22 +3,13 @@
 use acceptance::prelude::*;
 use acceptance::{
     faults::{each_operation, tiny, tiny_case},
-    indexes::{assert_sound, check, make, of_case, update},
+    indexes::{assert_sound, behind, check, make, of_case, update},
 };
 use engine::{Location, recover};
-use indexes::{IndexOptions, TxForm, make_indexes, update_indexes};
+use indexes::{IndexOptions, TxForm};
 
 fn tip() -> u32 {
     tiny().tip().height
-}
-
-/// The options for a tiny chain, whose indexes are behind.
-fn behind() -> (Case, IndexOptions) {
-    let case = tiny_case();
-    let options = of_case(&case, TxForm::ByTxid);
-    make(&FaultDisk::healthy(), &options).unwrap();
-    run(&case.options()).unwrap();
-    (case, options)
 }
 
 /// Asserts that all indexes are whole, old or new.
@@ -33,13 +24,11 @@ fn assert_whole(case: &Case, options: &IndexOptions, what: &str) {
 
 #[test]
 fn an_interrupt_leaves_whole_indexes() {
-    for makes in [true, false] {
+    for command in [make, update] {
         each_operation(7, |at| {
-            let ((case, options), disk) = (behind(), FaultDisk::interrupting_at(at));
-            let done = match makes {
-                true => make_indexes(&disk, &options, quiet(disk.interrupt())),
-                false => update_indexes(&disk, &options, quiet(disk.interrupt())),
-            };
+            let (case, options) = behind(tiny_case(), TxForm::ByTxid);
+            let disk = FaultDisk::interrupting_at(at);
+            let done = command(&disk, &options);
             if let Err(error) = &done {
                 assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
             }
@@ -53,12 +42,11 @@ fn an_interrupt_leaves_whole_indexes() {
 /// Once, the temporary files of an index took the place of its checkpoint.
 #[test]
 fn an_interrupted_rebuild_resumes_after_indexes_are_made() {
-    for makes in [true, false] {
-        let (case, options) = behind();
+    for (what, command) in ["made", "continued"].into_iter().zip([make, update]) {
+        let (case, options) = behind(tiny_case(), TxForm::ByTxid);
         run_until(&bounded(&case.options()), 60).0.unwrap_err();
-        let disk = FaultDisk::healthy();
-        if makes { make(&disk, &options) } else { update(&disk, &options) }.unwrap();
-        assert!(run(&bounded(&case.options())).unwrap().resumed > 0, "{makes}");
+        command(&FaultDisk::healthy(), &options).unwrap();
+        assert!(run(&bounded(&case.options())).unwrap().resumed > 0, "{what}");
     }
 }
 
@@ -66,10 +54,9 @@ fn an_interrupted_rebuild_resumes_after_indexes_are_made() {
 #[test]
 fn the_checkpoint_of_a_rebuild_stays_when_a_replacement_of_indexes_is_finished() {
     for at in (0..).step_by(3) {
-        let (case, options) = behind();
+        let (case, options) = behind(tiny_case(), TxForm::ByTxid);
         run_until(&bounded(&case.options()), 60).0.unwrap_err();
-        let disk = FaultDisk::killed_at(at);
-        make(&disk, &options).map(drop).unwrap_err();
+        make(&FaultDisk::killed_at(at), &options).map(drop).unwrap_err();
         if case.root().join("regtest/peregrine-commit").exists() {
             let report = recover(&FaultDisk::healthy(), &Location::new(case.root(), Network::Regtest));
             assert_eq!(report.unwrap().recovery, Some(engine::recover::Recovery::Finished));
@@ -84,7 +71,7 @@ fn a_crash_or_a_full_disk_at_any_change_leaves_whole_indexes_and_the_next_run_su
     for command in [make, update] {
         let of_case = |case: &Case| of_case(case, TxForm::ByTxid);
         let scenario = Scenario {
-            before: &|| behind().0,
+            before: &|| behind(tiny_case(), TxForm::ByTxid).0,
             run: &|disk, case| command(disk, &of_case(case)).map(drop),
             is_whole: &|case, is_done, what| {
                 assert_whole(case, &of_case(case), what);

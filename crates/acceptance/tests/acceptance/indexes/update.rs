@@ -6,7 +6,7 @@ use acceptance::update::behind as behind_of;
 use acceptance::update::update as update_chainstate;
 use acceptance::{
     indexes::{
-        assert_sound, check, database, filters, make, of_case, of_datadir, rows, update, with_indexes,
+        assert_sound, behind, check, database, filters, make, of_datadir, rows, update, with_indexes,
         write_rows,
     },
     undo::UndoDamage,
@@ -15,19 +15,10 @@ use acceptance::{
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
 use wire::read::write_var_int;
 
-/// A datadir whose indexes are behind its chainstate.
-pub fn behind(tx_form: TxForm) -> (Case, IndexOptions) {
-    let case = Case::new();
-    let options = of_case(&case, tx_form);
-    make(&FaultDisk::healthy(), &options).unwrap();
-    run(&case.options()).unwrap();
-    (case, options)
-}
-
 #[test]
 fn an_update_gives_the_rows_of_a_new_index() {
     for tx_form in [TxForm::ByTxid, TxForm::ByBlock] {
-        let (case, options) = behind(tx_form);
+        let (case, options) = behind(Case::new(), tx_form);
         assert_sound(&options, TIP - 3);
         let updated = update(&FaultDisk::healthy(), &options).unwrap();
         assert!(updated.result.indexes.iter().all(|index| index.from_height == TIP - 2), "{updated:?}");
@@ -47,7 +38,7 @@ fn an_update_gives_the_rows_of_a_new_index() {
 /// bitcoind reads undo data only for the indexes that need it, and only above their ends.
 #[test]
 fn undo_data_that_no_index_needs_may_be_missing() {
-    let (case, options) = behind(TxForm::ByTxid);
+    let (case, options) = behind(Case::new(), TxForm::ByTxid);
     let of = |kinds: &[IndexKind]| IndexOptions { kinds: kinds.to_vec(), ..options.clone() };
     update(&FaultDisk::healthy(), &of(&[IndexKind::BlockFilter])).unwrap();
     UndoDamage::AllGone.apply(case.root(), Network::Regtest);
@@ -60,7 +51,7 @@ fn undo_data_that_no_index_needs_may_be_missing() {
 /// bitcoind of release 32 goes on with rows by block above an index by txid.
 #[test]
 fn an_index_with_both_forms_of_rows_is_sound_and_continued() {
-    let (case, options) = behind(TxForm::ByTxid);
+    let (case, options) = behind(Case::new(), TxForm::ByTxid);
     let options = IndexOptions { kinds: vec![IndexKind::Tx], tx_form: None, ..options };
     let dir = database(&case, IndexKind::Tx);
     let mut both = rows(&dir);
@@ -98,7 +89,7 @@ fn an_index_with_both_forms_of_rows_is_sound_and_continued() {
 /// bitcoind that was killed after a reorganisation leaves this.
 #[test]
 fn filters_that_are_needed_are_not_overwritten() {
-    let (case, options) = behind(TxForm::ByTxid);
+    let (case, options) = behind(Case::new(), TxForm::ByTxid);
     let options = IndexOptions { kinds: vec![IndexKind::BlockFilter], ..options };
     let dir = database(&case, IndexKind::BlockFilter);
     let mut changed = rows(&dir);
@@ -140,7 +131,7 @@ fn filters_that_are_needed_are_not_overwritten() {
 
 #[test]
 fn what_cannot_be_continued_is_refused_and_not_changed() {
-    let (case, options) = behind(TxForm::ByTxid);
+    let (case, options) = behind(Case::new(), TxForm::ByTxid);
     let dir = database(&case, IndexKind::CoinStats);
     let mut without_best = rows(&dir);
     without_best.remove(&b"B"[..]);
@@ -174,7 +165,7 @@ fn an_index_without_the_rows_of_its_last_blocks_is_not_vouched_for() {
         (IndexKind::Tx, TxForm::ByTxid),
         (IndexKind::Tx, TxForm::ByBlock),
     ] {
-        let (case, options) = behind(tx_form);
+        let (case, options) = behind(Case::new(), tx_form);
         let options = IndexOptions { kinds: vec![kind], ..options };
         let dir = database(&case, kind);
         let below = rows(&dir);
@@ -196,7 +187,7 @@ fn an_index_without_the_rows_of_its_last_blocks_is_not_vouched_for() {
 /// bitcoind looks under the hash of a block if another one is at its height.
 #[test]
 fn a_row_under_the_hash_of_its_block_is_sound() {
-    let (case, options) = behind(TxForm::ByTxid);
+    let (case, options) = behind(Case::new(), TxForm::ByTxid);
     let options = IndexOptions { kinds: vec![IndexKind::BlockFilter, IndexKind::CoinStats], ..options };
     for (height, flaws) in [(99, [0, 0]), (TIP as u8 - 3, [1, 0])] {
         for &kind in &options.kinds {
