@@ -34,10 +34,7 @@ impl Chain {
             Ok(totals) => totals,
             Err(never) => match never {},
         };
-        let mut model = Model::default();
-        for block in blocks.iter().filter(|block| !block.stale) {
-            model.apply(&block.bytes, block.height);
-        }
+        let model = Model::of(blocks.iter().filter(|block| !block.stale));
         Self { spec: spec.clone(), blocks, model, totals }
     }
 

@@ -3,6 +3,7 @@
 //! It shares no code with the engine: it decodes blocks with the crate `bitcoin`, and hashes coins like
 //! Core's `kernel/coinstats.cpp`.
 
+use crate::GeneratedBlock;
 use bitcoin::consensus::deserialize;
 use digest::sha256::Sha256;
 use std::collections::BTreeMap;
@@ -92,6 +93,14 @@ pub fn outpoint(from: &bitcoin::OutPoint) -> OutPoint {
 }
 
 impl Model {
+    /// The coins after these blocks, of which the first one is the genesis block.
+    #[must_use]
+    pub fn of<'b>(blocks: impl IntoIterator<Item = &'b GeneratedBlock>) -> Self {
+        let mut model = Self::default();
+        blocks.into_iter().for_each(|block| model.apply(&block.bytes, block.height));
+        model
+    }
+
     /// Applies a valid block. The genesis block creates no coins.
     ///
     /// # Panics

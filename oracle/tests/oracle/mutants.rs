@@ -26,10 +26,7 @@ impl Case {
         let spec = ChainSpec { blocks: Some(140), stale: false, ..ChainSpec::new(seed, 150_000) };
         let mut base = Chain::generate(&spec);
         let last = base.blocks.pop().expect("there are blocks");
-        base.model = Model::default();
-        for block in &base.blocks {
-            base.model.apply(&block.bytes, block.height);
-        }
+        base.model = Model::of(&base.blocks);
         Self { base, last }
     }
 }

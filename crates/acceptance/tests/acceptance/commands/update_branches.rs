@@ -13,13 +13,6 @@ fn other() -> &'static Chain {
     CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(150), ..ChainSpec::new(11, 200_000) }))
 }
 
-/// The model's coins after a chain of blocks that begins with the genesis block.
-fn stats_of<'b>(blocks: impl Iterator<Item = &'b GeneratedBlock>) -> ModelStats {
-    let mut model = Model::default();
-    blocks.for_each(|block| model.apply(&block.bytes, block.height));
-    model.stats()
-}
-
 /// All undo data up to the best block is sound.
 fn assert_sound(root: &Path, what: &str) {
     let options = ChainOptions::reading(root, Network::Regtest);
@@ -56,7 +49,7 @@ fn a_heavier_branch_replaces_the_connected_one() {
             assert_eq!(report.disconnected, connected - fork, "{what}");
             assert_eq!(report.counts.blocks, branch.len() as u64, "{what}");
             let blocks = chain().main().filter(|block| block.height <= fork).chain(&branch);
-            assert_coins(dir.path(), branch.last().unwrap().hash, &stats_of(blocks), &what);
+            assert_coins(dir.path(), branch.last().unwrap().hash, &Model::of(blocks).stats(), &what);
             assert_sound(dir.path(), &what);
         }
     }

@@ -95,8 +95,7 @@ fn all_blocks_are_given_with_what_they_spend() {
     assert_same_tree(&before, case.root(), "reading");
     let found = first.unwrap();
     assert!(found.iter().map(|(_, seen)| &seen.bytes).eq(main.iter().map(|block| &block.bytes)));
-    let mut model = Model::default();
-    main.iter().for_each(|block| model.apply(&block.bytes, block.height));
+    let model = Model::of(main.iter().copied());
     // What the blocks say of the set amounts to the set.
     let sum = |of: fn(&BlockStats) -> i64| found.iter().map(|(_, seen)| of(&seen.stats)).sum::<i64>();
     assert_eq!(sum(|stats| stats.utxo_increase_actual), model.coins.len() as i64);

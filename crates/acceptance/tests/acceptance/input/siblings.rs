@@ -21,9 +21,7 @@ fn stats_at(blocks: &[GeneratedBlock], tip: &GeneratedBlock) -> ModelStats {
     while let Some(parent) = blocks.iter().find(|block| block.hash == ancestors.last().unwrap().header.prev) {
         ancestors.push(parent);
     }
-    let mut model = Model::default();
-    ancestors.iter().rev().for_each(|block| model.apply(&block.bytes, block.height));
-    model.stats()
+    Model::of(ancestors.into_iter().rev()).stats()
 }
 
 /// Properties of a sibling.

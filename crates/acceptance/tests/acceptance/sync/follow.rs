@@ -24,11 +24,9 @@ fn run(options: &SyncOptions, meanwhile: impl FnOnce(&Seen)) -> (SyncReport, Fol
 fn assert_at(root: &Path, blocks: &[GeneratedBlock], what: &str) {
     let stored = assert_index_is_true(root, what);
     assert!(blocks.iter().all(|block| stored.contains(&block.hash)), "{what}: blocks are missing");
-    let mut model = Model::default();
-    blocks.iter().for_each(|block| model.apply(&block.bytes, block.height));
     // A block is reported before the datadir is unlocked.
     wait_until("the lock is released", || stats(root, Network::Regtest).is_ok());
-    assert_coins(root, blocks.last().unwrap().hash, &model.stats(), what);
+    assert_coins(root, blocks.last().unwrap().hash, &Model::of(blocks).stats(), what);
 }
 
 /// Asserts the same, and that the commands which check a datadir find nothing.

@@ -16,13 +16,11 @@ fn blocks_to(height: u32) -> Vec<GeneratedBlock> {
 
 /// What the blocks of a chain have, and its coins.
 fn expected_of(blocks: &[GeneratedBlock]) -> Expected {
-    let mut model = Model::default();
-    blocks.iter().for_each(|block| model.apply(&block.bytes, block.height));
     let of = |block: &GeneratedBlock| {
         let valid = chain().main().nth(block.height as usize).unwrap();
         (block.header.prev, block.hash, valid.undo.clone().unwrap())
     };
-    let hash_serialized_3 = model.stats().hash_serialized_3;
+    let hash_serialized_3 = Model::of(blocks).stats().hash_serialized_3;
     Expected { blocks: blocks.iter().skip(1).map(of).collect(), hash_serialized_3 }
 }
 
