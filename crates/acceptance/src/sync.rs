@@ -1,6 +1,6 @@
 //! Downloads from scripted peers, and what they must leave.
 
-use super::{Case, TIP, chain, leftovers, options, stats, stats_by_height, undo, unwatched};
+use super::{Case, TIP, chain, changed, leftovers, options, stats, stats_by_height, undo, unwatched};
 use disk::{
     datadir::Datadir,
     index::{BlockIndex, BlockStatus, IndexEntry, IndexRows, read_block_index},
@@ -109,6 +109,11 @@ pub fn from(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
     let connect = peers.iter().map(|peer| peer.target()).collect();
     let peers = PeerOptions { connect, use_dns_seeds: false, ..PeerOptions::default() };
     SyncOptions { peers, ..SyncOptions::new(root, Network::Regtest, ScriptChecks::LeftOut) }
+}
+
+/// The same up to a height.
+pub fn from_to(root: &Path, peers: &[&ScriptedPeer], height: u32) -> SyncOptions {
+    changed(from(root, peers), |it| it.chain.stop_at_height = Some(Height(height)))
 }
 
 /// Options for a repair from these peers.
@@ -257,18 +262,14 @@ pub fn run(options: &SyncOptions) -> (SyncReport, Seen) {
     run_while(options, |_| {})
 }
 
-/// Downloads with a disk and an interrupt.
-pub fn run_on(
-    disk: &dyn Disk,
-    options: &SyncOptions,
-    interrupt: &AtomicBool,
-) -> (Result<SyncReport, Error>, Seen) {
-    run_beside(disk, options, interrupt, |_| {})
+/// Downloads on this disk, which may interrupt it.
+pub fn run_on(disk: &FaultDisk, options: &SyncOptions) -> Result<SyncReport, Error> {
+    sync(disk, options, &|_| {}, disk.interrupt())
 }
 
 /// Downloads on a disk whose syncs cost nothing, and may fail.
 pub fn try_run(options: &SyncOptions) -> Result<SyncReport, Error> {
-    run_on(&FaultDisk::healthy(), options, &AtomicBool::new(false)).0
+    run_beside(&FaultDisk::healthy(), options, &AtomicBool::new(false), |_| {}).0
 }
 
 /// Downloads until something is so, and is interrupted then.

@@ -7,7 +7,7 @@ use acceptance::prelude::*;
 use acceptance::sync::run_on as download;
 use acceptance::{
     indexes::{Rows, all_indexes, make, update},
-    sync::from,
+    sync::from_to,
     update::{AT_ONCE, update_options},
 };
 use indexes::{
@@ -45,7 +45,7 @@ fn observed(root: &Path, peer: &ScriptedPeer) -> (SyncOptions, Arc<IndexObserver
 /// Downloads, and makes the indexes.
 fn run(root: &Path, peer: &ScriptedPeer) -> Result<MadeIndexesReport, Error> {
     let (options, observer) = observed(root, peer);
-    download(healthy(), &options, unwatched().interrupt).0?;
+    download(healthy(), &options)?;
     bring_indexes(healthy(), &both(&options.chain), Some(&observer), unwatched())
 }
 
@@ -83,12 +83,12 @@ fn a_pruned_download_makes_them_of_the_blocks_that_it_deletes() {
 fn blocks_that_an_index_is_continued_from_are_not_deleted_behind_a_download() {
     for height in [150, 0] {
         let (dir, peer) = (scratch(), peer());
-        let lower = changed(from(dir.path(), &[&peer]), |it| it.chain.stop_at_height = Some(Height(height)));
-        download(healthy(), &lower, unwatched().interrupt).0.unwrap();
+        let lower = from_to(dir.path(), &[&peer], height);
+        download(healthy(), &lower).unwrap();
         make(healthy(), &both(&lower.chain)).unwrap();
         let wanted = contents(dir.path());
         let options = pruned(dir.path(), &[&peer]);
-        let done = download(healthy(), &options, unwatched().interrupt).0;
+        let done = download(healthy(), &options);
         let words = [&format!("it ends at block {height}"), "nothing was changed"];
         let error = assert_fails(done, ErrorKind::Usage, &words);
         let kinds = [Some(KINDS[0]), Some(KINDS[1]), None, None];
@@ -123,7 +123,7 @@ fn a_download_that_has_deleted_blocks_without_them_is_refused() {
     assert_offers(&error, &[Remedy::StartOver]);
     let (mut options, observer) = observed(dir.path(), &peer);
     options.chain.resume.restart = true;
-    download(healthy(), &options, unwatched().interrupt).0.unwrap();
+    download(healthy(), &options).unwrap();
     bring_indexes(healthy(), &both(&options.chain), Some(&observer), unwatched()).unwrap();
     assert!(contents(dir.path()) == of_all_blocks(END));
 }
@@ -138,7 +138,7 @@ fn a_power_cut_loses_nothing_of_deleted_blocks() {
         let disk: &'static FaultDisk = Box::leak(Box::new(disk));
         let mut options = pruned(dir.path(), &[&peer]);
         let observer = observe_for(both(&options.chain), &mut options.chain, disk);
-        let (done, _) = download(disk, &options, &AtomicBool::new(false));
+        let done = download(disk, &options);
         if at.is_none() {
             done.unwrap();
             return disk.count();

@@ -4,8 +4,8 @@
 use acceptance::prelude::*;
 use acceptance::sync::{
     appears_beside, assert_index_is_true, assert_sound, assert_synced, assert_synced_to, branch, branch_of,
-    from, greedy_branch, honest, index, interrupt_when, invalid_blocks, main_to, peer_with, run, run_while,
-    served, serving, tip, wait_until,
+    from, from_to, greedy_branch, honest, index, interrupt_when, invalid_blocks, main_to, peer_with, run,
+    run_while, served, serving, tip, wait_until,
 };
 use acceptance::update::{AT_ONCE, update, update_options};
 use bitcoin::hashes::Hash as _;
@@ -78,15 +78,21 @@ fn long() -> (Chain, Vec<GeneratedBlock>) {
     (long, main)
 }
 
-/// A node that was stopped at a stale block: the chainstate was rebuilt, and with pruning all was downloaded.
-#[test]
-fn a_stale_block_is_disconnected_without_a_rebuild() {
+/// A datadir that ends with a stale block, and a peer with one more block than it has.
+fn at_a_stale_block() -> (Chain, TempDir, ScriptedPeer) {
     let (long, main) = long();
     let mut stale = main[..=301].to_vec();
     stale[301] = sibling(&stale[301], 1, |_| {});
     let (dir, peer) = (scratch(), peer_with(&stale));
     run(&from(dir.path(), &[&peer]));
     peer.serve(&serving(&main[..=302]));
+    (long, dir, peer)
+}
+
+/// A node that was stopped at a stale block: the chainstate was rebuilt, and with pruning all was downloaded.
+#[test]
+fn a_stale_block_is_disconnected_without_a_rebuild() {
+    let (long, dir, peer) = at_a_stale_block();
     let (report, _) = run(&from(dir.path(), &[&peer]));
     let update = report.update.unwrap();
     assert_eq!((report.download.blocks, update.disconnected, report.rebuild.is_none()), (2, 1, true));
@@ -96,12 +102,7 @@ fn a_stale_block_is_disconnected_without_a_rebuild() {
 /// Undo data was deleted without which the chainstate cannot leave the stale block.
 #[test]
 fn pruning_keeps_what_a_chainstate_on_a_stale_block_needs() {
-    let (long, main) = long();
-    let mut stale = main[..=301].to_vec();
-    stale[301] = sibling(&stale[301], 1, |_| {});
-    let (dir, peer) = (scratch(), peer_with(&stale));
-    run(&from(dir.path(), &[&peer]));
-    peer.serve(&serving(&main[..=302]));
+    let (long, dir, peer) = at_a_stale_block();
     let mut options = SyncOptions { prune_bytes: Some(1), ..from(dir.path(), &[&peer]) };
     // The new blocks are in other files than the stale one.
     (options.chain.hooks.block_file_len, options.chain.hooks.undo_blocks) = (1, 0);
@@ -236,17 +237,13 @@ fn competing_header_chains_of_several_batches_end_with_the_longer_one() {
     let (short, long) = (serving(&shorter), serving(longer.main()));
     for order in [[&short, &long, &short], [&long, &short, &long], [&short, &short, &long]] {
         let (dir, peers) = (scratch(), order.map(|chain| ScriptedPeer::start(chain, Fault::None)));
-        let options = from(dir.path(), &peers.each_ref());
-        let options = changed(SyncOptions { blocks_only: true, ..options }, |it| {
-            it.chain.stop_at_height = Some(Height(3))
-        });
+        let options = SyncOptions { blocks_only: true, ..from_to(dir.path(), &peers.each_ref(), 3) };
         let (report, seen) = run(&options);
         assert_eq!(report.header_height, Height(longer.tip().height));
         assert!(peers.iter().all(|peer| seen.reasons(peer).is_empty()));
         assert!(index(dir.path()).entries.iter().any(|entry| entry.hash == longer.tip().hash));
-        let examined = DoctorOptions::new(dir.path(), Network::Regtest);
-        let found = diagnose(&FaultDisk::healthy(), &examined, unwatched()).unwrap();
-        assert_eq!(found.advice, Advice::Sync, "a download that was not completed");
+        let advice = diagnosed(dir.path(), false).advice;
+        assert_eq!(advice, Advice::Sync, "a download that was not completed");
     }
 }
 

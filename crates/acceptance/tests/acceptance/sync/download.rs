@@ -3,8 +3,8 @@
 
 use acceptance::prelude::*;
 use acceptance::sync::{
-    assert_index_is_true, assert_sound, from, honest, index, interrupt_when, run, run_while, served, serving,
-    tip, wait_until, with_holes,
+    assert_index_is_true, assert_sound, from, from_to, honest, index, interrupt_when, run, run_while, served,
+    serving, tip, wait_until, with_holes,
 };
 use rules::U256;
 
@@ -122,13 +122,13 @@ fn a_finished_datadir_downloads_nothing_and_is_not_rebuilt() {
     let (case, peer) = (Case::new(), honest());
     let (report, _) = run(&from(case.root(), &[&peer]));
     assert!(report.rebuild.is_some(), "the chainstate was three blocks behind");
-    let before = acceptance::tree(case.root());
+    let before = tree(case.root());
     for stop in [None, Some(Height(100))] {
         let (report, _) = run(&changed(from(case.root(), &[&peer]), |it| it.chain.stop_at_height = stop));
         assert!(report.rebuild.is_none(), "{stop:?}");
         assert_eq!(report.height, stop.unwrap_or(Height(TIP)));
         assert_eq!(report.chainstate_height, Some(Height(TIP)));
-        acceptance::assert_same_tree(&before, case.root(), "a finished datadir");
+        assert_same_tree(&before, case.root(), "a finished datadir");
     }
     assert_eq!(peer.asked(), []);
     assert_sound(case.root(), chain(), "finished");
@@ -137,8 +137,7 @@ fn a_finished_datadir_downloads_nothing_and_is_not_rebuilt() {
 #[test]
 fn a_datadir_whose_index_has_only_headers_is_filled() {
     let (dir, peer) = (scratch(), honest());
-    let none = changed(from(dir.path(), &[&peer]), |it| it.chain.stop_at_height = Some(Height(0)));
-    let (report, _) = run(&none);
+    let (report, _) = run(&from_to(dir.path(), &[&peer], 0));
     assert_eq!((report.height, report.header_height), (Height(0), Height(TIP)));
     assert_eq!(index(dir.path()).entries.len(), tip() + 1);
     let (report, _) = run(&from(dir.path(), &[&peer]));
@@ -150,8 +149,7 @@ fn a_datadir_whose_index_has_only_headers_is_filled() {
 fn a_download_stops_at_a_height_and_goes_on_from_there() {
     let (dir, peer) = (scratch(), honest());
     for stop in [1, 70, 71] {
-        let options = changed(from(dir.path(), &[&peer]), |it| it.chain.stop_at_height = Some(Height(stop)));
-        let (report, _) = run(&options);
+        let (report, _) = run(&from_to(dir.path(), &[&peer], stop));
         assert_eq!((report.height, peer.asked().len()), (Height(stop), stop as usize));
         let found = acceptance::stats(dir.path(), Network::Regtest).unwrap();
         let expected = stats_by_height(chain())[stop as usize].hash_serialized_3;
@@ -166,13 +164,11 @@ fn a_download_stops_at_a_height_and_goes_on_from_there() {
 #[test]
 fn a_few_blocks_above_the_chainstate_are_connected_without_a_rebuild() {
     let (dir, peer) = (scratch(), honest());
-    let below = Height(TIP - 1);
-    run(&changed(from(dir.path(), &[&peer]), |it| it.chain.stop_at_height = Some(below)));
+    run(&from_to(dir.path(), &[&peer], TIP - 1));
     let (report, _) = run(&from(dir.path(), &[&peer]));
-    let tip = Height(below.0 + 1);
-    assert_eq!((report.height, report.chainstate_height), (tip, Some(tip)));
+    assert_eq!((report.height, report.chainstate_height), (Height(TIP), Some(Height(TIP))));
     let update = report.update.unwrap();
-    assert_eq!((update.height_before, update.undo_written), (below, 1));
+    assert_eq!((update.height_before, update.undo_written), (Height(TIP - 1), 1));
     assert!(report.rebuild.is_none());
     assert_sound(dir.path(), chain(), "one more block");
 }

@@ -4,7 +4,8 @@
 use acceptance::prelude::*;
 use acceptance::sync::tiny_peer as peer;
 use acceptance::sync::{
-    assert_index_is_true, assert_synced, branch_of, from, index, repairing, run, tiny, try_repair, try_run,
+    assert_index_is_true, assert_synced, branch_of, from, from_to, index, repairing, run, tiny, try_repair,
+    try_run,
 };
 use acceptance::undo::UndoFiles;
 use disk::{
@@ -16,9 +17,7 @@ use disk::{
 /// block, and written nothing to its databases.
 fn begun_by_bitcoind() -> TempDir {
     let (dir, peer) = (scratch(), peer());
-    run(&changed(SyncOptions { blocks_only: true, ..from(dir.path(), &[&peer]) }, |it| {
-        it.chain.stop_at_height = Some(Height(0))
-    }));
+    run(&SyncOptions { blocks_only: true, ..from_to(dir.path(), &[&peer], 0) });
     let datadir = Datadir::at(dir.path(), Network::Regtest);
     let file = std::fs::OpenOptions::new().write(true).open(datadir.blk_path(FileNo(0))).unwrap();
     file.set_len(1 << 20).unwrap();
@@ -52,7 +51,7 @@ fn edit_index(root: &Path, edit: impl FnOnce(&mut BlockIndex)) {
 /// bytes in use, each with a number of zeros before it.
 fn with_tail<'a>(records: impl Iterator<Item = (usize, &'a GeneratedBlock)>) -> TempDir {
     let (dir, peer) = (scratch(), peer());
-    run(&changed(from(dir.path(), &[&peer]), |it| it.chain.stop_at_height = Some(Height(0))));
+    run(&from_to(dir.path(), &[&peer], 0));
     let datadir = Datadir::at(dir.path(), Network::Regtest);
     let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
     let path = datadir.blk_path(FileNo(0));

@@ -4,8 +4,8 @@
 use acceptance::faults::each_operation;
 use acceptance::prelude::*;
 use acceptance::sync::{
-    assert_synced, assert_synced_to, from, greedy_branch, impatient, main_to, peer_with, run, run_on,
-    run_while, served, serving, tip, wait_until,
+    assert_synced, assert_synced_to, from, greedy_branch, impatient, main_to, peer_with, run, run_while,
+    served, serving, tip, try_run, wait_until,
 };
 use testkit::{
     block::{has_work, header_of, mine},
@@ -113,10 +113,10 @@ fn runs_end_below_what_peers_offer_with_the_reason() {
     ];
     each_operation(1, |number| {
         let Some((what, peers, expected, why)) = cases.get(number as usize) else { return true };
-        let (dir, disk) = (scratch(), FaultDisk::healthy());
+        let dir = scratch();
         let peers: Vec<_> = peers.iter().map(|(chain, fault)| ScriptedPeer::start(chain, *fault)).collect();
         let options = from(dir.path(), &peers.iter().collect::<Vec<_>>());
-        let (found, reasons) = match run_on(&disk, &options, &AtomicBool::new(false)).0 {
+        let (found, reasons) = match try_run(&options) {
             Ok(report) => {
                 let shortfall = report.shortfall.unwrap_or_default();
                 assert_eq!(report.chainstate_height, Some(report.height), "{what}");

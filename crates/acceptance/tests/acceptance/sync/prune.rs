@@ -283,9 +283,7 @@ fn too_little_memory_and_hints_for_the_last_blocks_are_refused() {
 fn a_power_cut_leaves_what_the_next_run_completes() {
     let states = Scenario {
         before: &|| Case::of(scratch()),
-        run: &|disk, case| {
-            run_on(disk, &pruned(case.root(), &[&peer()]), &AtomicBool::new(false)).0.map(drop)
-        },
+        run: &|disk, case| run_on(disk, &pruned(case.root(), &[&peer()])).map(drop),
         is_whole: &|case, _, what| {
             placed(case.root(), what);
         },

@@ -62,8 +62,7 @@ fn an_interrupted_download_goes_on_where_it_was() {
         let what = format!("interrupted at operation {at}");
         let (dir, peer, disk) = (scratch(), peer(), FaultDisk::interrupting_at(at));
         let options = from(dir.path(), &[&peer]);
-        let (done, _) = run_on(&disk, &options, disk.interrupt());
-        let Err(error) = done else { return false };
+        let Err(error) = run_on(&disk, &options) else { return false };
         assert_eq!(error.kind, ErrorKind::Interrupted, "{what}: {error}");
         interrupted.fetch_add(1, Ordering::Relaxed);
         let placed = placed(dir.path(), &what);
@@ -87,7 +86,7 @@ fn suffer(kind: Kind, blocks_only: bool, happen: impl FnOnce(&Scenario<'_>) -> u
         run: &|disk, case| {
             let peer = peer();
             let options = SyncOptions { blocks_only, ..options(case, &peer) };
-            run_on(disk, &options, &AtomicBool::new(false)).0.map(drop)
+            run_on(disk, &options).map(drop)
         },
         is_whole: &|case, is_done, what| {
             let placed = placed(case.root(), what);

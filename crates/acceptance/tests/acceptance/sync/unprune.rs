@@ -231,9 +231,7 @@ fn an_interrupt_leaves_a_pruned_datadir_and_the_next_run_continues() {
 fn wherever_the_power_fails_the_datadir_is_a_pruned_or_a_full_one() {
     let states = Scenario {
         before: &pruned,
-        run: &|disk, case| {
-            run_on(disk, &unpruning(case.root(), &honest()), &AtomicBool::new(false)).0.map(drop)
-        },
+        run: &|disk, case| run_on(disk, &unpruning(case.root(), &honest())).map(drop),
         is_whole: &|case, _, what| {
             // What was interrupted is finished or undone first.
             stats(case.root(), Network::Regtest).unwrap_or_else(|error| panic!("{what}: {error}"));
