@@ -47,7 +47,7 @@ mod faults {
 mod hints {
     mod files;
     mod lies;
-    mod sources;
+    pub mod sources;
     mod without_undo;
 }
 

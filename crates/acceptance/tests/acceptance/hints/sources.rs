@@ -17,10 +17,10 @@ use std::{
 
 /// What a server sends.
 #[derive(Clone, Debug)]
-enum Answer {
+pub enum Answer {
     Bytes(Vec<u8>),
-    /// A length, and then other bytes.
-    Length(u64, Vec<u8>),
+    /// Another length or none, and then these bytes.
+    Length(Option<u64>, Vec<u8>),
     Refusal,
     /// These bytes, and then nothing for as long as the test runs.
     Stall(Vec<u8>),
@@ -28,18 +28,19 @@ enum Answer {
     Broken(Vec<u8>),
 }
 
+/// Hints on another machine, and how often they were asked for.
 #[derive(Debug)]
-struct Server {
+pub struct Server {
     answer: Mutex<Answer>,
     opened: AtomicUsize,
 }
 
 impl Server {
-    fn new(answer: Answer) -> Arc<Self> {
+    pub fn new(answer: Answer) -> Arc<Self> {
         Arc::new(Self { answer: Mutex::new(answer), opened: AtomicUsize::new(0) })
     }
 
-    fn opened(&self) -> usize {
+    pub fn opened(&self) -> usize {
         self.opened.load(Ordering::Relaxed)
     }
 }
@@ -56,7 +57,7 @@ impl Remote for Server {
         let body = |len, bytes: Box<dyn Read + Send>| Ok(RemoteBody { from: 0, len, bytes });
         match self.answer.lock().unwrap().clone() {
             Answer::Bytes(bytes) => body(Some(bytes.len() as u64), Box::new(io::Cursor::new(bytes))),
-            Answer::Length(len, bytes) => body(Some(len), Box::new(io::Cursor::new(bytes))),
+            Answer::Length(len, bytes) => body(len, Box::new(io::Cursor::new(bytes))),
             Answer::Refusal => Err(io::Error::other("the server answered with status 404")),
             Answer::Stall(bytes) => body(None, Box::new(io::Cursor::new(bytes).chain(Stalled))),
             Answer::Broken(bytes) => body(None, Box::new(io::Cursor::new(bytes).chain(Broken))),
@@ -205,11 +206,11 @@ fn downloads_that_fail_leave_nothing() {
     for (answer, kind, words) in [
         (Answer::Refusal, ErrorKind::Environment, "status 404"),
         (
-            Answer::Length(bytes.len() as u64, half.clone()),
+            Answer::Length(Some(bytes.len() as u64), half.clone()),
             ErrorKind::Environment,
             "the connection ended after",
         ),
-        (Answer::Length(3 << 30, bytes.clone()), ErrorKind::Environment, "longer than hints can be"),
+        (Answer::Length(Some(3 << 30), bytes.clone()), ErrorKind::Environment, "longer than hints can be"),
         (Answer::Broken(half.clone()), ErrorKind::Environment, "connection reset"),
         (Answer::Broken(packed[..packed.len() / 2].to_vec()), ErrorKind::Environment, "connection reset"),
         (Answer::Bytes(packed[..packed.len() / 2].to_vec()), ErrorKind::Damaged, "gzip:"),

@@ -1,6 +1,7 @@
 //! The chainstate is rebuilt while blocks are downloaded, with hints too, and the result is the same as after
 //! the download.
 
+use crate::hints::sources::{Answer, Server};
 use acceptance::prelude::*;
 use acceptance::{
     hinted,
@@ -9,10 +10,9 @@ use acceptance::{
         run_beside, run_while, try_run, wait_until, with_holes,
     },
 };
-use engine::{Remote, RemoteBody, hints::AggregateKind, reindex::BoundBy};
+use engine::{Remote, hints::AggregateKind, reindex::BoundBy};
 use hinted::{AGGREGATES, Hints, TRUTH, bury, file_in};
 use hints::HintFormat;
-use std::sync::atomic::AtomicUsize;
 
 /// Time for which a peer sends nothing. Checking all blocks takes much less.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -133,41 +133,26 @@ fn hints_are_used_while_blocks_are_downloaded() {
     }
 }
 
-/// Hints on another machine, and how often they were asked for.
-#[derive(Debug)]
-struct Server(Vec<u8>, AtomicUsize);
-
-impl Remote for Server {
-    fn name(&self) -> &'static str {
-        "https://hints.example/file"
-    }
-
-    fn open(&self, _: &str, _: u64) -> io::Result<RemoteBody> {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        Ok(RemoteBody { from: 0, len: None, bytes: Box::new(io::Cursor::new(self.0.clone())) })
-    }
-}
-
 #[test]
 fn hints_are_downloaded_once_for_a_download_that_is_interrupted() {
     let (case, _files, peer, mut options) = hinted(&TRUTH.hints(TIP), AGGREGATES[0]);
     let hints = options.hints.as_mut().unwrap();
-    let file = std::mem::take(&mut hints.file);
-    let remote = Arc::new(Server(fs::read(file).unwrap(), AtomicUsize::new(0)));
-    let server: Arc<dyn Remote> = remote.clone();
-    hints.remote = Some(server);
+    let bytes = fs::read(std::mem::take(&mut hints.file)).unwrap();
+    let server = Server::new(Answer::Length(None, bytes.clone()));
+    let remote: Arc<dyn Remote> = server.clone();
+    hints.remote = Some(remote);
     let copies = case.root().join("regtest/peregrine-hints");
     peer.hold_at(10);
     interrupt_when(&options, || peer.asked().len() >= 10);
     assert!(copies.exists());
     peer.hold_at(usize::MAX);
     let used = run(&options).0.rebuild.unwrap().hints.unwrap();
-    assert_eq!((used.height, used.sha256), (Height(TIP), digest::sha256::sha256(&remote.0)));
-    assert_eq!((remote.1.load(Ordering::Relaxed), leftovers(case.root())), (1, Vec::new()));
+    assert_eq!((used.height, used.sha256), (Height(TIP), digest::sha256::sha256(&bytes)));
+    assert_eq!((server.opened(), leftovers(case.root())), (1, Vec::new()));
     // Without a rebuild, hints are not needed.
     options.blocks_only = true;
     try_run(&options).unwrap();
-    assert_eq!(remote.1.load(Ordering::Relaxed), 1);
+    assert_eq!(server.opened(), 1);
 }
 
 #[test]
