@@ -427,6 +427,15 @@ impl Case {
         }
     }
 
+    /// Leaves only the headers of blocks.
+    pub fn forget_blocks(&self, of: impl Fn(&IndexEntry) -> bool) {
+        self.edit_index(|index| {
+            for entry in index.entries.iter_mut().filter(|entry| of(entry)) {
+                *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
+            }
+        });
+    }
+
     /// Changes the entry of the block at this height of the main chain.
     pub fn edit_entry(&self, height: u32, edit: impl FnOnce(&mut IndexEntry)) {
         let hash = chain().main().nth(height as usize).unwrap().hash;

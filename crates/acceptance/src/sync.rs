@@ -423,13 +423,9 @@ pub fn invalid_blocks(report: &SyncReport) -> Vec<(BlockHash, String)> {
 pub fn with_holes(is_missing: impl Fn(u32) -> bool) -> Case {
     let case = Case::new();
     let _ = std::fs::remove_dir_all(case.root().join("regtest/chainstate"));
-    case.edit_index(|index| {
-        index.entries.retain(|entry| chain().main().any(|block| block.hash == entry.hash));
-        for entry in index.entries.iter_mut().filter(|entry| is_missing(entry.height.0)) {
-            entry.status = BlockStatus(BlockStatus::VALID_TREE);
-            (entry.tx_count, entry.file, entry.data_pos, entry.undo_pos) = (0, None, None, None);
-        }
-    });
+    let is_main = |entry: &IndexEntry| chain().main().any(|block| block.hash == entry.hash);
+    case.edit_index(|index| index.entries.retain(is_main));
+    case.forget_blocks(|entry| is_missing(entry.height.0));
     case
 }
 

@@ -29,13 +29,7 @@ fn load(disk: &dyn Disk, case: &Case, file: &Path) -> Result<LoadedSnapshotRepor
 /// A datadir that has the headers of all blocks, and only the genesis block.
 fn headers_only() -> Case {
     let case = Case::new();
-    case.edit_index(|index| {
-        for entry in &mut index.entries {
-            if entry.height.0 > 0 {
-                *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
-            }
-        }
-    });
+    case.forget_blocks(|entry| entry.height.0 > 0);
     fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
     case
 }

@@ -296,11 +296,7 @@ fn damage_above_the_rebuilt_chainstate_is_refused_if_the_second_one_needs_the_bl
 fn a_block_index_from_before_the_snapshot_was_loaded_is_refused() {
     let case = Case::new();
     chainstate_at(&case, 60);
-    case.edit_index(|index| {
-        for entry in index.entries.iter_mut().filter(|entry| entry.height.0 > 60) {
-            *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
-        }
-    });
+    case.forget_blocks(|entry| entry.height.0 > 60);
     second(&case, hash(BASE), hash(BASE));
     let error =
         acceptance::refused(&options(&case), ErrorKind::Usage, &["the block index is older", "height 120"]);

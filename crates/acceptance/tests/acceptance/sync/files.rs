@@ -144,8 +144,7 @@ fn a_file_that_is_in_the_index_and_empty_is_begun() {
     let (dir, peer) = (in_small_files(), peer());
     edit_index(dir.path(), |index| {
         let top = index.entries.iter_mut().max_by_key(|entry| entry.height).unwrap();
-        top.status = BlockStatus(BlockStatus::VALID_TREE);
-        (top.tx_count, top.file, top.data_pos, top.undo_pos) = (0, None, None, None);
+        *top = IndexEntry::of_header(top.hash, top.header, top.height);
         index.files.push(FileInfo::default());
     });
     run(&from(dir.path(), &[&peer]));
