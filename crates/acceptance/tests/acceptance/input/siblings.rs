@@ -4,7 +4,7 @@
 
 use acceptance::prelude::*;
 use acceptance::undo::UndoFiles;
-use acceptance::update::{replace, write_in_order as write};
+use acceptance::update::write_in_order as write;
 use disk::index::read_block_index;
 use std::os::unix::fs::FileExt as _;
 use testkit::sibling::swapped_sibling;
@@ -126,24 +126,6 @@ fn invalid_siblings_are_excluded_one_after_the_other() {
     };
     let siblings = blocks.iter().filter(|block| block.height == BUSY);
     assert_eq!(siblings.map(with_undo).collect::<Vec<_>>(), [false, false, true, false]);
-}
-
-/// An invalid block that has a valid sibling, but also connected blocks above it: the chain is invalid.
-#[test]
-fn an_invalid_block_below_connected_blocks_makes_the_chain_invalid() {
-    let mut blocks: Vec<_> = chain().main().filter(|block| block.height <= BUSY + 3).cloned().collect();
-    let valid = blocks[BUSY as usize].clone();
-    let mut greedy = greedy_sibling(&valid, 1);
-    (greedy.undo, greedy.stale) = (valid.undo.clone(), false);
-    let hash = greedy.hash;
-    replace(&mut blocks, BUSY as usize, greedy);
-    blocks.insert(BUSY as usize, GeneratedBlock { stale: true, undo: None, ..valid });
-    let dir = acceptance::scratch();
-    write(dir.path(), &blocks);
-    for scan in [false, true] {
-        let error = run_in_place(dir.path(), scan).0.map(|report| report.height).unwrap_err();
-        assert_eq!((error.kind, error.block_hash), (ErrorKind::Consensus, Some(hash)), "{error}");
-    }
 }
 
 /// Two siblings of the same shape that were both connected, their records in either order.

@@ -136,22 +136,28 @@ fn an_invalid_sibling_of_the_tip_with_a_block_above_it_is_left_out() {
     }
 }
 
-/// An invalid block in the middle, with connected blocks above it: the chain is invalid.
+/// An invalid block in the middle, with connected blocks above it: the chain is invalid, also if the block
+/// has a valid sibling.
 #[test]
 fn an_invalid_block_below_connected_ones_is_an_error() {
     let mut blocks = blocks_to(TOP + 3);
-    let mut greedy = greedy_sibling(&blocks[TOP as usize], 1);
-    (greedy.undo, greedy.stale) = (blocks[TOP as usize].undo.clone(), false);
+    let valid = blocks[TOP as usize].clone();
+    let greedy = GeneratedBlock { undo: valid.undo.clone(), stale: false, ..greedy_sibling(&valid, 1) };
     let hash = greedy.hash;
     replace(&mut blocks, TOP as usize, greedy);
-    let dir = scratch();
-    write(dir.path(), &blocks);
-    for (what, options) in all_ways(dir.path()) {
-        let before = tree(dir.path());
-        let error = run(&options).map(|report| report.height).unwrap_err();
-        assert_eq!((error.kind, error.block_hash), (ErrorKind::Consensus, Some(hash)), "{what}: {error}");
-        assert_same_tree(&before, dir.path(), &what);
-        assert_eq!(leftovers(dir.path()), [] as [&Path; 0], "{what}");
+    let mut with_sibling = blocks.clone();
+    with_sibling.insert(TOP as usize, GeneratedBlock { stale: true, undo: None, ..valid });
+    for (blocks, policies) in [(blocks, &UndoPolicy::ALL[..]), (with_sibling, &[UndoPolicy::Auto])] {
+        let dir = scratch();
+        write(dir.path(), &blocks);
+        let is_taken = |options: &ReindexOptions| policies.contains(&options.chain.undo);
+        for (what, options) in all_ways(dir.path()).into_iter().filter(|(_, options)| is_taken(options)) {
+            let before = tree(dir.path());
+            let error = run(&options).map(|report| report.height).unwrap_err();
+            assert_eq!((error.kind, error.block_hash), (ErrorKind::Consensus, Some(hash)), "{what}: {error}");
+            assert_same_tree(&before, dir.path(), &what);
+            assert_eq!(leftovers(dir.path()), [] as [&Path; 0], "{what}");
+        }
     }
 }
 
