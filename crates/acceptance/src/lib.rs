@@ -242,9 +242,19 @@ pub fn assert_same_tree(before: &BTreeMap<PathBuf, Option<Vec<u8>>>, dir: &Path,
 
 /// Asserts that a rebuild fails in this way, and changes nothing.
 pub fn refused(options: &ReindexOptions, kind: ErrorKind, words: &[&str]) -> Error {
-    let before = tree(&options.chain.datadir);
-    let error = assert_fails(run(options), kind, words);
-    assert_same_tree(&before, &options.chain.datadir, &error.to_string());
+    refused_by(&options.chain.datadir, kind, words, || run(options))
+}
+
+/// Asserts that a command fails in this way, and changes nothing in the datadir.
+pub fn refused_by<T>(
+    root: &Path,
+    kind: ErrorKind,
+    words: &[&str],
+    command: impl FnOnce() -> Result<T, Error>,
+) -> Error {
+    let before = tree(root);
+    let error = assert_fails(command(), kind, words);
+    assert_same_tree(&before, root, &error.to_string());
     error
 }
 

@@ -124,31 +124,22 @@ fn datadirs_of_bitcoin_core_are_updated_to_cores_coins_and_undo_data() {
     }
 }
 
-fn refuses(options: &ChainOptions, kind: ErrorKind) -> Error {
-    let before = tree(&options.datadir);
-    let error = update(options).map(|report| report.height).unwrap_err();
-    assert_eq!(error.kind, kind, "{error}");
-    assert_same_tree(&before, &options.datadir, &error.to_string());
-    error
-}
-
 /// `input/situations.txt` has what it says of each kind of damage.
 #[test]
 fn an_update_refuses_what_it_cannot_continue() {
     let case = Case::new();
-    let options = update_options(case.root(), AT_ONCE, None);
-
-    let error = refuses(&update_options(case.root(), AT_ONCE, Some(TIP - 5)), ErrorKind::Usage);
-    assert_mentions(&error, &[&format!("the chainstate is at height {}", TIP - 3), "does not go back"]);
-    let error = refuses(&update_options(case.root(), AT_ONCE, Some(TIP + 1)), ErrorKind::Usage);
-    assert_offers(&error, &[Remedy::StopAtHeight(Height(TIP))]);
+    let refuses = |to: Option<u32>, words: &[&str]| {
+        let options = update_options(case.root(), AT_ONCE, to);
+        refused_by(case.root(), ErrorKind::Usage, words, || update(&options))
+    };
+    let height = format!("the chainstate is at height {}", TIP - 3);
+    refuses(Some(TIP - 5), &[&height, "does not go back"]);
+    assert_offers(&refuses(Some(TIP + 1), &[]), &[Remedy::StopAtHeight(Height(TIP))]);
 
     let second = case.root().join("regtest/chainstate_snapshot");
     fs::create_dir(&second).unwrap();
     fs::write(second.join("base_blockhash"), [7; 32]).unwrap();
-    let error = refuses(&options, ErrorKind::Usage);
-    assert_mentions(&error, &["has two chainstates"]);
-    assert_offers(&error, &[Remedy::MoveSnapshotAway]);
+    assert_offers(&refuses(None, &["has two chainstates"]), &[Remedy::MoveSnapshotAway]);
 }
 
 /// The files of deleted blocks are not needed if the chainstate is above them.
