@@ -43,7 +43,9 @@ const OWN: [(&str, Cause); 51] = [
     ("rev: cut before a record", |case| cut_rev(case, 0)),
     ("rev: cut within the frame of a record", |case| cut_rev(case, -4)),
     ("rev: empty", |case| truncate(&rev(case, &entry(case, BUSY)), 0).unwrap()),
-    ("index: without a block", |case| case.edit_entry(BUSY, forget)),
+    ("index: without a block", |case| {
+        case.edit_entry(BUSY, |it| *it = IndexEntry::of_header(it.hash, it.header, it.height));
+    }),
     ("index: without a block, and a chainstate that ends below it", |case| {
         case.flip_block(BUSY, 100);
         run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
@@ -101,7 +103,7 @@ const OWN: [(&str, Cause); 51] = [
     ("index: a block has a wrong height", |case| case.edit_entry(90, |entry| entry.height = Height(91))),
     ("index: a block has a wrong height, and no undo data or chainstate", |case| {
         case.edit_entry(90, |entry| entry.height = Height(91));
-        undo_files(case).iter().for_each(|path| fs::remove_file(path).unwrap());
+        files(case, "rev").iter().for_each(|path| fs::remove_file(path).unwrap());
         remove_chainstate(case);
     }),
     ("index: a block is marked invalid, and no chainstate", |case| {
@@ -109,11 +111,11 @@ const OWN: [(&str, Cause); 51] = [
         remove_chainstate(case);
     }),
     ("no undo data, and a broken chainstate", |case| {
-        undo_files(case).iter().for_each(|path| fs::remove_file(path).unwrap());
+        files(case, "rev").iter().for_each(|path| fs::remove_file(path).unwrap());
         fs::write(case.root().join("regtest/chainstate/CURRENT"), "MANIFEST-999999\n").unwrap();
     }),
     ("rev: all but two cut", |case| {
-        undo_files(case).iter().skip(2).for_each(|path| truncate(path, 900).unwrap());
+        files(case, "rev").iter().skip(2).for_each(|path| truncate(path, 900).unwrap());
     }),
     ("blk: all but two cut", |case| {
         files(case, "blk").iter().skip(2).for_each(|path| truncate(path, 900).unwrap());
@@ -159,10 +161,6 @@ fn files(case: &Case, kind: &str) -> Vec<PathBuf> {
     files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(kind)).collect()
 }
 
-fn undo_files(case: &Case) -> Vec<PathBuf> {
-    files(case, "rev")
-}
-
 fn remove_last_files(case: &Case) {
     for number in entry(case, TIP).file.unwrap().0..case.index().files.len() as u32 {
         for kind in ["blk", "rev"] {
@@ -200,10 +198,6 @@ fn cut_blk(case: &Case, by: i64) {
 fn cut_rev(case: &Case, by: i64) {
     let hit = entry(case, BUSY);
     cut(&rev(case, &hit), hit.undo_pos.unwrap(), by);
-}
-
-fn forget(entry: &mut IndexEntry) {
-    *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
 }
 
 fn place_block(case: &Case, pos: u64) {

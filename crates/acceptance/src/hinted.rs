@@ -1,7 +1,7 @@
 //! Shared by tests of hints: the true hints of a chain by a naive count, hint files made from them, and
 //! rebuilds with hints.
 
-use super::{Case, Template, chain, sync::hints_of};
+use super::{Case, Template, chain, changed, sync::hints_of};
 use disk::index::{BlockIndex, IndexEntry};
 use engine::{
     AssumeValid, BlockHash, Height, Network,
@@ -125,18 +125,16 @@ pub fn with_hints(options: &ReindexOptions, file: &Path, aggregate: AggregateKin
 /// The same options without undo data, with this assumed-valid block. The hints are used up to their last
 /// block, however few blocks are above it.
 pub fn without_undo(options: &ReindexOptions, valid: BlockHash) -> ReindexOptions {
-    let mut options = options.clone();
-    options.chain.assume_valid = AssumeValid::Block(valid);
-    options.chain.hooks.undo_blocks = 0;
-    options.hints.as_mut().unwrap().without_undo = true;
-    options
+    changed(options.clone(), |it| {
+        it.chain.assume_valid = AssumeValid::Block(valid);
+        it.chain.hooks.undo_blocks = 0;
+        it.hints.as_mut().unwrap().without_undo = true;
+    })
 }
 
 /// The same options with `--on-hint-failure join`.
 pub fn with_join_fallback(options: &ReindexOptions) -> ReindexOptions {
-    let mut options = options.clone();
-    options.hints.as_mut().unwrap().on_failure_join = true;
-    options
+    changed(options.clone(), |it| it.hints.as_mut().unwrap().on_failure_join = true)
 }
 
 /// Adds headers on top of the main chain to a block index, so that all its blocks are buried deep enough to
@@ -172,7 +170,7 @@ pub fn buried() -> Case {
 
 /// The same options with checkpoints as often as possible.
 pub fn with_frequent_checkpoints(options: &ReindexOptions) -> ReindexOptions {
-    crate::changed(options.clone(), |it| it.chain.resume.checkpoint_interval = Duration::ZERO)
+    changed(options.clone(), |it| it.chain.resume.checkpoint_interval = Duration::ZERO)
 }
 
 /// Returns a path in a directory that is not a datadir.

@@ -72,10 +72,10 @@ pub fn options(root: &Path) -> ReindexOptions {
     ReindexOptions::new(root, Network::Regtest, ScriptChecks::LeftOut)
 }
 
-/// The same options after this change.
-pub fn changed<T>(mut options: T, change: impl FnOnce(&mut T)) -> T {
-    change(&mut options);
-    options
+/// The same options, or the same datadir, after this change.
+pub fn changed<T>(mut it: T, change: impl FnOnce(&mut T)) -> T {
+    change(&mut it);
+    it
 }
 
 /// The same options with this number of threads.

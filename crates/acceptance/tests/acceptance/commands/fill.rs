@@ -257,11 +257,7 @@ fn wherever_the_power_fails_the_next_run_completes() {
     let repair =
         |disk: &FaultDisk, case: &Case| repair_on(disk, &options(case, &[source.root()], &[])).map(drop);
     let states = Scenario {
-        before: &|| {
-            let case = Case::at_tip();
-            damage(&case, 1);
-            case
-        },
+        before: &|| changed(Case::at_tip(), |case| damage(case, 1)),
         run: &repair,
         is_whole: &|_, _, _| {},
         succeeds: &|case, what| {

@@ -16,9 +16,7 @@ use engine::hints::{AggregateKind, CoinSource, HintFormat, HintInfo};
 const MISSING: [UndoDamage; 3] = [UndoDamage::AllGone, UndoDamage::NoPositions, UndoDamage::Flipped];
 
 fn case_with(damage: UndoDamage) -> Case {
-    let case = Case::new();
-    damage.apply(case.root(), Network::Regtest);
-    case
+    changed(Case::new(), |case| damage.apply(case.root(), Network::Regtest))
 }
 
 /// The options with one thread, and with four and a join that is spilled after each block. Temporary files go

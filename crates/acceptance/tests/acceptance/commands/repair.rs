@@ -314,11 +314,7 @@ fn after_a_crash_at_any_moment_the_same_command_completes() {
     let peer = honest();
     let repair = |disk: &FaultDisk, case: &Case| repair_on(disk, &from(case, &[&peer])).map(drop);
     let states = Scenario {
-        before: &|| {
-            let case = Case::at_tip();
-            case.flip_block(100, 100);
-            case
-        },
+        before: &|| changed(Case::at_tip(), |case| case.flip_block(100, 100)),
         run: &repair,
         is_whole: &|case, _, what| {
             assert_eq!(index(case.root()).entries.len(), chain().blocks.len(), "{what}");

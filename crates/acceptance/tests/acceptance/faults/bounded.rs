@@ -5,34 +5,21 @@ use acceptance::lies::{FALSIFICATIONS, falsify_claim};
 use acceptance::prelude::*;
 use disk::checkpoint::Checkpoint;
 
-/// A chain of `blocks` blocks in many files.
-fn long(blocks: u32) -> (Chain, TempDir) {
-    let spec = ChainSpec { blocks: Some(blocks), signed: false, ..ChainSpec::new(31, 1_500_000) };
-    let (chain, dir) = (Chain::generate(&spec), acceptance::scratch());
-    let layout = Layout { file_size: 64 << 10, preallocate: false, ..Layout::new(31) };
-    chain.write_datadir(dir.path(), &layout).unwrap();
-    (chain, dir)
-}
-
-/// Levels of the sorted runs that the checkpoint below an output names.
-fn levels(output: &Path) -> Vec<u8> {
-    let work = output.join("regtest/peregrine-work");
-    let checkpoint = Checkpoint::read(&RealDisk, &work).unwrap();
-    checkpoint.map_or(Vec::new(), |checkpoint| checkpoint.runs.iter().map(|run| run.level).collect())
-}
-
 /// The tests above would prove little if nothing were merged. Each block writes a run, and a second level of
 /// merges is certain from 64 merges of 32 runs, while 64 runs wait.
 #[test]
 fn a_long_chain_has_several_levels_of_runs_and_few_runs() {
-    let (_, dir) = long(2600);
-    let output = acceptance::scratch();
+    let (dir, output) = (scratch(), scratch());
+    let spec = ChainSpec { blocks: Some(2600), signed: false, ..ChainSpec::new(31, 1_500_000) };
+    let layout = Layout { file_size: 64 << 10, preallocate: false, ..Layout::new(31) };
+    Chain::generate(&spec).write_datadir(dir.path(), &layout).unwrap();
     let options = ReindexOptions { output: Some(output.path().to_owned()), ..bounded(&options(dir.path())) };
     let operations = run_until(&options, u64::MAX).1;
-    std::fs::remove_dir_all(output.path().join("regtest")).unwrap();
+    fs::remove_dir_all(output.path().join("regtest")).unwrap();
     let error = run_until(&options, operations / 20 * 19).0.map(|report| report.height).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Interrupted);
-    let levels = levels(output.path());
+    let checkpoint = Checkpoint::read(&RealDisk, &output.path().join("regtest/peregrine-work")).unwrap();
+    let levels: Vec<u8> = checkpoint.unwrap().runs.iter().map(|run| run.level).collect();
     assert!(levels.contains(&0) && levels.contains(&2), "{levels:?}");
     assert!(levels.len() < 5 * 32, "{levels:?}");
     assert!(run(&options).unwrap().resumed > 900);

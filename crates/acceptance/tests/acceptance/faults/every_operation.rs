@@ -54,9 +54,7 @@ const CACHE: Rebuild = Rebuild {
 
 /// A datadir whose block index lacks what a new one has.
 fn without_positions() -> Case {
-    let case = tiny_case();
-    UndoDamage::NoPositions.apply(case.root(), Network::Regtest);
-    case
+    changed(tiny_case(), |case| UndoDamage::NoPositions.apply(case.root(), Network::Regtest))
 }
 
 /// A datadir of the same chain in many small files: a checkpoint after each.

@@ -6,13 +6,9 @@ use acceptance::prelude::*;
 /// Height of the chainstate in a [`Case`].
 const OLD: u32 = 137;
 
-fn accepting(options: &ReindexOptions) -> ReindexOptions {
-    ReindexOptions { accept_lower_tip: true, ..options.clone() }
-}
-
 /// Rebuilds, accepting a lower tip: must end at `height`, and report what was lost.
 fn ends_lower(case: &Case, options: &ReindexOptions, height: u32) -> ReindexReport {
-    let report = run(&accepting(options)).unwrap();
+    let report = run(&ReindexOptions { accept_lower_tip: true, ..options.clone() }).unwrap();
     assert_eq!(report.height, Height(height));
     assert_eq!(report.hash_serialized_3, stats_by_height(chain())[height as usize].hash_serialized_3);
     let is_noted = |note: &Warning| matches!(note, Warning::LowerTip(lower) if lower.tip == report.height);

@@ -145,11 +145,7 @@ fn after_a_crash_at_any_moment_the_same_command_completes() {
     let dir = scratch();
     let blocks = write(dir.path(), [100]);
     let states = Scenario {
-        before: &|| {
-            let case = Case::new();
-            case.flip_block(100, 100);
-            case
-        },
+        before: &|| changed(Case::new(), |case| case.flip_block(100, 100)),
         run: &|disk, case| run_on(disk, &with_blocks(&case.options(), blocks.clone())).map(drop),
         is_whole: &|case, _, _| drop(index(case.root())),
         succeeds: &|case, what| {

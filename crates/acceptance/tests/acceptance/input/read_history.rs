@@ -235,11 +235,7 @@ fn an_interrupt_ends_it_and_leaves_nothing() {
     let error =
         read(&options, Kept { interrupt: Some(&INTERRUPT), ..Kept::default() }).map(drop).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Interrupted);
-    assert_eq!(entries(work.path()), 0);
+    assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0);
     options.prefix_digits = Some(4);
     assert_eq!(read(&options, Kept::default()).map(drop).unwrap_err().kind, ErrorKind::Usage);
-}
-
-fn entries(dir: &Path) -> usize {
-    fs::read_dir(dir).unwrap().count()
 }

@@ -173,21 +173,17 @@ fn stored(core: &UndoFiles, entry: &IndexEntry) -> GeneratedBlock {
     }
 }
 
-/// All blocks that Core has stored, in the order of its files.
-fn all_stored(core: &UndoFiles) -> Vec<GeneratedBlock> {
-    let mut entries: Vec<_> = core.index.entries.iter().filter(|entry| entry.data_pos.is_some()).collect();
-    entries.sort_by_key(|entry| (entry.file, entry.data_pos));
-    entries.into_iter().map(|entry| stored(core, entry)).collect()
-}
-
 /// Core's regtest datadirs with siblings of many blocks: those of the tip that could be connected follow it,
 /// the others precede it.
 fn with_siblings_in(name: &str) {
     let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
     let known = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
     let tip: BlockHash = known["hash"].as_str().unwrap().parse().unwrap();
-    let mut blocks = Vec::new();
-    let found = all_stored(&UndoFiles::read(dir.path(), Network::Regtest));
+    let (mut blocks, core) = (Vec::new(), UndoFiles::read(dir.path(), Network::Regtest));
+    // In the order of the files.
+    let mut entries: Vec<_> = core.index.entries.iter().filter(|entry| entry.data_pos.is_some()).collect();
+    entries.sort_by_key(|entry| (entry.file, entry.data_pos));
+    let found: Vec<_> = entries.into_iter().map(|entry| stored(&core, entry)).collect();
     drop(dir); // Up to 100 MB.
     for (number, block) in found.into_iter().enumerate() {
         let number = number as u64;

@@ -193,11 +193,7 @@ fn only_loss_by_damage_is_accepted() {
 
 #[test]
 fn an_interrupt_leaves_the_datadir_as_it_was_and_the_next_run_completes() {
-    let flipped = || {
-        let case = Case::new();
-        case.flip_block(100, 90);
-        case
-    };
+    let flipped = || changed(Case::new(), |case| case.flip_block(100, 90));
     let (index, until) = (flipped().index(), |case: &Case| bounded(&until_damage(&case.options())));
     let failures = Scenario {
         before: &flipped,

@@ -144,11 +144,6 @@ const FAULTS: [(Fault, Named); 9] = [
     (Fault::MuteCoins, Named::Noted("within 10 seconds")),
 ];
 
-/// The same options, for a client that does not wait long for a peer that says nothing.
-fn against(fault: Fault, options: SyncOptions) -> SyncOptions {
-    if fault == Fault::MuteCoins { impatient(options) } else { options }
-}
-
 fn check_named(report: &SyncReport, seen: &Seen, peer: &ScriptedPeer, named: &Named, what: &str) {
     match named {
         Named::Closed(words) => {
@@ -177,7 +172,10 @@ fn a_faulty_peer_alone_or_beside_an_honest_one_is_named_and_does_no_harm() {
                     let (dir, good) = (scratch(), honest());
                     let faulty = ScriptedPeer::start(&served(), *fault);
                     let peers: &[_] = if is_alone { &[&faulty] } else { &[&faulty, &good] };
-                    let mut options = against(*fault, asking(dir.path(), peers));
+                    let mut options = asking(dir.path(), peers);
+                    if *fault == Fault::MuteCoins {
+                        options = impatient(options);
+                    }
                     if with {
                         options = with_scripts(options);
                     }

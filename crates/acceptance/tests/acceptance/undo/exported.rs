@@ -7,17 +7,8 @@ use engine::undo::ExportedUndo;
 use vfs::Disk;
 use wire::SpentCoinsForm;
 
-fn export_from(
-    disk: &dyn Disk,
-    options: &ChainOptions,
-    from: u32,
-    path: &Path,
-) -> Result<ExportedUndo, Error> {
+fn export(disk: &dyn Disk, options: &ChainOptions, from: u32, path: &Path) -> Result<ExportedUndo, Error> {
     engine::undo::export(disk, options, Height(from), path, unwatched())
-}
-
-fn export(disk: &dyn Disk, options: &ChainOptions, path: &Path) -> Result<ExportedUndo, Error> {
-    export_from(disk, options, 1, path)
 }
 
 /// Numbers of inputs of each transaction but the coinbase, by block.
@@ -55,7 +46,7 @@ fn the_file_has_the_undo_data_of_each_block_whatever_the_number_of_threads() {
         Expected::of(chain()).blocks.into_iter().map(|(_, hash, undo)| (hash, undo)).collect();
     // The blocks above are not connected.
     let all = ChainOptions::reading(case.root(), Network::Regtest);
-    let tip = export(&RealDisk, &all, &out.path().join("all")).unwrap().to.0;
+    let tip = export(&RealDisk, &all, 1, &out.path().join("all")).unwrap().to.0;
     assert!(tip >= 130, "{tip}");
     for threads in THREADS {
         for (from, to) in [(0, None), (1, Some(tip)), (40, Some(130)), (tip, None)] {
@@ -64,7 +55,7 @@ fn the_file_has_the_undo_data_of_each_block_whatever_the_number_of_threads() {
             options.threads = NonZeroUsize::new(threads).unwrap();
             options.stop_at_height = to.map(Height);
             let path = out.path().join(&what);
-            let report = export_from(&RealDisk, &options, from, &path).unwrap();
+            let report = export(&RealDisk, &options, from, &path).unwrap();
             let (first, last) = (from.max(1) as usize, to.unwrap_or(tip) as usize);
             let blocks = decode(&path, &|hash| inputs[hash].clone());
             assert_eq!(blocks, expected[first - 1..last], "{what}");
@@ -100,7 +91,7 @@ fn the_undo_data_of_core_goes_through_the_form_unchanged() {
         let path = out.path().join("coins");
         let mut options = ChainOptions::reading(dir.path(), network);
         options.stop_at_height = line["height"].as_u64().map(|height| Height(height as u32));
-        let report = export(&RealDisk, &options, &path).unwrap();
+        let report = export(&RealDisk, &options, 1, &path).unwrap();
         assert_eq!((report.hash, report.to), (tip, options.stop_at_height.unwrap()), "{name}");
         let blocks = decode(&path, &|hash| shapes[hash].clone());
         let expected: Vec<_> = expected.into_iter().map(|(_, hash, undo)| (hash, undo)).collect();
@@ -120,23 +111,23 @@ fn what_is_damaged_or_missing_is_named_and_nothing_is_written() {
     let options = |case: &Case| ChainOptions::reading(case.root(), Network::Regtest);
     let case = Case::new();
     case.spoil_undo(|entry| entry.height == Height(90));
-    let error = export(&RealDisk, &options(&case), path).unwrap_err();
+    let error = export(&RealDisk, &options(&case), 1, path).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(90))), "{error}");
     assert_offers(&error, &[Remedy::MakeUndo]);
     assert_nothing(&out, "damaged undo data");
     let below = ChainOptions { stop_at_height: Some(Height(89)), ..options(&case) };
-    assert_eq!(export(&RealDisk, &below, path).unwrap().to, Height(89));
-    let again = export(&RealDisk, &below, path).unwrap_err();
+    assert_eq!(export(&RealDisk, &below, 1, path).unwrap().to, Height(89));
+    let again = export(&RealDisk, &below, 1, path).unwrap_err();
     assert_eq!(again.kind, ErrorKind::Usage, "the file exists: {again}");
     std::fs::remove_file(path).unwrap();
 
     let case = Case::new();
     let block = entry(&case, 50);
     overwrite(&blk(&case, &block), block.data_pos.unwrap().0 + 100, &[0x55; 9]).unwrap();
-    let error = export(&RealDisk, &options(&case), path).unwrap_err();
+    let error = export(&RealDisk, &options(&case), 1, path).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(50))), "{error}");
     assert_nothing(&out, "a damaged block");
-    let done = export_from(&RealDisk, &options(&case), 9_999, path);
+    let done = export(&RealDisk, &options(&case), 9_999, path);
     assert_fails(done, ErrorKind::Usage, &["there are no blocks from 9999"]);
     assert_nothing(&out, "no blocks");
 }
@@ -155,7 +146,7 @@ fn an_interrupt_or_a_failing_disk_leaves_no_file() {
     for at in 0.. {
         let disk =
             FaultDisk::fail_at(at, InjectedFault::Once, Operations::Changes, io::ErrorKind::StorageFull);
-        let done = export(&disk, &options, path);
+        let done = export(&disk, &options, 1, path);
         if !disk.has_failed() {
             assert!(done.is_ok() && path.exists());
             break;
