@@ -9,12 +9,7 @@ use engine::{
     reindex::ReindexOptions,
 };
 use hints::{HintFormat, HintWriter, Numbering, renumber};
-use std::{
-    collections::HashSet,
-    path::{Path, PathBuf},
-    sync::LazyLock,
-    time::Duration,
-};
+use std::{collections::HashSet, path::Path, sync::LazyLock, time::Duration};
 use testkit::{
     Chain,
     block::{has_work, mine},
@@ -171,9 +166,4 @@ pub fn buried() -> Case {
 /// The same options with checkpoints as often as possible.
 pub fn with_frequent_checkpoints(options: &ReindexOptions) -> ReindexOptions {
     changed(options.clone(), |it| it.chain.resume.checkpoint_interval = Duration::ZERO)
-}
-
-/// Returns a path in a directory that is not a datadir.
-pub fn file_in(dir: &tempfile::TempDir, name: &str) -> PathBuf {
-    dir.path().join(name)
 }

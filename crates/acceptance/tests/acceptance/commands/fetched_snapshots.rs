@@ -2,7 +2,7 @@
 
 use super::shared_snapshots::{SMALL, Shared, fetch, fetching, from, part, with_height};
 use acceptance::prelude::*;
-use acceptance::{hinted::file_in, write_snapshot};
+use acceptance::write_snapshot;
 use digest::sha256::sha256d;
 use disk::utxo_tree::{UtxoTree, chunk_name};
 use engine::{
@@ -211,7 +211,7 @@ fn coins_that_core_pins_are_proven_by_their_hash() {
     coins.sort_by(|a, b| chainstate_key_order(&a.0, &b.0));
     let (files, hash) = (scratch(), blocks.last().unwrap().hash);
     let write = |name: &str, forged: i64| {
-        let path = file_in(&files, name);
+        let path = files.path().join(name);
         let stored = coins.iter().map(|(outpoint, code, amount, script)| {
             let mut out = Vec::new();
             compress_output(&mut out, Sats(amount + forged), script);

@@ -9,7 +9,7 @@ use engine::{
     hints::AggregateKind,
     snapshot::{SnapshotReport, SnapshotVerdict},
 };
-use hinted::{AGGREGATES, file_in, with_frequent_checkpoints};
+use hinted::{AGGREGATES, with_frequent_checkpoints};
 use testkit::mutation::{MutatedChain, base_chain, mutations};
 use wire::coin::{chainstate_key_order, compressed_output};
 
@@ -81,7 +81,7 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
     let mut made = BTreeMap::new();
     for (number, &(height, expected)) in heights.iter().enumerate() {
         let what = format!("{name} {height}");
-        let path = file_in(&files, &height.to_string());
+        let path = files.path().join(height.to_string());
         let tip = number + 1 == heights.len();
         let options = changed(up_to(with_threads(&base, 1 + number % 2), height), |it| {
             it.chain.hooks.join_bytes = (number % 2 == 0).then_some(1)
@@ -110,7 +110,7 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
         made.insert(height, (bytes, report.hash_serialized_3));
     }
     assert_chunks_join(&base, &made, name);
-    let (path, stored) = (file_in(&files, "stored"), ChainOptions::reading(dir.path(), network));
+    let (path, stored) = (files.path().join("stored"), ChainOptions::reading(dir.path(), network));
     let make = |interrupt| {
         engine::snapshot::make_of_chainstate(
             &FaultDisk::healthy(),
@@ -121,7 +121,7 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
     };
     assert_eq!(make(true).unwrap_err().kind, ErrorKind::Interrupted);
     let (report, (height, _)) = (make(false).unwrap(), *heights.last().unwrap());
-    let tip = file_in(&files, &height.to_string());
+    let tip = files.path().join(height.to_string());
     assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(tip).unwrap(), "{name}");
     assert_eq!(report.height, Height(height));
     assert_eq!(make(false).unwrap_err().kind, ErrorKind::Usage, "an existing file is kept");
@@ -166,7 +166,7 @@ fn change(coins: &mut Vec<StoredCoin>, rng: &mut Rng, kind: u64) {
 #[test]
 fn a_removed_added_or_changed_coin_is_found() {
     let (case, files) = (Case::new(), TempDir::new().unwrap());
-    let (path, falsified) = (file_in(&files, "true"), file_in(&files, "lying"));
+    let (path, falsified) = (files.path().join("true"), files.path().join("lying"));
     let report = make(&case.options(), &path).unwrap();
     let model = acceptance::chain().model.stats();
     assert_eq!((report.coins, report.hash_serialized_3), (model.txouts, model.hash_serialized_3));
@@ -195,7 +195,7 @@ fn a_removed_added_or_changed_coin_is_found() {
 fn no_coins_are_proven_of_a_chain_that_core_rejects() {
     let (base, files) = (base_chain(5), TempDir::new().unwrap());
     for name in ["made-later-in-the-block", "coin-of-the-block-spent-twice"] {
-        let (dir, path) = (scratch(), file_in(&files, name));
+        let (dir, path) = (scratch(), files.path().join(name));
         let mutation = mutations().find(|mutation| mutation.name == name).unwrap();
         let MutatedChain { block, chain, .. } = mutation.apply(&base);
         chain.write_datadir(dir.path(), &layout()).unwrap();
@@ -220,7 +220,7 @@ fn no_coins_are_proven_of_a_chain_that_core_rejects() {
 #[test]
 fn nothing_is_reported_as_proven_without_the_right_blocks() {
     let (case, files) = (Case::new(), TempDir::new().unwrap());
-    let path = file_in(&files, "utxo.dat");
+    let path = files.path().join("utxo.dat");
     let report = make(&case.options(), &path).unwrap();
     let alone = verify(&path, None, AGGREGATES[0]).unwrap();
     assert_eq!((alone.proven, alone.pinned), (None, None));
@@ -238,7 +238,7 @@ fn nothing_is_reported_as_proven_without_the_right_blocks() {
     assert_fails(done, ErrorKind::Usage, &["the snapshot is for the network regtest"]);
     // A snapshot of a stale block.
     if let Some(stale) = acceptance::chain().blocks.iter().find(|block| block.stale) {
-        let path = file_in(&files, "stale");
+        let path = files.path().join("stale");
         write_snapshot(&path, stale.hash, &[]);
         let done = verify(&path, Some(&case.options()), AGGREGATES[0]);
         assert_fails(done, ErrorKind::Usage, &["not in the most-work chain"]);

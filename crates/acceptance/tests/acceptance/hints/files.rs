@@ -4,14 +4,14 @@
 use acceptance::prelude::*;
 use acceptance::{
     faults::each_operation,
-    hinted::{AGGREGATES, TRUTH, buried, file_in, with_frequent_checkpoints, with_hints, without_undo},
+    hinted::{AGGREGATES, TRUTH, buried, with_frequent_checkpoints, with_hints, without_undo},
 };
 use hints::HintFormat;
 
 #[test]
 fn hints_that_cannot_be_those_of_the_chain_are_refused_with_the_reason() {
     let (case, files, hints) = (buried(), TempDir::new().unwrap(), TRUTH.hints(TIP));
-    let path = file_in(&files, "hints");
+    let path = files.path().join("hints");
     let refused = |kind, stop_at: Option<u32>, words: &[&str]| {
         let stop_at_height = stop_at.map(Height);
         let with = with_hints(
@@ -68,7 +68,7 @@ const DAMAGES: [(&str, Damage); 3] = [
 /// remains, or the damage has no effect and the coins are correct.
 fn damage(format: HintFormat, seeds: u64) {
     let (case, files) = (buried(), TempDir::new().unwrap());
-    let path = file_in(&files, "hints");
+    let path = files.path().join("hints");
     TRUTH.write(&path, format, &TRUTH.hints(TIP));
     let (whole, before, mut caught) = (fs::read(&path).unwrap(), tree(case.root()), 0);
     for seed in 0..seeds {
@@ -125,7 +125,7 @@ mod long {
 #[test]
 fn without_undo_data_needs_an_assumed_valid_block_above_the_hints() {
     let (case, files, truth) = (buried(), TempDir::new().unwrap(), &*TRUTH);
-    let path = file_in(&files, "hints");
+    let path = files.path().join("hints");
     truth.write(&path, HintFormat::Peregrine, &truth.hints(120));
     let with = with_hints(&case.options(), &path, AGGREGATES[0]);
     for assume_valid in
@@ -156,7 +156,7 @@ fn leave_checkpoint(options: &ReindexOptions) {
 #[test]
 fn a_checkpoint_made_with_other_hints_is_refused() {
     let (case, files) = (buried(), TempDir::new().unwrap());
-    let (path, other_path) = (file_in(&files, "hints"), file_in(&files, "other-hints"));
+    let (path, other_path) = (files.path().join("hints"), files.path().join("other-hints"));
     TRUTH.write(&path, HintFormat::Peregrine, &TRUTH.hints(TIP));
     TRUTH.write(&other_path, HintFormat::Peregrine, &TRUTH.hints(TIP - 1));
     let options = with_frequent_checkpoints(&with_hints(&case.options(), &path, AGGREGATES[0]));

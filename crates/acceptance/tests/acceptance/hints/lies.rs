@@ -5,7 +5,7 @@
 use acceptance::prelude::*;
 use acceptance::{
     faults::each_operation,
-    hinted::{AGGREGATES, Block, Hints, TRUTH, Truth, buried, bury, file_in, with_hints, with_join_fallback},
+    hinted::{AGGREGATES, Block, Hints, TRUTH, Truth, buried, bury, with_hints, with_join_fallback},
     undo::UndoDamage,
     ways::{Source, Way},
 };
@@ -118,7 +118,7 @@ impl Told {
 
     /// Gives it hints, which `truth` writes; the last block that is assumed valid is its tip.
     fn hint(&mut self, truth: &Truth, format: HintFormat, hints: &Hints, tip: BlockHash) {
-        let path = file_in(&self.files, "hints");
+        let path = self.files.path().join("hints");
         truth.write(&path, format, hints);
         self.source.hint_by(path, format, Some(tip));
     }
@@ -133,7 +133,7 @@ impl Told {
                 assert_eq!(error.kind, ErrorKind::Hints, "{what}: {error}");
                 let words = ["the hints, or the block or undo files, are wrong", "find the first wrong hint"];
                 assert_mentions(error, &words);
-                assert_eq!(error.file, Some(file_in(&self.files, "hints")), "{what}: {error}");
+                assert_eq!(error.file, Some(self.files.path().join("hints")), "{what}: {error}");
                 assert!(error.core.is_none() && error.rule.is_none(), "{what}: {error}");
             }
             (Verdict::Invalid(core), Err(error)) => {
@@ -162,7 +162,7 @@ impl Told {
             (format!("the first wrong hint: {first}; rebuilding without hints"), notes(&events));
         assert!(notes.contains(&note), "{what}: {note:?} is not in {notes:?}");
         let (disk, options) = (FaultDisk::healthy(), self.case.options().chain);
-        let path = file_in(&self.files, "hints");
+        let path = self.files.path().join("hints");
         let check = engine::hints::check(&disk, &options, &path, None, unwatched()).unwrap();
         assert_eq!((check.wrong_blocks, check.first.unwrap().to_string()), (*wrong_blocks, first.clone()));
     }
@@ -287,7 +287,7 @@ fn the_space_of_all_coins_that_hints_name_is_needed() {
             }
         }
         let dir = TempDir::new().unwrap();
-        let file = file_in(&dir, "hints");
+        let file = dir.path().join("hints");
         TRUTH.write(&file, HintFormat::Peregrine, &hints);
         let (done, events) = run_seen(&with_hints(&case.options(), &file, AGGREGATES[0]));
         assert_eq!(done.err().map(|error| error.kind), all.then_some(ErrorKind::Hints));

@@ -8,7 +8,7 @@ use engine::{
     hints::{Packing, Pinned},
 };
 use flate2::{Compression, write::GzEncoder};
-use hinted::{AGGREGATES, Truth, file_in, with_hints};
+use hinted::{AGGREGATES, Truth, with_hints};
 use hints::HintFormat;
 use std::{
     io::{Read, Write as _},
@@ -91,7 +91,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 /// A datadir, and true hints for a height in a format.
 fn hints(format: HintFormat, height: u32) -> (Case, TempDir, Vec<u8>) {
     let (case, files, truth) = (Case::new(), scratch(), Truth::of(chain()));
-    let path = file_in(&files, "hints");
+    let path = files.path().join("hints");
     truth.write(&path, format, &truth.hints(height));
     let bytes = std::fs::read(&path).unwrap();
     (case, files, bytes)
@@ -117,9 +117,9 @@ fn succeeds(options: &ReindexOptions) -> engine::reindex::ReindexReport {
 fn packed_files_and_downloads_give_the_result_of_the_plain_file() {
     for format in [HintFormat::Peregrine, HintFormat::Btcd, HintFormat::TheStack] {
         let (case, files, plain) = hints(format, 120);
-        let (packed, file) = (gzip(&plain), file_in(&files, "packed"));
+        let (packed, file) = (gzip(&plain), files.path().join("packed"));
         std::fs::write(&file, &packed).unwrap();
-        let expected = succeeds(&with_hints(&case.options(), &file_in(&files, "hints"), AGGREGATES[0]));
+        let expected = succeeds(&with_hints(&case.options(), &files.path().join("hints"), AGGREGATES[0]));
         let digest = Some(digest::sha256::sha256(&plain));
         assert_eq!(expected.hints.as_ref().map(|hints| hints.sha256), digest, "{format}");
         for options in [
@@ -135,7 +135,7 @@ fn packed_files_and_downloads_give_the_result_of_the_plain_file() {
         let as_it_is = info.packed.map(|packed| (packed.packing, packed.bytes, packed.sha256));
         let len = packed.len() as u64;
         assert_eq!(as_it_is, Some((Some(Packing::Gzip), len, digest::sha256::sha256(&packed))));
-        let converted = file_in(&files, "converted");
+        let converted = files.path().join("converted");
         let (to, to_format) = (&converted, HintFormat::Peregrine);
         let chain = case.options().chain;
         engine::hints::convert(&vfs::RealDisk, &file, None, to, to_format, Some(&chain), unwatched())
@@ -221,7 +221,7 @@ fn downloads_that_fail_leave_nothing() {
         refused(&remote(&case.options(), &server), kind, &[URL, words]);
         acceptance::assert_same_tree(&before, case.root(), &format!("{answer:?}"));
     }
-    let file = file_in(&files, "packed");
+    let file = files.path().join("packed");
     std::fs::write(&file, &packed[..packed.len() / 2]).unwrap();
     refused(&with_hints(&case.options(), &file, AGGREGATES[0]), ErrorKind::Damaged, &["packed", "gzip:"]);
     acceptance::assert_same_tree(&before, case.root(), "a truncated file");

@@ -4,9 +4,7 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    hinted::{
-        AGGREGATES, BURIAL, Hints, TRUTH, buried, file_in, with_hints, with_join_fallback, without_undo,
-    },
+    hinted::{AGGREGATES, BURIAL, Hints, TRUTH, buried, with_hints, with_join_fallback, without_undo},
     undo::{Expected, UndoDamage, assert_complete, assert_complete_from, rev_bytes, with_undo},
     ways::{Source, Way},
 };
@@ -53,7 +51,7 @@ fn lacking(missing: Missing, end: u32, hints: Option<&Hints>) -> (Case, TempDir,
         });
     }
     let mut source = Source::new(case.options(), TIP);
-    let path = file_in(&files, "hints");
+    let path = files.path().join("hints");
     TRUTH.write(&path, HintFormat::Peregrine, hints.unwrap_or(&TRUTH.hints(end)));
     source.hint_by(path, HintFormat::Peregrine, Some(TRUTH.hash(TIP)));
     source.undo_blocks = LAST;
@@ -191,7 +189,7 @@ fn false_undo_data_above_the_hints_is_replaced() {
 
 /// The same options, but no undo data is made; to a directory of its own.
 fn trusting_to(output: &TempDir, source: &Source) -> ReindexOptions {
-    changed(trusting(&making(source)), |it| it.output = Some(file_in(output, "new")))
+    changed(trusting(&making(source)), |it| it.output = Some(output.path().join("new")))
 }
 
 /// Whether a note says that the node must not check undo data.
@@ -256,7 +254,7 @@ fn a_scan_works_without_undo_data_too() {
     // Records up to the hints' last block are overwritten, those above are intact.
     case.spoil_undo(|entry| entry.height.0 <= TIP);
     fs::remove_dir_all(case.blocks("index")).unwrap();
-    let hints = file_in(&files, "hints");
+    let hints = files.path().join("hints");
     TRUTH.write(&hints, HintFormat::Peregrine, &TRUTH.hints(TIP));
     let options = without_undo(&with_hints(&case.scan(), &hints, AGGREGATES[0]), TRUTH.hash(TIP));
     let (done, events) = run_seen(&options);
@@ -273,7 +271,7 @@ fn a_scan_works_without_undo_data_too() {
         assert_eq!(entry.status.validity(), validity, "{}", entry.height);
     }
     // The new index serves a rebuild with the same hints, and its coins at the hints' last block are correct.
-    let (stop_at_height, output) = (Some(Height(TIP)), Some(file_in(&files, "below")));
+    let (stop_at_height, output) = (Some(Height(TIP)), Some(files.path().join("below")));
     let report = run(&changed(ReindexOptions { output, ..options }, |it| {
         it.chain.scan = false;
         it.chain.stop_at_height = stop_at_height;

@@ -3,7 +3,7 @@
 use acceptance::prelude::*;
 use acceptance::{
     faults::{each_operation, tiny, tiny_case},
-    hinted::{Truth, bury, file_in, with_hints, without_undo},
+    hinted::{Truth, bury, with_hints, without_undo},
     indexes::{Rows, all_indexes, assert_sound, make, of_case, with_indexes},
     sync,
 };
@@ -91,7 +91,7 @@ fn a_rebuild_makes_the_indexes_of_the_blocks_that_it_checks() {
 #[test]
 fn blocks_whose_coins_the_rebuild_does_not_know_are_read_again() {
     let (case, truth, dir) = (Case::new(), Truth::of(chain()), scratch());
-    let file = file_in(&dir, "hints");
+    let file = dir.path().join("hints");
     truth.write(&file, HintFormat::Peregrine, &truth.hints(100));
     bury(&case.blocks("index"));
     let hinted = with_hints(&case.options(), &file, AggregateKind::Sha256);

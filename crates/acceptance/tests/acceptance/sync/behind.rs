@@ -11,7 +11,7 @@ use acceptance::{
     },
 };
 use engine::{Remote, hints::AggregateKind, reindex::BoundBy};
-use hinted::{AGGREGATES, Hints, TRUTH, bury, file_in};
+use hinted::{AGGREGATES, Hints, TRUTH, bury};
 use hints::HintFormat;
 
 /// Time for which a peer sends nothing. Checking all blocks takes much less.
@@ -111,7 +111,7 @@ fn a_checkpoint_of_another_chain_is_discarded() {
 fn hinted(hints: &Hints, aggregate: AggregateKind) -> (Case, TempDir, ScriptedPeer, SyncOptions) {
     let (case, files, peer) = (with_holes(|height| height % 3 == 1), TempDir::new().unwrap(), honest());
     bury(&case.blocks("index"));
-    let file = file_in(&files, "hints");
+    let file = files.path().join("hints");
     TRUTH.write(&file, HintFormat::Peregrine, hints);
     let mut options = from(case.root(), &[&peer]);
     (options.hints, options.chain.stop_at_height) = (Some(hints_of(file, aggregate)), Some(Height(TIP)));
