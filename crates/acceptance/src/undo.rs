@@ -374,10 +374,8 @@ pub fn assert_mends(
     let reported = undo.made.iter().chain(&undo.mended).map(|file| file.0).collect();
     assert_eq!(in_files, reported, "{what}: files in the report");
     // A second run finds all that it needs.
-    let again = changed(
-        ReindexOptions { output: None, ..ReindexOptions::new(&result, network, ScriptChecks::LeftOut) },
-        |it| it.chain.scan = options.chain.scan,
-    );
+    let again = ReindexOptions::new(&result, network, ScriptChecks::LeftOut);
+    let again = changed(again, |it| it.chain.scan = options.chain.scan);
     let again = run(&trusting(&again)).unwrap_or_else(|error| panic!("{what}, again: {error}"));
     assert_eq!(again.hash_serialized_3, expected.hash_serialized_3, "{what}, again");
     let rev = rev_bytes(&after.paths.blocks_dir());

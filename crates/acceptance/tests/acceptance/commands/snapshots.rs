@@ -52,13 +52,8 @@ fn verify(
     datadir: Option<&ReindexOptions>,
     kind: AggregateKind,
 ) -> Result<SnapshotVerdict, Error> {
-    engine::snapshot::verify(
-        &FaultDisk::healthy(),
-        path,
-        datadir.map(|options| &options.chain),
-        kind,
-        unwatched(),
-    )
+    let chain = datadir.map(|options| &options.chain);
+    engine::snapshot::verify(&FaultDisk::healthy(), path, chain, kind, unwatched())
 }
 
 /// Makes a snapshot, interrupted and resumed until it is complete. Returns the number of attempts.
@@ -112,12 +107,8 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
     assert_chunks_join(&base, &made, name);
     let (path, stored) = (files.path().join("stored"), ChainOptions::reading(dir.path(), network));
     let make = |interrupt| {
-        engine::snapshot::make_of_chainstate(
-            &FaultDisk::healthy(),
-            &stored,
-            &path,
-            &AtomicBool::new(interrupt),
-        )
+        let (disk, interrupt) = (FaultDisk::healthy(), AtomicBool::new(interrupt));
+        engine::snapshot::make_of_chainstate(&disk, &stored, &path, &interrupt)
     };
     assert_eq!(make(true).unwrap_err().kind, ErrorKind::Interrupted);
     let (report, (height, _)) = (make(false).unwrap(), *heights.last().unwrap());
@@ -225,10 +216,7 @@ fn nothing_is_reported_as_proven_without_the_right_blocks() {
     let alone = verify(&path, None, AGGREGATES[0]).unwrap();
     assert_eq!((alone.proven, alone.pinned), (None, None));
     assert_eq!(alone.hash_serialized_3, report.hash_serialized_3);
-    let other = testkit::Chain::generate(&testkit::ChainSpec {
-        blocks: Some(20),
-        ..testkit::ChainSpec::new(8, 9_000)
-    });
+    let other = Chain::generate(&ChainSpec { blocks: Some(20), ..ChainSpec::new(8, 9_000) });
     let dir = TempDir::new().unwrap();
     other.write_datadir(dir.path(), &acceptance::layout()).unwrap();
     let done = verify(&path, Some(&acceptance::options(dir.path())), AGGREGATES[0]);

@@ -10,10 +10,7 @@ use disk::index::read_block_index;
 
 const BEHIND: u32 = 116;
 
-fn expected() -> &'static [ModelStats] {
-    static STATS: OnceLock<Vec<ModelStats>> = OnceLock::new();
-    STATS.get_or_init(|| stats_by_height(tiny()))
-}
+static EXPECTED: LazyLock<Vec<ModelStats>> = LazyLock::new(|| stats_by_height(tiny()));
 
 /// A datadir with a chainstate six blocks behind, whose undo data was never written.
 fn case() -> Case {
@@ -31,7 +28,7 @@ fn height_of_commit(root: &Path, what: &str) -> u32 {
     let found = stats(root, Network::Regtest).unwrap_or_else(|error| panic!("{what}: {error}"));
     let height = found.height.unwrap_or_else(|| panic!("{what}: the index lacks the best block")).0;
     assert!((BEHIND..=tiny().tip().height).contains(&height), "{what}: {height}");
-    let model = &expected()[height as usize];
+    let model = &EXPECTED[height as usize];
     assert_eq!(found.hash_serialized_3, model.hash_serialized_3, "{what}: coins at {height}");
     // What the coins belong to can be disconnected: the index refers to undo data that is complete.
     let index = read_block_index(&RealDisk, &root.join("regtest/blocks/index")).unwrap();

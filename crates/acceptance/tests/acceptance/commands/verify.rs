@@ -45,11 +45,8 @@ fn the_last_block_to_check_can_be_chosen() {
         let report = verify_to(height).unwrap();
         assert_eq!((report.height, report.txouts), (Height(height), stats[height as usize].txouts));
     }
-    let error = verify_to(TIP + 1).unwrap_err();
-    assert_eq!(
-        (error.kind, &error.remedies[..]),
-        (ErrorKind::Usage, &[Remedy::StopAtHeight(Height(TIP))][..])
-    );
+    let error = assert_fails(verify_to(TIP + 1), ErrorKind::Usage, &[]);
+    assert_eq!(error.remedies, [Remedy::StopAtHeight(Height(TIP))]);
 }
 
 #[test]
@@ -87,11 +84,7 @@ fn a_failed_clean_up_hides_no_other_error() {
         let is_removed = found.any(|found| fs::remove_file(found.path().join("peregrine.lock")).is_ok());
         interrupt.fetch_or(is_removed, Ordering::Relaxed);
     };
-    let done = engine::verify(
-        &FaultDisk::healthy(),
-        &options,
-        false,
-        Watch { sink: &disturb, interrupt: &interrupt },
-    );
-    assert_eq!(done.map(|report| report.height).unwrap_err().kind, ErrorKind::Interrupted);
+    let watch = Watch { sink: &disturb, interrupt: &interrupt };
+    let done = engine::verify(&FaultDisk::healthy(), &options, false, watch);
+    assert_fails(done, ErrorKind::Interrupted, &[]);
 }

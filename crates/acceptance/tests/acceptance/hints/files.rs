@@ -13,12 +13,8 @@ fn hints_that_cannot_be_those_of_the_chain_are_refused_with_the_reason() {
     let (case, files, hints) = (buried(), TempDir::new().unwrap(), TRUTH.hints(TIP));
     let path = files.path().join("hints");
     let refused = |kind, stop_at: Option<u32>, words: &[&str]| {
-        let stop_at_height = stop_at.map(Height);
-        let with = with_hints(
-            &changed(case.options(), |it| it.chain.stop_at_height = stop_at_height),
-            &path,
-            AGGREGATES[0],
-        );
+        let plain = changed(case.options(), |it| it.chain.stop_at_height = stop_at.map(Height));
+        let with = with_hints(&plain, &path, AGGREGATES[0]);
         for options in [without_undo(&with, TRUTH.hash(TIP)), with] {
             let error = refused(&options, kind, words);
             assert_eq!(error.file.as_ref(), Some(&path), "{error}");

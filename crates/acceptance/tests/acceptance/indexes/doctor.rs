@@ -28,11 +28,8 @@ fn sound_indexes_need_nothing() {
         assert!(matches!(found.standing, IndexStanding::Behind(3)), "{found:?}");
         assert!(is_sound && advice == Advice::StartBitcoind, "{advice:?}");
     }
-    fs::rename(
-        case.root().join("regtest/indexes/coinstatsindex"),
-        case.root().join("regtest/indexes/coinstats"),
-    )
-    .unwrap();
+    let indexes = case.root().join("regtest/indexes");
+    fs::rename(indexes.join("coinstatsindex"), indexes.join("coinstats")).unwrap();
     let (found, _, is_sound) = index(&case, IndexKind::CoinStats);
     assert!(matches!(found.standing, IndexStanding::Superseded) && is_sound, "{found:?}");
 }

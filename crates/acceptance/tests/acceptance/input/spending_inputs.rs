@@ -227,13 +227,8 @@ fn the_space_of_temporary_files_is_announced() {
                 notes.lock().unwrap().push(need);
             }
         };
-        engine::blocks::read(
-            &FaultDisk::healthy(),
-            &options,
-            |_, _| Ok(Kept::default()),
-            Watch { sink: &sink, ..unwatched() },
-        )
-        .unwrap();
+        let watch = Watch { sink: &sink, ..unwatched() };
+        engine::blocks::read(&FaultDisk::healthy(), &options, |_, _| Ok(Kept::default()), watch).unwrap();
         let notes = notes.into_inner().unwrap();
         assert_eq!(notes.len(), usize::from(is_announced));
         assert!(notes.iter().all(|need| need.temporary > 1_000 && need.chainstate == 0));

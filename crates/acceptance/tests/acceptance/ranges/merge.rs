@@ -198,16 +198,10 @@ fn faults_of_the_disk_leave_nothing_half_written() {
         assert_eq!(delta_files(&cut.path(&name)), expected, "fault at {at}");
     }
     assert!(failed > 8, "{failed}");
-    let interrupted = AtomicBool::new(true);
-    let error = check_range(
-        &FaultDisk::healthy(),
-        &cut.plan,
-        &cut.check_options(0),
-        &cut.path("never"),
-        Watch { interrupt: &interrupted, ..unwatched() },
-    );
-    assert_eq!(error.unwrap_err().kind, ErrorKind::Interrupted);
-    assert!(interrupted.load(Ordering::Relaxed) && !cut.path("never").exists());
+    let (options, path, interrupted) = (cut.check_options(0), cut.path("never"), AtomicBool::new(true));
+    let done = check_range(&FaultDisk::healthy(), &cut.plan, &options, &path, quiet(&interrupted));
+    assert_fails(done, ErrorKind::Interrupted, &[]);
+    assert!(interrupted.load(Ordering::Relaxed) && !path.exists());
 }
 
 #[test]

@@ -44,17 +44,14 @@ fn state(case: &Case) -> Result<State, Error> {
 }
 
 /// The old state, and its `rev` files.
-fn old() -> &'static (State, UndoFiles) {
-    static OLD: OnceLock<(State, UndoFiles)> = OnceLock::new();
-    OLD.get_or_init(|| {
-        let case = lacking();
-        (state(&case).unwrap(), UndoFiles::read(case.root(), Network::Regtest))
-    })
-}
+static OLD: LazyLock<(State, UndoFiles)> = LazyLock::new(|| {
+    let case = lacking();
+    (state(&case).unwrap(), UndoFiles::read(case.root(), Network::Regtest))
+});
 
 /// Asserts that the datadir is old or new, and that bytes in use are unchanged.
 fn assert_whole(case: &Case, is_done: bool, what: &str) {
-    let (old, old_files) = old();
+    let (old, old_files) = &*OLD;
     // Opening the chainstate repairs an exchange that was interrupted.
     let found = state(case).unwrap_or_else(|error| panic!("{what}: neither old nor new opens: {error}"));
     let files = UndoFiles::read(case.root(), Network::Regtest);
@@ -153,9 +150,9 @@ fn after_a_failure_the_same_output_elsewhere_can_be_made() {
             let options = changed(case.options(), |it| it.output = Some(out.clone()));
             let disk = FaultDisk::fail_at(at, fault, Operations::Changes, io::ErrorKind::Other);
             let is_done = run_on(&disk, &options).is_ok();
-            assert!(state(&case).unwrap() == old().0, "{what}");
+            assert!(state(&case).unwrap() == OLD.0, "{what}");
             let files = UndoFiles::read(case.root(), Network::Regtest);
-            assert!(files.rev == old().1.rev, "{what}: the datadir's own files");
+            assert!(files.rev == OLD.1.rev, "{what}: the datadir's own files");
             if !is_done {
                 // If the commit had begun, this run completes it, and then refuses what exists.
                 let again = run(&options);
@@ -181,7 +178,7 @@ fn a_full_disk_leaves_no_new_rev_file() {
         let Err(error) = run_on(&disk, &case.options()) else { return true };
         let files = UndoFiles::read(case.root(), Network::Regtest);
         let is_journal = error.file.as_ref().is_some_and(|file| file.ends_with("peregrine-commit.new"));
-        assert!(is_journal || files.rev.keys().eq(old().1.rev.keys()), "{step}: {error}");
+        assert!(is_journal || files.rev.keys().eq(OLD.1.rev.keys()), "{step}: {error}");
         failures.fetch_add(1, Ordering::Relaxed);
         assert_succeeds(&case, &case.options(), &step.to_string());
         false
