@@ -98,6 +98,11 @@ pub fn lowered(options: ReindexOptions, height: u32) -> ReindexOptions {
     changed(up_to(options, height), |it| it.accept_lower_tip = true)
 }
 
+/// The same options, but the result goes to this directory.
+pub fn elsewhere(options: ReindexOptions, output: &Path) -> ReindexOptions {
+    ReindexOptions { output: Some(output.to_owned()), ..options }
+}
+
 /// Rebuilds on a disk whose syncs cost nothing.
 pub fn run(options: &ReindexOptions) -> Result<ReindexReport, Error> {
     run_on(&FaultDisk::healthy(), options)

@@ -2,7 +2,7 @@
 
 pub use crate::{
     Case, THREADS, TIP, Template, assert_fails, assert_mentions, assert_offers, assert_same_tree, blk,
-    bounded, chain, changed, diagnosed, entry, examined,
+    bounded, chain, changed, diagnosed, elsewhere, entry, examined,
     faults::{Scenario, Trouble},
     layout, leftovers, lowered, notes, options, pinned_set, pinning, quiet, refused, refused_by, rev, run,
     run_on, run_seen, run_until, scratch, snapshot_at, stages, stats, stats_by_height, tree, trusting,

@@ -3,8 +3,8 @@
 //! same coins, or to the same verdict: a test takes each way that a source allows, and compares.
 
 use super::{
-    assert_same_tree, bounded, changed, error_text, files, hinted, leftovers, options, ranges::Ranges, run,
-    run_until, scratch, stats, tree, with_threads,
+    assert_same_tree, bounded, changed, elsewhere, error_text, files, hinted, leftovers, options,
+    ranges::Ranges, run, run_until, scratch, stats, tree, with_threads,
 };
 use disk::datadir::Datadir;
 use engine::{
@@ -285,7 +285,7 @@ impl Way {
     /// Makes a chainstate in a directory of its own. Nothing else is left, unless damage is to be repaired.
     pub fn take(&self, source: &Source) -> Result<Found, Error> {
         let output = scratch();
-        let options = changed(self.options(source), |it| it.output = Some(output.path().to_owned()));
+        let options = elsewhere(self.options(source), output.path());
         let network = options.chain.params.network;
         let (said, counts, report) = match self.means {
             Means::Ranges { ranges, shards } => {

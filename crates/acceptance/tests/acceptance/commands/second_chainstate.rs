@@ -333,6 +333,6 @@ fn a_snapshot_is_not_loaded_beside_a_chainstate_on_another_branch() {
 fn an_output_that_has_a_second_chainstate_is_refused() {
     let (case, output) = (Case::new(), scratch());
     fs::create_dir_all(output.path().join("regtest/chainstate_snapshot")).unwrap();
-    let options = ReindexOptions { output: Some(output.path().to_owned()), ..options(&case) };
+    let options = elsewhere(options(&case), output.path());
     assert_offers(&run(&options).unwrap_err(), &[Remedy::EmptyOutput]);
 }

@@ -13,7 +13,7 @@ fn a_long_chain_has_several_levels_of_runs_and_few_runs() {
     let spec = ChainSpec { blocks: Some(2600), signed: false, ..ChainSpec::new(31, 1_500_000) };
     let layout = Layout { file_size: 64 << 10, preallocate: false, ..Layout::new(31) };
     Chain::generate(&spec).write_datadir(dir.path(), &layout).unwrap();
-    let options = ReindexOptions { output: Some(output.path().to_owned()), ..bounded(&options(dir.path())) };
+    let options = elsewhere(bounded(&options(dir.path())), output.path());
     let operations = run_until(&options, u64::MAX).1;
     fs::remove_dir_all(output.path().join("regtest")).unwrap();
     let error = run_until(&options, operations / 20 * 19).0.map(|report| report.height).unwrap_err();

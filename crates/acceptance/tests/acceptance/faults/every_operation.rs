@@ -277,7 +277,7 @@ fn a_read_only_target_is_an_error_with_a_remedy() {
         assert_same_tree(&before, case.root(), "read-only");
         // With an output elsewhere, a datadir that cannot be written is sufficient.
         let output = scratch();
-        let options = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
+        let options = elsewhere(case.options(), output.path());
         assert_eq!(run(&options).unwrap().hash, tiny().tip().hash);
         assert_same_tree(&before, case.root(), "output elsewhere");
     }

@@ -26,7 +26,7 @@ fn stopping_below_the_chainstate_must_be_accepted() {
     assert_offers(&error, &[Remedy::AcceptLowerTip]);
     // With an output elsewhere nothing is replaced.
     let output = acceptance::scratch();
-    let elsewhere = ReindexOptions { output: Some(output.path().to_owned()), ..low.clone() };
+    let elsewhere = elsewhere(low.clone(), output.path());
     assert_eq!(run(&elsewhere).unwrap().height, Height(100));
     assert_eq!(ends_lower(&case, &low, 100).lost_blocks, OLD - 100);
     let report = run(&up_to(case.options(), 100)).unwrap();

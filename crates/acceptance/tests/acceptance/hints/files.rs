@@ -74,7 +74,7 @@ fn damage(format: HintFormat, seeds: u64) {
         assert_ne!(bytes, whole);
         fs::write(&path, &bytes).unwrap();
         let output = TempDir::new().unwrap();
-        let plain = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
+        let plain = elsewhere(case.options(), output.path());
         let with = with_hints(&plain, &path, AGGREGATES[seed as usize / 2 % 2]);
         let options = if seed % 2 == 0 { with } else { without_undo(&with, TRUTH.hash(TIP)) };
         match run(&options) {

@@ -149,9 +149,7 @@ impl Told {
     /// Asserts what the join comes to that follows one of the ways.
     fn assert_joined(&self, verdict: Verdict, way: Way, what: &str) {
         let output = scratch();
-        let options = changed(with_join_fallback(&way.options(&self.source)), |it| {
-            it.output = Some(output.path().to_owned());
-        });
+        let options = elsewhere(with_join_fallback(&way.options(&self.source)), output.path());
         let (done, events) = run_seen(&options);
         self.assert_is(verdict, done.as_ref(), what);
         if let Ok(report) = done {

@@ -189,7 +189,7 @@ fn false_undo_data_above_the_hints_is_replaced() {
 
 /// The same options, but no undo data is made; to a directory of its own.
 fn trusting_to(output: &TempDir, source: &Source) -> ReindexOptions {
-    changed(trusting(&making(source)), |it| it.output = Some(output.path().join("new")))
+    elsewhere(trusting(&making(source)), &output.path().join("new"))
 }
 
 /// Whether a note says that the node must not check undo data.

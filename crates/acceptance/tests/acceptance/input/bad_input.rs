@@ -27,7 +27,7 @@ const REFUSALS: [Refusal; 6] = [
         &["height 141 is above the last connected block", "height 140"],
     ),
     (
-        |case, _| ReindexOptions { output: Some(case.root().to_owned()), ..case.options() },
+        |case, _| elsewhere(case.options(), case.root()),
         ErrorKind::Usage,
         &["already exists", "new directory"],
     ),
@@ -241,7 +241,7 @@ fn indexes_are_left_unchanged_with_a_warning() {
 fn an_output_that_was_made_is_not_replaced() {
     let (case, output) = (Case::new(), scratch());
     let before = tree(case.root());
-    let options = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
+    let options = elsewhere(case.options(), output.path());
     run(&options).unwrap();
     let made = tree(output.path());
     refused(&options, ErrorKind::Usage, &[]);

@@ -69,7 +69,7 @@ fn flip_all_over(path: &Path, options: &ReindexOptions, expected: [u8; 32], chec
         let at = len * number / 24;
         flip_bit(path, at, number as u32 % 8).unwrap();
         let output = scratch();
-        match run(&ReindexOptions { output: Some(output.path().to_owned()), ..options.clone() }) {
+        match run(&elsewhere(options.clone(), output.path())) {
             Ok(report) => assert_eq!(report.hash_serialized_3, expected, "{} byte {at}", path.display()),
             Err(error) => {
                 assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
@@ -113,7 +113,7 @@ fn a_flipped_bit_in_the_index_log_is_found() {
         return testkit::data::skip("the index of this datadir has an empty log");
     };
     let base = ReindexOptions::new(dir.path(), Network::Signet, ScriptChecks::LeftOut);
-    let expected = run(&ReindexOptions { output: Some(dir.path().join("whole")), ..base.clone() }).unwrap();
+    let expected = run(&elsewhere(base.clone(), &dir.path().join("whole"))).unwrap();
     flip_all_over(&path, &base, expected.hash_serialized_3, |error| {
         assert_offers(error, &[Remedy::RebuildIndex]);
     });

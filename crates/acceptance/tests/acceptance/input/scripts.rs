@@ -108,13 +108,11 @@ impl Case {
         let state = Arc::new(state);
         let verifier = Arc::new(RecordingVerifier(Arc::clone(&state)));
         let output = tempfile::tempdir().unwrap();
-        let result = run(&change(changed(
-            ReindexOptions { output: Some(output.path().to_owned()), ..options(self.root.path()) },
-            |it| {
-                it.chain.scripts = ScriptChecks::By(verifier);
-                it.chain.assume_valid = assume_valid;
-            },
-        )));
+        let plain = changed(elsewhere(options(self.root.path()), output.path()), |it| {
+            it.chain.scripts = ScriptChecks::By(verifier);
+            it.chain.assume_valid = assume_valid;
+        });
+        let result = run(&change(plain));
         let seen = state.seen.lock().unwrap().clone();
         (result, seen)
     }
@@ -197,7 +195,7 @@ fn scripts_are_left_out_only_if_the_caller_says_so() {
     let rebuild = |scripts: ScriptChecks| {
         let output = tempfile::tempdir().unwrap();
         let of_caller = ReindexOptions::new(case.root.path(), Network::Regtest, scripts);
-        run(&ReindexOptions { output: Some(output.path().to_owned()), ..of_caller }).unwrap()
+        run(&elsewhere(of_caller, output.path())).unwrap()
     };
     let state = Arc::new(State::default());
     let report = rebuild(ScriptChecks::By(Arc::new(RecordingVerifier(Arc::clone(&state)))));
@@ -238,8 +236,7 @@ fn an_unknown_assumed_valid_block_is_reported() {
     let verifier = Arc::new(RecordingVerifier(Arc::default()));
     let warnings_of = |assume_valid: AssumeValid| {
         let output = scratch();
-        let in_output =
-            ReindexOptions { output: Some(output.path().to_owned()), ..options(case.root.path()) };
+        let in_output = elsewhere(options(case.root.path()), output.path());
         let (done, events) = run_seen(&changed(in_output, |it| {
             it.chain.scripts = ScriptChecks::By(Arc::clone(&verifier) as _);
             it.chain.assume_valid = assume_valid;

@@ -239,13 +239,8 @@ fn with_copies_in(name: &str, network: Network) {
     testkit::corrupt::overwrite(&path, used.into(), &tail).unwrap();
     for scan in [false, true] {
         let output = acceptance::scratch();
-        let options = changed(
-            ReindexOptions {
-                output: Some(output.path().to_owned()),
-                ..ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut)
-            },
-            |it| it.chain.scan = scan,
-        );
+        let in_place = ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut);
+        let options = changed(elsewhere(in_place, output.path()), |it| it.chain.scan = scan);
         let what = format!("{name}, scan {scan}");
         let report = acceptance::run(&options).unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(hex_reversed(&report.hash_serialized_3), known["hash_serialized_3"], "{what}");

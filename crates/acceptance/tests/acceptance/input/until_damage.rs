@@ -173,7 +173,7 @@ fn an_output_elsewhere_gets_the_index_and_the_datadir_stays() {
     case.flip_block(100, 90);
     let before = acceptance::tree(case.root());
     let output = scratch();
-    let options = ReindexOptions { output: Some(output.path().to_owned()), ..case.options() };
+    let options = elsewhere(case.options(), output.path());
     assert_eq!(end_below(&case, &options).height, Height(99));
     acceptance::assert_same_tree(&before, case.root(), "an output elsewhere");
     let coins = stats(output.path(), Network::Regtest).unwrap();

@@ -147,7 +147,7 @@ fn after_a_failure_the_same_output_elsewhere_can_be_made() {
             let what = format!("operation {at}, {fault:?}, output elsewhere");
             let case = lacking();
             let out = case.root().join("out");
-            let options = changed(case.options(), |it| it.output = Some(out.clone()));
+            let options = elsewhere(case.options(), &out);
             let disk = FaultDisk::fail_at(at, fault, Operations::Changes, io::ErrorKind::Other);
             let is_done = run_on(&disk, &options).is_ok();
             assert!(state(&case).unwrap() == OLD.0, "{what}");

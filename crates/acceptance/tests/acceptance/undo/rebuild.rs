@@ -34,10 +34,8 @@ fn an_output_with_an_index_or_undo_files_is_refused_early() {
             let path = output.path().join("regtest").join(name);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, "of another node").unwrap();
-            let target = output.path().to_owned();
-            let options = changed(ReindexOptions { output: Some(target.clone()), ..case.options() }, |it| {
-                it.chain.scan = scan
-            });
+            let options = elsewhere(case.options(), output.path());
+            let options = changed(options, |it| it.chain.scan = scan);
             let (done, events) = run_seen(&options);
             let what = format!("{name}, {damage:?}, scan {scan}");
             assert_eq!(std::fs::read(&path).unwrap(), b"of another node", "{what}: {done:?}");
@@ -52,7 +50,7 @@ fn an_output_with_an_index_or_undo_files_is_refused_early() {
             );
             if early {
                 assert_offers(&error, &[Remedy::EmptyOutput]);
-                assert_eq!(leftovers(&target), [] as [&Path; 0], "{what}");
+                assert_eq!(leftovers(output.path()), [] as [&Path; 0], "{what}");
             }
         }
     }

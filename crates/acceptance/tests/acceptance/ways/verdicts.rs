@@ -158,9 +158,8 @@ fn falsified_undo_data_is_damage_or_has_no_effect_in_every_way() {
                             return;
                         }
                         let output = scratch();
-                        let joining = changed(with_join_fallback(&way.options(&source)), |it| {
-                            it.output = Some(output.path().to_owned());
-                        });
+                        let in_place = with_join_fallback(&way.options(&source));
+                        let joining = elsewhere(in_place, output.path());
                         let error = run(&joining).map(|report| report.height).unwrap_err();
                         assert_eq!(error.kind, ErrorKind::Damaged, "{what}, with the join: {error}");
                         assert!(is_of_claim(&error), "{what}, with the join: {error}");
