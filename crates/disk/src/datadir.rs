@@ -82,7 +82,7 @@ impl fmt::Display for Absence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoDirectory => f.write_str("no such directory"),
-            Self::NoBlocks => f.write_str("no Bitcoin Core datadir: it has no directory blocks"),
+            Self::NoBlocks => f.write_str("it has no directory blocks"),
             Self::OnlyChainstate => {
                 f.write_str("a chainstate, whose coins can be read, but no directory blocks")
             }

@@ -142,7 +142,7 @@ pub fn diagnose(disk: &dyn Disk, options: &DoctorOptions, watch: Watch<'_>) -> R
                 // chainstate.
                 Absence::OnlyChainstate => Advice::Sync,
                 // No datadir is created among other files.
-                Absence::NoBlocks if is_new(disk, root) => Advice::Sync,
+                Absence::NoBlocks if is_new(disk, root) || is_of_node(disk, &datadir) => Advice::Sync,
                 Absence::NoBlocks => Advice::NameDatadir,
                 Absence::OtherNetworks(others) => others
                     .first()
@@ -159,6 +159,15 @@ pub fn diagnose(disk: &dyn Disk, options: &DoctorOptions, watch: Watch<'_>) -> R
 /// Whether a directory is empty, or has nothing that shows its purpose but bitcoind's settings.
 fn is_new(disk: &dyn Disk, root: &Path) -> bool {
     disk.list(root).is_ok_and(|names| names.is_empty() || names.iter().any(|name| name == "bitcoin.conf"))
+}
+
+/// Whether a node of this chain was here: its log says so, or the peers that it knows, a file that it makes
+/// when it first starts and that begins with the magic of the chain (Core `DumpPeerAddresses`).
+fn is_of_node(disk: &dyn Disk, datadir: &Datadir) -> bool {
+    let mut magic = [0; 4];
+    let peers = disk.open(&datadir.net_dir().join("peers.dat"));
+    peers.and_then(|file| file.read_exact_at(&mut magic, 0)).is_ok() && magic == datadir.magic()
+        || LastStart::read(disk, &datadir.net_dir().join("debug.log")).version.is_some()
 }
 
 /// Whether databases are here, and block files are to be elsewhere: the disk there may not be mounted.

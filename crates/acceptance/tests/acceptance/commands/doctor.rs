@@ -141,6 +141,25 @@ fn what_is_no_datadir_is_named() {
     assert_eq!(advice(moved.path()), Advice::MoveAway { path: moved.path().join("blocks") });
 }
 
+/// Its user was told to name the datadir, for ever.
+#[test]
+fn a_node_that_has_lost_blocks_and_chainstate_is_known_by_its_peers_and_its_log() {
+    let log = b"2026 Bitcoin Core version v30.0.0 (release build)\n".to_vec();
+    let peers = |network: Network| [&network.magic()[..], &[4; 99]].concat();
+    for (name, bytes, advice) in [
+        ("peers.dat", peers(Network::Regtest), Advice::Sync),
+        ("peers.dat", peers(Network::Main), Advice::NameDatadir),
+        ("debug.log", log, Advice::Sync),
+        ("debug.log", b"the log of something else\n".to_vec(), Advice::NameDatadir),
+    ] {
+        let dir = scratch();
+        fs::create_dir(dir.path().join("regtest")).unwrap();
+        fs::write(dir.path().join("regtest").join(name), bytes).unwrap();
+        let found = diagnosed(dir.path(), false);
+        assert_eq!((found.found.unwrap_err(), found.advice), (Absence::NoBlocks, advice), "{name}");
+    }
+}
+
 /// A repair needs a block index, and the scan that makes one needs the genesis block.
 #[test]
 fn without_the_genesis_block_and_an_index_nothing_is_to_be_repaired() {
