@@ -18,6 +18,7 @@ use chain::{
     plan::indexes::SetAside,
     stored_blocks::{DatadirContents, StoredBlocks, UnknownBlocks, write_index},
 };
+pub use contents::check_indexes;
 use contents::read_contents;
 use crossbeam::channel::{Receiver, Sender, unbounded};
 use disk::index::FileInfo;

@@ -8,7 +8,11 @@ use api::{
     remedy::Remedy,
 };
 use chain::{
-    blocks::files::obfuscation, commit::replace_index, given_blocks::write_genesis, session::lock_for_change,
+    blocks::files::{Files, obfuscation},
+    commit::replace_index,
+    given_blocks::write_genesis,
+    plan::indexes::SetAside,
+    session::lock_for_change,
 };
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
@@ -27,16 +31,18 @@ use wire::{ByteOffset, FileNo, Height};
 
 /// Creates the datadir, unless it has block files. Each step is complete after a power cut or did not happen,
 /// and the block file, which is what makes it a datadir, comes last. `has_sources`: blocks will be taken from
-/// other files, so undo files and a block index may exist without block files.
+/// other files, so undo files and a block index may exist without block files. `check_indexes` is asked
+/// before anything is written: indexes outlive the blocks.
 ///
 /// # Errors
 /// Any I/O error; [`ErrorKind::Environment`] if another process uses the datadir;
 /// [`ErrorKind::Damaged`] if it has undo files or a block index, but no block files;
-/// [`ErrorKind::Usage`] if its chainstate is that of another chain.
+/// [`ErrorKind::Usage`] if its chainstate is that of another chain, or if the indexes are refused.
 pub fn create(
     disk: &dyn Disk,
     options: &ChainOptions,
     has_sources: bool,
+    check_indexes: impl FnOnce(&Files<'_>) -> Result<SetAside, Error>,
     sink: &dyn EventSink,
 ) -> Result<(), Error> {
     let (datadir, params) = (Datadir::of(disk, &options.location())?, options.params);
@@ -46,6 +52,12 @@ pub fn create(
         Err(error) => error,
     };
     let (blocks, index_dir) = (datadir.blocks_dir(), datadir.index_dir());
+    if !disk.exists(&index_dir).during("look at", &index_dir)? {
+        let (datadir, obfuscation) = (&datadir, Default::default());
+        let files = Files { disk, datadir, obfuscation, params, verifier: None, awaited: None };
+        // They are set aside when the first block is stored.
+        drop(check_indexes(&files)?);
+    }
     for dir in [dir_of(&index_dir), &blocks] {
         disk.create_dir_all(dir).during_creation(dir)?;
     }

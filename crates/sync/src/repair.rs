@@ -24,7 +24,7 @@ use chain::{
     blocks_elsewhere::{self, Source, TakeOptions, TakenBlocks},
     given_blocks,
     invalid_blocks::{InvalidBlock, mark_invalid, reconsider},
-    plan::{existing_state::DOWNLOAD_WINDOW, planner::tree_of_index},
+    plan::{existing_state::DOWNLOAD_WINDOW, indexes::before_moves, planner::tree_of_index},
     session::Session,
     stored_blocks::forget_stale,
 };
@@ -255,11 +255,17 @@ fn find_sources(
     options: &RepairOptions,
     sink: &dyn EventSink,
 ) -> Result<Vec<Source>, Error> {
-    let RepairOptions { chain, sources, .. } = options;
+    let RepairOptions { chain, sources, set_aside_indexes: may, .. } = options;
     let find = |path: &PathBuf| Source::find(disk, chain.params, path);
     let found = sources.iter().map(find).collect::<Result<Vec<_>, _>>()?;
     match !found.is_empty() && disk.exists(&chain.datadir).during("look for", &chain.datadir)? {
-        true => new_datadir::create(disk, chain, true, sink)?,
+        true => new_datadir::create(
+            disk,
+            chain,
+            true,
+            |files| before_moves(files, |_| None, &[Height(1)], may),
+            sink,
+        )?,
         false => new_datadir::complete(disk, &Datadir::of(disk, &chain.location())?, chain.params, sink)?,
     }
     Ok(found)

@@ -3,7 +3,7 @@
 
 use crate::{
     behind_download::{Chainstate, FetchedAndRebuilt, end_of_rebuild, explain_interrupt, fetch_and_rebuild},
-    fetch::Fetched,
+    fetch::{Fetched, check_indexes},
     follow::follow,
     new_datadir,
     options::{SyncOptions, SyncReport, SyncSink, SyncWarnings},
@@ -66,7 +66,13 @@ pub fn sync(
 ) -> Result<SyncReport, Error> {
     Warnings::in_place(sink, |sink| {
         check_options(options)?;
-        new_datadir::create(disk, &options.chain, false, sink)?;
+        new_datadir::create(
+            disk,
+            &options.chain,
+            false,
+            |files| check_indexes(files, options, |_| None, &[Height(1)]),
+            sink,
+        )?;
         let rebuild = options.rebuild();
         let (session, datadir) = Session::open_for_change(disk, &rebuild, sink)?;
         // First of all, so that hints that cannot be had are reported at once.

@@ -148,7 +148,7 @@ impl<'a> NextLine<'a> {
                 self.repair().into_iter().chain(from).collect()
             }
             Advice::MakeIndexes { names } => self.peregrine(&[&["index", "make"], &names[..]].concat()),
-            Advice::Sync => self.peregrine(&["sync"]),
+            Advice::Sync => self.peregrine(&[&["sync"], &self.indexes_with_places()[..]].concat()),
             Advice::SyncPruned => {
                 // Less is refused, and 1 lets bitcoind delete only what it is told to.
                 let target = self.prune_target().max(MIN_PRUNE_TARGET);
@@ -180,6 +180,16 @@ impl<'a> NextLine<'a> {
         let indexes = self.state.iter().flat_map(|state| &state.indexes);
         let wrong = indexes.filter(|index| index.kind != IndexKind::Unknown && is_wrong(index));
         wrong.flat_map(|index| ["--index", index.kind.option()]).collect()
+    }
+
+    /// The options that make the indexes anew beside which `sync` would refuse to store blocks: their rows
+    /// have places of blocks. Where there are no blocks, none was examined.
+    fn indexes_with_places(&self) -> Vec<&'static str> {
+        let datadir = self.located.datadir();
+        let is_there = |kind: &IndexKind| {
+            !kind.needs_undo() && kind.is_in(&RealDisk, datadir.net_dir()).unwrap_or_default()
+        };
+        IndexKind::ALL.into_iter().filter(is_there).flat_map(|kind| ["--index", kind.option()]).collect()
     }
 
     /// A command of this program, for this datadir.

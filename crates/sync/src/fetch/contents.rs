@@ -13,7 +13,7 @@ use chain::{
     stored_blocks::{DatadirContents, PrunedBlocks, write_index},
 };
 use std::mem;
-use wire::Height;
+use wire::{BlockHash, Height};
 
 /// Reads what the datadir contains, and writes the block index if it lacks blocks that are stored. Returns
 /// also the indexes that are to be set aside before the first block is stored.
@@ -49,15 +49,29 @@ pub(super) fn read_contents(
     }
     // Blocks above the known headers will be stored too.
     let moved: Vec<Height> = stored.missing().chain([Height(chain.tip_height().0 + 1)]).collect();
-    let may = &options.set_aside_indexes;
-    let mut aside = match options.prune_bytes {
-        Some(_) => indexes::before_pruning(files, None, may)?.0,
-        None => indexes::before_moves(files, |height| chain.hash(height), &moved, may)?,
-    };
+    let mut aside = check_indexes(files, options, |height| chain.hash(height), &moved)?;
     if *found > 0 {
         sink.event(Event::Note(Note::FoundBlocks { blocks: *found }));
         mem::take(&mut aside).apply(files, sink)?;
         write_index(files, chain, stored, infos, &[], sink)?;
     }
     Ok((contents, aside))
+}
+
+/// Checks the indexes before the blocks of the chain at these heights are downloaded. Returns those that are
+/// to be set aside.
+///
+/// # Errors
+/// [`ErrorKind::Usage`](api::error::ErrorKind::Usage) if one would become wrong; any I/O error.
+pub fn check_indexes(
+    files: &Files<'_>,
+    options: &SyncOptions,
+    hash_at: impl Fn(Height) -> Option<BlockHash>,
+    moved: &[Height],
+) -> Result<SetAside, Error> {
+    let may = &options.set_aside_indexes;
+    match options.prune_bytes {
+        Some(_) => Ok(indexes::before_pruning(files, None, may)?.0),
+        None => indexes::before_moves(files, hash_at, moved, may),
+    }
 }
