@@ -2,6 +2,7 @@
 
 use acceptance::indexes::{Rows, behind, database, rows, with_indexes, write_rows};
 use acceptance::prelude::*;
+use acceptance::sync::{from, honest, run as download};
 use engine::doctor::{FoundIndex, IndexStanding};
 use indexes::{IndexKind, TxForm};
 use wire::read::write_var_int;
@@ -89,4 +90,22 @@ fn an_index_with_which_bitcoind_cannot_go_on_is_to_be_made_anew() {
     let (found, advice, is_sound) = index(&case, IndexKind::BlockFilter);
     assert!(matches!(found.standing, IndexStanding::Damaged(_)) && !is_sound, "{found:?}");
     assert_eq!(advice, Advice::MakeIndexes { names: vec!["blockfilterindex"] });
+}
+
+/// `doctor` called it sound, and bitcoind did not start: "best block of txindex not found".
+#[test]
+fn indexes_of_blocks_that_a_datadir_without_chainstate_lacks_need_a_download() {
+    let ((case, _), dir, peer) = (with_indexes(TxForm::ByTxid), scratch(), honest());
+    let genesis = |it: &mut SyncOptions| it.chain.stop_at_height = Some(Height(0));
+    download(&changed(SyncOptions { blocks_only: true, ..from(dir.path(), &[&peer]) }, genesis));
+    let of_genesis = |entry: &IndexEntry| entry.height == Height(0);
+    edit_index(&dir.path().join("regtest/blocks/index"), |it| it.entries.retain(of_genesis)).unwrap();
+    copy_dir(&case.root().join("regtest/indexes"), &dir.path().join("regtest/indexes")).unwrap();
+    let found = diagnosed(dir.path(), false);
+    assert!(!found.is_sound() && found.advice == Advice::Sync, "{found:?}");
+    let indexes = found.found.unwrap().indexes;
+    assert_eq!(indexes.len(), IndexKind::ALL.len());
+    for index in indexes {
+        assert!(matches!(index.standing, IndexStanding::UnknownBestBlock), "{index:?}");
+    }
 }

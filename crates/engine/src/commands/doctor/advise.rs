@@ -65,7 +65,11 @@ fn of_indexes(found: &DatadirState, advice: Advice) -> Advice {
     let broken = found.indexes.iter().filter(|index| index.is_broken() && !found.lacks_blocks_of_indexes());
     let names: Vec<_> = broken.map(|index| index.kind.option()).collect();
     match advice {
-        Advice::StartBitcoind if !names.is_empty() => Advice::MakeIndexes { names },
+        Advice::StartBitcoind if !names.is_empty() => match found.chainstate.state {
+            // There is nothing yet to make them from.
+            DatabaseState::Absent => Advice::Sync,
+            _ => Advice::MakeIndexes { names },
+        },
         Advice::StartBitcoind => of_start(found).unwrap_or(advice),
         other => other,
     }

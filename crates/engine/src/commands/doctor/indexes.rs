@@ -129,10 +129,16 @@ pub fn find(
         }
         let contents = index.read(files.disk)?;
         *has_positions = contents.has_positions;
-        let Some((tree, infos)) = tree.filter(|_| !branch.is_empty() && index.name != OLD_COIN_STATS) else {
-            let is_old = index.name == OLD_COIN_STATS;
-            return Ok(if is_old { IndexStanding::Superseded } else { IndexStanding::NotExamined });
-        };
+        if index.name == OLD_COIN_STATS {
+            return Ok(IndexStanding::Superseded);
+        }
+        let Some((tree, infos)) = tree else { return Ok(IndexStanding::NotExamined) };
+        if branch.is_empty() {
+            // Without a chainstate, bitcoind looks for the best block all the same.
+            let end = contents.best_block.filter(|_| best.is_none());
+            let is_unknown = end.is_some_and(|end| tree.branch_to(&end).is_empty());
+            return Ok(if is_unknown { IndexStanding::UnknownBestBlock } else { IndexStanding::NotExamined });
+        }
         let on_disk = &files.datadir.blk_files(files.disk)?;
         let is_placed =
             !contents.has_positions || are_blocks(tree, infos, on_disk, &index.sample_places(files.disk)?);
