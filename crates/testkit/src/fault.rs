@@ -72,6 +72,8 @@ pub struct FaultDisk {
     user: Option<u32>,
     /// A group that the process is not in.
     foreign_group: Option<u32>,
+    /// The free space that is reported, in bytes.
+    free: Option<u64>,
 }
 
 struct State {
@@ -134,9 +136,9 @@ impl FaultDisk {
             names: None,
             watcher: Mutex::default(),
         };
-        let (mounted, denied, unreadable, lie, user, foreign_group) = Default::default();
+        let (mounted, denied, unreadable, lie, user, foreign_group, free) = Default::default();
         let (state, exchange_in_steps) = (Arc::new(state), false);
-        Self { state, exchange_in_steps, mounted, denied, unreadable, lie, user, foreign_group }
+        Self { state, exchange_in_steps, mounted, denied, unreadable, lie, user, foreign_group, free }
     }
 
     /// A disk on which change number `at` fails, once.
@@ -250,6 +252,12 @@ impl FaultDisk {
     #[must_use]
     pub fn with_foreign_group(self, group: u32) -> Self {
         Self { foreign_group: Some(group), ..self }
+    }
+
+    /// Reports so many bytes of free space.
+    #[must_use]
+    pub fn with_free_space(self, bytes: u64) -> Self {
+        Self { free: Some(bytes), ..self }
     }
 
     /// Lets another operation fail too.
@@ -599,7 +607,7 @@ impl Disk for FaultDisk {
 
     fn free_space(&self, path: &Path) -> io::Result<u64> {
         self.state.read()?;
-        RealDisk.free_space(path)
+        self.free.map_or_else(|| RealDisk.free_space(path), Ok)
     }
 
     fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool> {

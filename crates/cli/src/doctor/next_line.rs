@@ -54,6 +54,10 @@ impl<'a> NextLine<'a> {
                 let line = command_line(owned(["df"]).chain([directory.display().to_string()]));
                 format!("{line}  # mount this file system with locks, or move the datadir to another one")
             }
+            Advice::FreeSpace { directory } => {
+                let line = command_line(owned(["df", "-h"]).chain([directory.display().to_string()]));
+                format!("{line}  # move or delete other files there until 100 MiB are free")
+            }
             Advice::CorrectSetting { file, line: None, .. } => {
                 let line = command_line(owned(["cat"]).chain([file.display().to_string()]));
                 format!("{line}  # remove the setting from this file while bitcoind is stopped")

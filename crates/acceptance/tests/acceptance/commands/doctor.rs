@@ -375,6 +375,20 @@ fn blocks_beyond_use_are_counted_without_the_file_that_cannot_be_read() {
     assert!(others.to_string().contains(&format!("{} cannot be read", name(2))), "{others}");
 }
 
+/// bitcoind was to be started, and ended with "Disk space is too low!".
+#[test]
+fn a_full_disk_is_to_be_emptied_before_bitcoind_is_started() {
+    let case = Case::at_tip();
+    let options = DoctorOptions::new(case.root(), Network::Regtest);
+    let advice = |bytes| {
+        let found = diagnose(&FaultDisk::healthy().with_free_space(bytes), &options, unwatched()).unwrap();
+        (found.is_sound(), found.advice)
+    };
+    assert_eq!(advice(100 << 20), (true, Advice::StartBitcoind));
+    let directory = case.root().join("regtest");
+    assert_eq!(advice((100 << 20) - 1), (false, Advice::FreeSpace { directory }));
+}
+
 #[test]
 fn what_belongs_to_other_users_is_named() {
     let case = Case::at_tip();

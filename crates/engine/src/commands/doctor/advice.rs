@@ -62,6 +62,11 @@ pub enum Advice {
         directory with "PathText": PathBuf,
     } => "mount the file system with locks (NFS: without nolock), or move the datadir: bitcoind does not \
         start";
+    /// Free space on the disk of this directory: without 100 MiB, bitcoind does not start, or soon ends.
+    FreeSpace {
+        /// The directory.
+        directory with "PathText": PathBuf,
+    } => "free disk space: without 100 MiB, bitcoind does not start, or soon ends";
     /// Remove or change a setting of bitcoind.
     CorrectSetting {
         /// The file.

@@ -7,6 +7,7 @@ use super::indexes::{FoundIndex, IndexStanding};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
+    size::HumanSize,
 };
 use chain::{
     blocks::{
@@ -35,6 +36,10 @@ use wire::{BlockTime, Height};
 /// `indexes/blockfilter/basic/db/000005.ldb`.
 const TABLE_DEPTH: usize = 5;
 
+/// Free disk space with which bitcoind starts and goes on, in bytes: with half of it, it only starts (Core
+/// `CheckDiskSpace`, `AppInitMain`).
+const MIN_FREE_BYTES: u64 = 100 << 20;
+
 /// Finds what keeps bitcoind from starting: first what keeps Peregrine from working too.
 pub fn faults(
     disk: &dyn Disk,
@@ -54,6 +59,12 @@ pub fn faults(
         let error = Error::new(ErrorKind::Environment, detail).in_file(&state.dir, None);
         StartFault { error, advice: Advice::CheckDisk }
     });
+    let full = [&state.dir, &state.blocks_dir].into_iter().find_map(|directory| {
+        let free = disk.free_space(directory).ok().filter(|free| *free < MIN_FREE_BYTES)?;
+        let detail = format!("the disk is almost full: {} are free", HumanSize(free));
+        let error = Error::new(ErrorKind::Environment, detail).in_file(directory, None);
+        Some(StartFault { error, advice: Advice::FreeSpace { directory: directory.clone() } })
+    });
     let (time, clock) = (state.chainstate.time.unwrap_or_default().0, now().0);
     let is_ahead = u64::from(time) > u64::from(clock) + MAX_FUTURE_BLOCK_TIME;
     let clock = is_ahead.then(|| {
@@ -67,7 +78,8 @@ pub fn faults(
         advice: Advice::LookDeeper,
     });
     let of_settings = settings.faults.iter().cloned().chain(indexes);
-    locks.into_iter().chain(read_only).chain(clock).chain(of_settings).chain(last_blocks).chain(log).collect()
+    let of_disk = locks.into_iter().chain(read_only).chain(full);
+    of_disk.chain(clock).chain(of_settings).chain(last_blocks).chain(log).collect()
 }
 
 /// Reads the blocks and the undo data that bitcoind reads when it starts (Core `CVerifyDB::VerifyDB`): the
