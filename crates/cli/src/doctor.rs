@@ -37,6 +37,9 @@ pub fn run(args: &DoctorArgs) -> Done {
     let diagnosis = args.datadir.run(Some(&options.chain), stages::DOCTOR, |watch| {
         engine::doctor::diagnose(&RealDisk, &options, watch)
     })?;
+    let has_checkpoint = |state: &DatadirState| state.leftovers.checkpoint.is_some();
+    let is_resumable = diagnosis.found.as_deref().is_ok_and(has_checkpoint);
+    let interrupted = interrupted.filter(|_| is_resumable);
     let faults = diagnosis.found.iter().flat_map(|state| &state.start.faults);
     let is_of_node = faults
         .filter(|fault| fault.error.kind != ErrorKind::Damaged)

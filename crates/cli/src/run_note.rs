@@ -1,14 +1,17 @@
 //! A note in the datadir of which command has begun, so that `doctor` can print the one that resumes it, with
 //! its work directory.
 //!
-//! It has the words of the command, not a line for a shell, and is read only if that command can resume: a
-//! datadir can come from somebody else.
+//! A datadir can come from somebody else, or be a copy. So the note has the words of the command, not a line
+//! for a shell, and none that choose a datadir: `doctor` adds those of the one that it examines. It counts
+//! only in the directory in which it was written.
 
+use crate::core_args::accept_core_spelling;
 use engine::{ChainOptions, Datadir, Disk as _, RealDisk, unfinished};
-use peregrine::shell;
 use serde::{Deserialize, Serialize};
 use std::{
-    env, fs,
+    env,
+    ffi::OsString,
+    fs,
     io::{self, ErrorKind},
     path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
@@ -22,78 +25,131 @@ const CHECKPOINT: &str = "peregrine-work/manifest";
 const MAX_LEN: u64 = 1 << 20;
 /// The commands that save checkpoints for a result in the datadir.
 const RESUMABLE: [&str; 3] = ["reindex", "repair", "sync"];
+/// Options that a note leaves out: those that choose the datadir and the chain, and those that would keep the
+/// command from resuming, as the file of the log exists already, and that of the report may.
+const LEFT_OUT: [&str; 10] = [
+    "--blocksdir",
+    "--chain",
+    "--conf",
+    "--datadir",
+    "--log",
+    "--noconf",
+    "--report",
+    "--restart",
+    "--signetchallenge",
+    "--testactivationheight",
+];
+/// Options whose values can be paths, besides the work directory.
+const PATHS: [&str; 3] = ["--block", "--from", "--hints"];
+/// Options that a command advised as the next one may take from a note. They do not choose at which block the
+/// chainstate ends; and what is assumed to be valid was decided by whoever wrote the checkpoint.
+const ADVISED: [&str; 28] = [
+    "--addnode",
+    "--aggregate",
+    "--assumevalid",
+    "--checkpoint-every",
+    "--connect",
+    "--dnsseed",
+    "--engine",
+    "--fixedseeds",
+    "--hints",
+    "--i2psam",
+    "--index",
+    "--json",
+    "--keep-old",
+    "--max-download-rate",
+    "--memory",
+    "--on-hint-failure",
+    "--onlynet",
+    "--peers",
+    "--progress",
+    "--proxy",
+    "--prune",
+    "--scan",
+    "--threads",
+    "--undo",
+    "--v2transport",
+    "--wait",
+    "--without-undo",
+    "--work-dir",
+];
 
 /// A command that was interrupted after it had saved a checkpoint.
-#[derive(Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct RunNote {
     /// The work directory.
     pub work_dir: PathBuf,
-    /// The directory in which the command ran, if a path in an option may depend on it.
-    directory: Option<String>,
-    /// The words after the program.
+    /// The directory of the network, without symbolic links.
+    net_dir: PathBuf,
+    /// The words after the program, as [`resuming`] returns them.
     words: Vec<String>,
+}
+
+/// Returns the words of a command line that resume it on a datadir that is to be named; `None` if the command
+/// does not resume, or if its result is elsewhere.
+fn resuming(words: impl Iterator<Item = OsString>) -> Option<Vec<String>> {
+    let mut resuming: Vec<String> = Vec::new();
+    let mut is_kept = true;
+    for word in accept_core_spelling(words) {
+        let word = word.into_string().ok().filter(|word| !word.contains(char::is_control))?;
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) if word.starts_with("--") => (name, Some(value)),
+            _ => (&*word, None),
+        };
+        if name.starts_with("--output") || value.is_some_and(|value| value.starts_with('-')) {
+            return None;
+        }
+        is_kept = if name.starts_with('-') { !LEFT_OUT.contains(&name) } else { is_kept };
+        resuming.extend([Some(name), value].into_iter().flatten().filter(|_| is_kept).map(str::to_owned));
+    }
+    let is_resumable = resuming.first().is_some_and(|command| RESUMABLE.contains(&&**command));
+    is_resumable.then_some(resuming)
 }
 
 impl RunNote {
     /// The note of the command that this process runs, unless its checkpoint is for another place.
     fn of_this(datadir: &Datadir, options: &ChainOptions) -> Option<Self> {
-        let words = env::args_os().skip(1).map(|word| word.into_string());
-        let mut words: Vec<String> = words.collect::<Result<_, _>>().ok()?;
-        words.retain(|word| word != "--restart");
-        // The file of the log exists already, and that of the report may.
-        for name in ["--log", "--report"] {
-            while let Some(at) = words.iter().position(|word| word == name) {
-                words.drain(at..words.len().min(at + 2));
-            }
-            words.retain(|word| !word.starts_with(&format!("{name}=")));
-        }
-        if words.iter().any(|word| word.starts_with("--output")) {
-            return None;
-        }
+        let mut words = resuming(env::args_os().skip(1))?;
         let here = env::current_dir().ok()?;
+        let mut option = String::new();
+        for word in &mut words {
+            let path = here.join(&*word);
+            if option == "--work-dir" || PATHS.contains(&&*option) && path.exists() {
+                *word = path.into_os_string().into_string().ok()?;
+            }
+            option.clone_from(word);
+        }
         let chainstate = datadir.chainstate_dir();
         let chainstate = RealDisk.resolve(&chainstate).unwrap_or(chainstate);
         let beside = chainstate.parent().unwrap_or(Path::new(""));
         let work_dir = here.join(options.work_dir.as_deref().unwrap_or(beside));
-        let is_relative = |word: &String| {
-            let path = Path::new(word.rsplit('=').next().unwrap_or_default());
-            path.is_relative() && path.exists()
-        };
-        let directory = words.iter().any(is_relative).then(|| here.display().to_string());
-        let note = Self { work_dir, directory, words };
-        note.command().is_some().then_some(note)
+        Some(Self { work_dir, net_dir: PathBuf::new(), words })
     }
 
-    /// Returns the note in a datadir, if the checkpoint is still there.
+    /// Returns the note in a datadir, if it was written there, and its checkpoint still exists.
     pub fn read(datadir: &Datadir) -> Option<Self> {
         let text = RealDisk.read(&datadir.net_dir().join(NAME), MAX_LEN).ok()?;
         let note: Self = serde_json::from_slice(&text).ok()?;
-        let is_plain = |word: &String| !word.contains(char::is_control);
-        let is_safe = note.words.iter().chain(&note.directory).all(is_plain) && note.command().is_some();
-        (is_safe && note.work_dir.join(CHECKPOINT).exists()).then_some(note)
+        let words = resuming(note.words.into_iter().map(OsString::from))?;
+        let is_here = RealDisk.resolve(datadir.net_dir()).is_ok_and(|dir| dir == note.net_dir);
+        (is_here && note.work_dir.join(CHECKPOINT).exists()).then_some(Self { words, ..note })
     }
 
-    /// The name of the command, such as `reindex`, if it is one that resumes.
-    pub fn command(&self) -> Option<&'static str> {
-        RESUMABLE.into_iter().find(|name| self.words.first().is_some_and(|word| word == name))
-    }
-
-    /// Whether it is a command with these words, of which the first is its name. Options may have other
-    /// values.
+    /// Whether it is a command with these words, of which the first is its name, and with no others that
+    /// change what a user expects who has not seen them. Options may have other values.
     pub fn does(&self, words: &[String]) -> bool {
         let name = |word: &str| word.split('=').next().map(str::to_owned);
-        let has = |word: &String| self.words.iter().any(|own| name(own) == name(word));
-        self.command().is_some() && words.first() == self.words.first() && words.iter().all(has)
+        let has = |words: &[String], word: &str| words.iter().any(|own| name(own) == name(word));
+        let is_expected =
+            |own: &String| !own.starts_with('-') || ADVISED.contains(&&**own) || has(words, own);
+        words.first() == self.words.first()
+            && words.iter().all(|word| has(&self.words, word))
+            && self.words.iter().all(is_expected)
     }
 
-    /// The command as a line for a shell.
-    pub fn line(&self) -> String {
-        let words = ["peregrine".to_owned()].into_iter().chain(self.words.iter().cloned());
-        let line = shell::command_line(words);
-        match &self.directory {
-            Some(dir) => format!("cd {} && {line}", shell::command_line([dir.clone()].into_iter())),
-            None => line,
-        }
+    /// The words of the command, to be followed by those that name the datadir.
+    pub fn words(&self) -> impl Iterator<Item = &str> {
+        self.words.iter().map(|word| &**word)
     }
 }
 
@@ -132,7 +188,8 @@ impl NoteKeeper {
 
     fn write(&self) -> io::Result<()> {
         let path = self.path();
-        unfinished::write(&RealDisk, &path, &serde_json::to_vec(&self.note)?).map_err(io::Error::other)?;
+        let note = RunNote { net_dir: RealDisk.resolve(self.datadir.net_dir())?, ..self.note.clone() };
+        unfinished::write(&RealDisk, &path, &serde_json::to_vec(&note)?).map_err(io::Error::other)?;
         let mut ownership = RealDisk.ownership(self.datadir.net_dir())?;
         ownership.mode = RealDisk.ownership(&path)?.mode;
         RealDisk.set_ownership(&path, ownership)
@@ -153,11 +210,18 @@ impl NoteKeeper {
 mod tests {
     use super::*;
 
+    fn words(text: &str) -> impl Iterator<Item = String> {
+        text.split(' ').map(str::to_owned)
+    }
+
+    fn note(text: &str) -> Option<RunNote> {
+        let words = resuming(words(text).map(OsString::from))?;
+        Some(RunNote { work_dir: PathBuf::new(), net_dir: PathBuf::new(), words })
+    }
+
     #[test]
     fn a_command_does_what_its_options_are_for() {
-        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let text = "reindex --datadir d --scan --prune 600M";
-        let note = RunNote { work_dir: PathBuf::new(), directory: None, words: words(text) };
+        let note = note("reindex --datadir d --scan --prune 600M").unwrap();
         for (advised, is_done) in [
             ("reindex", true),
             ("reindex --scan", true),
@@ -165,7 +229,22 @@ mod tests {
             ("reindex --accept-lower-tip", false),
             ("repair --scan", false),
         ] {
-            assert_eq!(note.does(&words(advised)), is_done, "{advised}");
+            assert_eq!(note.does(&words(advised).collect::<Vec<_>>()), is_done, "{advised}");
         }
+    }
+
+    /// In a datadir of somebody else, a forged note once made `doctor` advise this for another datadir.
+    #[test]
+    fn a_note_neither_names_a_datadir_nor_lowers_a_chainstate_unseen() {
+        for named in ["--datadir /x", "-datadir=/x", "--datadir=/x", "--conf c --blocksdir=/x", "--regtest"] {
+            let note = note(&format!("reindex {named} --memory=1G --to 0 --restart")).unwrap();
+            assert_eq!(note.words().collect::<Vec<_>>().join(" "), "reindex --memory 1G --to 0", "{named}");
+            assert!(!note.does(&["reindex".to_owned()]), "{named}");
+        }
+        for elsewhere in ["--output /x", "--output=/x", "--json=--datadir=/x", "--json=-datadir=/x"] {
+            assert!(note(&format!("reindex {elsewhere}")).is_none(), "{elsewhere}");
+        }
+        let lower = words("reindex --scan --accept-lower-tip").collect::<Vec<_>>();
+        assert!(note("reindex --accept-lower-tip --scan").unwrap().does(&lower), "it is advised");
     }
 }

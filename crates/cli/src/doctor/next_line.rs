@@ -108,10 +108,7 @@ impl<'a> NextLine<'a> {
 
     /// Returns the command that resumes an interrupted run.
     pub(super) fn resume(&self, note: &RunNote) -> String {
-        match self.other_owner() {
-            Some(owner) => as_user(owner, owned(["sh", "-c", &note.line()])),
-            None => note.line(),
-        }
+        self.for_owner(self.peregrine(&note.words().collect::<Vec<_>>()))
     }
 
     /// Returns the command that takes blocks from other files, whose folder the user must name.

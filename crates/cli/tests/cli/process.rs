@@ -230,15 +230,21 @@ fn restart_ignores_the_checkpoint_of_an_interrupted_run() {
         assert_eq!(doctor()["resumes"], found["resumes"]);
         // The second time, the chainstate is complete.
         assert_eq!(found["next"] == found["resumes"], !resumes, "{found}");
-        // Words of somebody else are no command that resumes.
+        // Words of somebody else are no command that resumes, nor are those of a copy's original.
         let note = dir.path().join("regtest/peregrine-command");
         let text = fs::read_to_string(&note).unwrap();
-        for (from, to) in [("\"reindex\"", "\"recover\""), ("128M", "128M\\n")] {
+        let elsewhere = ("\"net_dir\":\"", "\"net_dir\":\"/original");
+        for (from, to) in [("\"reindex\"", "\"recover\""), ("128M", "128M\\n"), elsewhere] {
             assert!(text.contains(from), "{text}");
             fs::write(&note, text.replacen(from, to, 1)).unwrap();
             assert!(doctor()["resumes"].is_null(), "{to}");
         }
         fs::write(&note, text).unwrap();
+        let checkpoint = work.path().join("peregrine-work/manifest");
+        let saved = fs::read(&checkpoint).unwrap();
+        fs::write(&checkpoint, "x").unwrap();
+        assert!(doctor()["resumes"].is_null(), "a forged checkpoint");
+        fs::write(&checkpoint, saved).unwrap();
         let again = reindexing(dir.path(), &[&words, &more[..]].concat());
         let (output, stderr) = Running::start(again).wait();
         assert_eq!(output.status.code(), Some(0), "{stderr}");
