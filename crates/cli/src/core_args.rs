@@ -15,7 +15,7 @@ use engine::{
 use hex_conservative::decode_to_vec;
 use peregrine::{
     output::print_message,
-    running::{self, set_chain},
+    running::{self, set_chain, set_place},
 };
 use std::{
     env,
@@ -266,6 +266,7 @@ impl CoreArgs {
         };
         located.settings = node_settings::of(conf, network, &located.datadir().blocks_dir());
         located.settings.faults.splice(0..0, read.faults);
+        set_place(located.flags());
         let is_unsaid = network != Network::Main && self.chain.is_none();
         if self.datadir.is_none() || located.conf.is_some() || is_unsaid {
             located.announce(if is_unsaid { Some(why) } else { None });

@@ -15,7 +15,7 @@ use engine::{
     hints::{AggregateKind, HintOptions},
     reindex::{Engine, ReindexOptions},
 };
-use peregrine::run_log::Run;
+use peregrine::{run_log::Run, running::set_place};
 use std::net::SocketAddr;
 
 #[derive(Args, Debug)]
@@ -147,6 +147,10 @@ impl ReindexArgs {
 /// Runs the command.
 pub fn reindex(args: &ReindexArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
+    if args.output.is_some() {
+        // What an error is about may be there.
+        set_place(Vec::new());
+    }
     let mut options = args.options(&located);
     let files = [("--log", args.log.as_deref()), ("--report", args.report.as_deref())];
     let work_dir = args.check.run.work_dir.as_deref();

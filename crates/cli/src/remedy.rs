@@ -1,11 +1,23 @@
 //! Words errors, notes and warnings of the engine for the command line: with the flags that help.
 
-use crate::{running::has_option, shell::this_as_user};
+use crate::{
+    running::{has_option, place},
+    shell::{command_line, this_as_user},
+};
 use engine::{Error, Note, Remedy, Warning};
 
-/// Words a remedy for the command that runs. The library's own wording is right where no flag helps.
+/// Words a remedy for the command that runs. The library's own wording is right where no flag helps. A
+/// command that it names gets the options that choose the datadir: without, it would work on another one.
 pub fn remedy_text(remedy: &Remedy) -> String {
-    remedy_text_for(remedy, has_option)
+    let text = remedy_text_for(remedy, has_option);
+    // Those about hint files have no datadir, and ranges may be checked elsewhere.
+    let is_here = |command: &str| !command.starts_with("hints ") && !command.starts_with("range ");
+    match text.split_once(": peregrine ").filter(|(_, command)| is_here(command)) {
+        Some(_) if !place().is_empty() => {
+            format!("{} {}", text.trim_end(), command_line(place().into_iter()))
+        }
+        _ => text,
+    }
 }
 
 /// Words a remedy for a command; `has_option` reports whether the command has an option.
@@ -60,7 +72,7 @@ pub fn warning_text(warning: &Warning) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::running::{as_json, begin, chain, command, set_chain};
+    use crate::running::{as_json, begin, chain, command, set_chain, set_place};
     use engine::{BlockHash, ErrorKind, Height};
 
     /// One test: a process runs one command at a time.
@@ -92,5 +104,14 @@ mod tests {
             assert_eq!((command().as_deref(), chain()), (Some("export utxo"), None));
             set_chain("main");
         }
+
+        // They once worked on `~/.bitcoin` if they were copied.
+        set_place(["--datadir", "my node"].map(str::to_owned).to_vec());
+        assert_eq!(
+            remedy_text(&Remedy::Recover),
+            "finish or undo that with: peregrine recover --datadir 'my node'"
+        );
+        assert_eq!(remedy_text(&Remedy::OtherName), "choose another name");
+        assert!(remedy_text(&Remedy::CheckRangeAgain).ends_with("peregrine range check"));
     }
 }

@@ -10,10 +10,12 @@ struct Running {
     json: bool,
     errors_as_json: bool,
     chain: Option<&'static str>,
+    /// The options with which another command works on the same datadir, if that is known.
+    place: Vec<String>,
 }
 
 static RUNNING: Mutex<Running> =
-    Mutex::new(Running { command: None, json: false, errors_as_json: false, chain: None });
+    Mutex::new(Running { command: None, json: false, errors_as_json: false, chain: None, place: Vec::new() });
 
 fn running() -> MutexGuard<'static, Running> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
@@ -22,7 +24,8 @@ fn running() -> MutexGuard<'static, Running> {
 /// Records which command runs, its long options without dashes, whether it prints JSON, and whether each line
 /// that it writes to stderr is a JSON object, errors included.
 pub fn begin(command: String, options: Vec<String>, json: bool, errors_as_json: bool) {
-    *running() = Running { command: Some((command, options)), json, errors_as_json, chain: None };
+    let command = Some((command, options));
+    *running() = Running { command, json, errors_as_json, chain: None, place: Vec::new() };
 }
 
 /// Whether the command that runs prints its report as JSON.
@@ -43,6 +46,16 @@ pub fn has_option(name: &str) -> bool {
 /// Sets on which network it runs, if that was not known.
 pub fn set_chain(chain: &'static str) {
     running().chain.get_or_insert(chain);
+}
+
+/// Sets with which options another command works on the same datadir.
+pub fn set_place(place: Vec<String>) {
+    running().place = place;
+}
+
+/// Returns the options with which another command works on the same datadir, if that is known.
+pub fn place() -> Vec<String> {
+    running().place.clone()
 }
 
 /// Returns the name of the command that runs, if it is known.

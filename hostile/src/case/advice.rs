@@ -62,7 +62,7 @@ impl Case<'_> {
                 let (_, command) = help.split_once(": peregrine ").unwrap_or_default();
                 match help.starts_with("pass --reconsider ") {
                     true => Some([&words[..], &owned("--reconsider")].concat()),
-                    false => (!command.is_empty()).then(|| [&owned(command)[..], &place].concat()),
+                    false => (!command.is_empty()).then(|| owned(command)),
                 }
             });
             if let Some(next) = next.filter(|_| ran.code != Some(0)) {

@@ -87,7 +87,7 @@ fn follow(at: &Place, server: &Node, is_deep: bool) -> Result<Vec<String>, Strin
             let Some(named) = named.filter(|_| steps.len() <= MOST_COMMANDS) else {
                 return Err(format!("{steps:?} ends with: {printed}"));
             };
-            help = Some(format!("peregrine {named} {place}"));
+            help = Some(format!("peregrine {named}"));
         }
     }
     Err(format!("too many commands: {steps:?}"))
