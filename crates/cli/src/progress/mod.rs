@@ -99,7 +99,7 @@ pub enum Style {
     Lines,
     /// JSON objects, one on each line
     Json,
-    /// Nothing, not even notes, except that no peer can be reached
+    /// Nothing but which datadir is used, and that no peer can be reached
     None,
 }
 
