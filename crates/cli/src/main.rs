@@ -62,8 +62,15 @@ fn main() -> ExitCode {
         words.retain(|word| word != "--help" && word != "-h");
     }
     let matches = root.clone().try_get_matches_from(&words).unwrap_or_else(|error| {
-        if error.use_stderr() && words.iter().any(|word| word == "--json") {
-            output::print_refusal(&error.to_string());
+        let has = |word: &str| words.iter().any(|own| own == word);
+        let in_progress = error.use_stderr()
+            && (has("--progress=json") || words.windows(2).any(|pair| pair == ["--progress", "json"]));
+        if error.use_stderr() {
+            output::print_refusal(&error.to_string(), has("--json"), in_progress);
+        }
+        if in_progress {
+            // Each line of stderr is an object.
+            std::process::exit(error.exit_code());
         }
         error.exit()
     });

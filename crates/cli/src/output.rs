@@ -30,10 +30,18 @@ pub fn finish(json: bool, done: Done) -> ExitCode {
     exit.into()
 }
 
-/// Prints as JSON that a command line was refused, with this text up to the first empty line.
-pub fn print_refusal(text: &str) {
+/// Prints as JSON that a command line was refused, with this text up to the first empty line: as the report,
+/// and as a line of progress, where these are to be JSON.
+pub fn print_refusal(text: &str, in_report: bool, in_progress: bool) {
     let detail = text.lines().map(str::trim).take_while(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
-    print(&failure_json(&Error::new(ErrorKind::Usage, detail.trim_start_matches("error: "))), Exit::Done);
+    let error = Error::new(ErrorKind::Usage, detail.trim_start_matches("error: "));
+    if in_report {
+        print(&failure_json(&error), Exit::Done);
+    }
+    if in_progress {
+        let line = json(&ProgressJson::Error { error: ErrorWithHelp::new(&error) });
+        let _ = stop::writing(|| writeln!(io::stderr(), "{line}"));
+    }
 }
 
 /// Returns an error as it is written to stderr: a headline, what is known of the place on lines of its

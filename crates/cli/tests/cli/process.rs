@@ -50,6 +50,10 @@ fn a_command_line_that_is_refused_is_also_reported_as_json() {
     let error = json(&output)["error"].clone();
     assert_eq!(error["kind"], "usage");
     assert!(error["detail"].as_str().unwrap().starts_with("a value is required for '--at"), "{error}");
+    let output = peregrine(&["reindex", "--progress", "json", "--bogus"]);
+    let line: Value = serde_json::from_slice(&output.stderr).unwrap();
+    let found = (output.status.code(), &line["event"], &line["error"]["kind"]);
+    assert_eq!(found, (Some(2), &"error".into(), &"usage".into()), "{line}");
 }
 
 /// Interrupts the run in stage plan, and again in stage check, whose scripts take seconds, so that a busy
