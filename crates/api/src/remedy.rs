@@ -139,7 +139,7 @@ remedies! {
     BitcoindDownload: "let bitcoind -reindex download the blocks again";
     RebuildChainstate: "rebuild the chainstate", command: "rebuild it with: peregrine reindex";
     /// Name the index that is to be made (`make_indexes`).
-    NameIndex: "name the index that is to be made", command: "name one, as in: peregrine index make txindex";
+    NameIndex: "name the index that is to be made", command: "make one, as in: peregrine index make txindex";
     /// Choose the form of the rows of a new `txindex` (`IndexOptions::tx_form`).
     ChooseTxForm: "choose the form of the rows",
         command: "make this index by itself, after a rebuild if one is due, and name the form (`by-block` \

@@ -176,7 +176,9 @@ impl<'d> Session<'d> {
 /// [`ErrorKind::Environment`] if the datadir is in use; the errors of
 /// [`refuse_interrupted`].
 pub fn lock_for_reading(disk: &dyn Disk, datadir: &Datadir) -> Result<DatadirLock, Error> {
-    let lock = DatadirLock::take(disk, datadir, LockMode::Read)?;
+    // Wherever a result is written, these files are read.
+    let lock = DatadirLock::take(disk, datadir, LockMode::Read)
+        .map_err(|error| Error::from(error).in_place_only())?;
     refuse_interrupted(disk, datadir)?;
     Ok(lock)
 }

@@ -10,7 +10,7 @@ use std::{
     collections::BTreeMap,
     env, fmt,
     fs::{self, File},
-    io::{BufWriter, Write},
+    io::{self, BufWriter, Write},
     num::NonZeroUsize,
     path::Path,
     sync::{Mutex, OnceLock},
@@ -267,7 +267,12 @@ impl RunLog {
 /// [`ErrorKind::Environment`] if it already exists or cannot be created.
 pub fn create_new(path: &Path) -> Result<File, Error> {
     File::create_new(path).map_err(|error| {
-        let what = format!("cannot be created: {error}; remove it or choose another file");
+        let help = match error.kind() {
+            io::ErrorKind::AlreadyExists => "remove it or choose another file",
+            io::ErrorKind::NotFound => "create its directory or choose another file",
+            _ => "choose another file",
+        };
+        let what = format!("cannot be created: {error}; {help}");
         Error::new(ErrorKind::Environment, what).in_file(path, None)
     })
 }

@@ -259,6 +259,21 @@ fn a_full_disk_fails_the_run_and_changes_nothing() {
     }
 }
 
+/// Another place for the result was offered for a lock file of the datadir, also where there is no result.
+#[test]
+fn a_reader_that_may_not_take_a_lock_is_not_sent_to_another_output() {
+    let case = tiny_case();
+    fs::write(case.root().join("regtest/.lock"), "").unwrap();
+    let options = ChainOptions::reading(case.root(), Network::Regtest);
+    let denied = (0..99).find_map(|at| {
+        let (all, kind) = (Operations::All, io::ErrorKind::PermissionDenied);
+        let disk = FaultDisk::fail_at(at, InjectedFault::Once, all, kind);
+        let error = engine::utxo::stats(&disk, &options, false, unwatched()).err()?;
+        error.detail.contains("cannot lock").then_some(error)
+    });
+    assert_eq!(denied.unwrap().remedies, [Remedy::GrantPermission]);
+}
+
 #[test]
 fn a_read_only_target_is_an_error_with_a_remedy() {
     let case = tiny_case();
