@@ -323,7 +323,7 @@ pub enum Warning {
         /// Height of the last of the stored blocks above it.
         tip as "tip_height": Height,
     } => "the block index marks block {hash} (height {height}) as invalid, because of invalidateblock or an \
-        earlier failure; like bitcoind, this rebuild leaves out that block and those above it, up to height \
+        earlier failure; like bitcoind, Peregrine leaves out that block and those above it, up to height \
         {tip}; if it is valid, run bitcoin-cli reconsiderblock {hash}";
     /// The last block is ahead of the clock, so that bitcoind does not start.
     FromFuture {

@@ -65,6 +65,11 @@ pub fn run(args: &RepairArgs) -> Done {
     after.reply(report, exit, repair_rows)
 }
 
+/// What was wrong with the undo data of so many blocks.
+fn undo_text(blocks: u32) -> String {
+    format!("of {} was damaged or missing", counted(blocks, "block"))
+}
+
 fn repair_rows(report: &RepairReport) -> Rows {
     let RepairReport { damaged, lost, lost_files, missing, damaged_undo, .. } = report;
     let parts = [
@@ -90,11 +95,22 @@ fn repair_rows(report: &RepairReport) -> Rows {
         .each("downloaded", downloaded)
         .row("stored", format!("all blocks up to height {}", report.height))
         .each("incomplete", report.shortfall.iter().map(|lack| shortfall_text(lack, report.height)))
-        .each("undo data", (*damaged_undo > 0).then(|| format!("of {damaged_undo} blocks was damaged")))
+        .each("undo data", (*damaged_undo > 0).then(|| undo_text(*damaged_undo)))
         .each("note", report.notes.iter().map(warning_text));
     if let Some(rebuild) = &report.rebuild {
         return rows.then(reindex_rows(rebuild, None));
     }
     let made = report.undo.as_ref().map(|made| &made.undo).filter(|undo| undo.blocks > 0);
     rows.each("undo data", made.map(undo_files_text)).row("chainstate", "sound, and left as it is")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn undo_data_that_was_deleted_is_not_called_damaged_only() {
+        assert_eq!(undo_text(1), "of 1 block was damaged or missing");
+        assert_eq!(undo_text(2070), "of 2,070 blocks was damaged or missing");
+    }
 }

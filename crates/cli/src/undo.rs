@@ -132,8 +132,9 @@ pub fn export(args: &ExportUndoArgs) -> Done {
 
 fn exported_rows(exported: &ExportedUndo) -> Rows {
     let ExportedUndo { from, to, hash, coins, bytes, undo_bytes, .. } = exported;
-    let size = |bytes: u64| {
-        format!("{} ({:.1} bytes each)", HumanSize(bytes), bytes as f64 / (*coins).max(1) as f64)
+    let size = |bytes: u64| match *coins {
+        0 => HumanSize(bytes).to_string(),
+        coins => format!("{} ({:.1} bytes each)", HumanSize(bytes), bytes as f64 / coins as f64),
     };
     let spent = format!("{} in {}; as undo data {}", count(*coins), size(*bytes), size(*undo_bytes));
     Rows::default().row("blocks", format!("{from} to {to} ({hash})")).row("spent coins", spent)

@@ -95,7 +95,7 @@ pub struct RepairReport {
     pub lost_files as "missing_files": u32,
     /// Number of blocks that the block index did not place, below one that it placed.
     pub missing as "missing_blocks": u32,
-    /// Number of blocks whose undo data was damaged.
+    /// Number of blocks whose undo data was damaged or missing.
     pub damaged_undo: u32,
     /// What was wrong with the lowest damaged blocks; a file that does not exist is named once.
     pub first with "ErrorTexts": Vec<Error>,
@@ -349,7 +349,11 @@ fn download(
         }
         0 if !is_tip_lost => None,
         left if !has_peers(&options.chain, &options.peers) => {
-            let what = if left > 0 { format!("{left} blocks are") } else { "the last blocks are".to_owned() };
+            let what = match left {
+                0 => "the last blocks are".to_owned(),
+                1 => "1 block is".to_owned(),
+                _ => format!("{left} blocks are"),
+            };
             let detail = format!("{what} still damaged or missing, and there is no peer to ask for them");
             let error = Error::new(ErrorKind::Environment, detail);
             return Err(error.with_remedies([

@@ -188,6 +188,10 @@ fn without_peers_a_repair_ends_with_what_is_missing() {
     fs::write(source.path().join("blk00001.dat"), [9; 3_000]).unwrap();
     let done = run(&options(&case, &[source.path()], &[]));
     assert_fails(done, ErrorKind::Environment, &["blocks are still damaged or missing", "no peer to ask"]);
+    let case = Case::at_tip();
+    case.flip_block(50, 5);
+    let done = run(&options(&case, &[source.path()], &[]));
+    assert_fails(done, ErrorKind::Environment, &["1 block is still damaged or missing"]);
 }
 
 /// Regression: blocks that were found in the own files counted as if they made up for missing ones.
