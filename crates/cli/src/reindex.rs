@@ -182,5 +182,7 @@ pub fn reindex(args: &ReindexArgs) -> Done {
         let shared = shared.and_then(|shared| shared.write(recorder, report.as_ref(), Exit::Done));
         Ok((report?, shared))
     })?;
-    after.reply(report, Exit::Done, |report| report::reindex_rows(report, None).each("to be shared", &shared))
+    after.reply(report, Exit::Done, |report| {
+        report::reindex_rows(report, None, args.output.is_some()).each("to be shared", &shared)
+    })
 }

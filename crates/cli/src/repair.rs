@@ -98,7 +98,7 @@ fn repair_rows(report: &RepairReport) -> Rows {
         .each("undo data", (*damaged_undo > 0).then(|| undo_text(*damaged_undo)))
         .each("note", report.notes.iter().map(warning_text));
     if let Some(rebuild) = &report.rebuild {
-        return rows.then(reindex_rows(rebuild, None));
+        return rows.then(reindex_rows(rebuild, None, false));
     }
     let made = report.undo.as_ref().map(|made| &made.undo).filter(|undo| undo.blocks > 0);
     rows.each("undo data", made.map(undo_files_text)).row("chainstate", "sound, and left as it is")

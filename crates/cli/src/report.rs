@@ -35,8 +35,13 @@ pub fn undo_files_text(undo: &engine::reindex::UndoReport) -> String {
     format!("made for {} blocks: {}", undo.blocks, files.join(", "))
 }
 
-/// Returns a report of a rebuild. `prune`: to how many MiB bitcoind is to prune the node, if it is pruned.
-pub fn reindex_rows(report: &ReindexReport, prune: Option<u64>) -> Rows {
+/// Returns a report of a rebuild. `prune`: to how many MiB bitcoind is to prune the node, if it is pruned;
+/// `is_elsewhere`: whether the databases are in another datadir than the blocks.
+pub fn reindex_rows(report: &ReindexReport, prune: Option<u64>, is_elsewhere: bool) -> Rows {
+    let next = match is_elsewhere && !report.chainstate.with_file_name("blocks/blk00000.dat").exists() {
+        true => next_of_output(&report.chainstate),
+        false => next_text(&report.chainstate, report.unconnected, prune),
+    };
     let ReindexReport { counts, hints, spilled, scripts, .. } = report;
     let seconds = report.elapsed.as_secs_f64();
     let peak = report.peak_memory_bytes.map_or("unknown".to_owned(), |bytes| HumanMemory(bytes).to_string());
@@ -77,7 +82,7 @@ pub fn reindex_rows(report: &ReindexReport, prune: Option<u64>) -> Rows {
         .each("kept", report.kept.iter().map(|path| path.display()))
         .each("note", report.notes.iter().map(warning_text))
         .row("wallets", "not touched")
-        .row("next", next_text(&report.chainstate, report.unconnected, prune))
+        .row("next", next)
 }
 
 /// Begins a report on a chainstate that was written.
@@ -197,13 +202,7 @@ pub fn verify_rows(report: &VerifyReport) -> Rows {
 /// Returns what to do after a rebuild. `prune`: to how many MiB bitcoind is to prune the node, if it is
 /// pruned.
 pub fn next_text(chainstate: &Path, unconnected: u32, prune: Option<u64>) -> String {
-    let home = chainstate.parent().unwrap_or(chainstate);
-    if home.is_dir() && !home.join("blocks/index").is_dir() {
-        let text = "move this chainstate to a node's datadir, in the place of its own: bitcoind does not \
-                    start on this directory, which has no block index";
-        return text.to_owned();
-    }
-    let owner = RealDisk.ownership(home).map(|owner| owner.uid);
+    let owner = RealDisk.ownership(chainstate.parent().unwrap_or(chainstate)).map(|owner| owner.uid);
     let other = owner.ok().filter(|owner| *owner != RealDisk.user());
     let user = other.map_or(String::new(), |owner| format!(" as user {}", user_name(owner)));
     let blocks = match unconnected {
@@ -213,6 +212,17 @@ pub fn next_text(chainstate: &Path, unconnected: u32, prune: Option<u64>) -> Str
     };
     let option = prune.map_or(String::new(), |mebibytes| format!(" with -prune={mebibytes}"));
     format!("start bitcoind{option}{user}: {blocks}")
+}
+
+/// Returns what to do after a rebuild into another datadir than that of the blocks. A new block index there
+/// may refer to new undo files, which are whole.
+fn next_of_output(chainstate: &Path) -> String {
+    let has_index = chainstate.with_file_name("blocks").is_dir();
+    let index = if has_index { " and what is in blocks beside it" } else { "" };
+    format!(
+        "move this chainstate{index} to the node's datadir, in the place of its own: bitcoind does not start \
+         on this directory, which has no block files"
+    )
 }
 
 /// Returns the time of each stage.
@@ -280,7 +290,7 @@ mod tests {
 
     #[test]
     fn report_shows_resumed_blocks_and_resources_used() {
-        let text = reindex_rows(&reindexed(7), None).to_string();
+        let text = reindex_rows(&reindexed(7), None, false).to_string();
         assert!(text.contains("\nresumed            7 of the blocks were already done"), "{text}");
         assert!(text.contains("\npeak memory        100 MiB of 128 MiB allowed\n"), "{text}");
         assert!(text.contains("\ntemporary files    9.4 MB written, at most 5.2 MB at a time\n"), "{text}");
@@ -294,7 +304,7 @@ mod tests {
             )),
             "{text}"
         );
-        let text = reindex_rows(&reindexed(0), None).to_string();
+        let text = reindex_rows(&reindexed(0), None, false).to_string();
         assert!(!text.contains("resumed") && !text.contains("temporary files"), "{text}");
         let json: serde_json::Value = serde_json::to_value(reindexed(7)).unwrap();
         assert_eq!((&json["resumed_blocks"], &json["memory_budget_bytes"]), (&7.into(), &(128 << 20).into()));
@@ -311,7 +321,7 @@ mod tests {
     /// Without the option, bitcoind would want to download all blocks again.
     #[test]
     fn the_line_about_what_to_do_next_has_the_option_of_a_pruned_node() {
-        let text = reindex_rows(&reindexed(0), Some(600)).to_string();
+        let text = reindex_rows(&reindexed(0), Some(600), false).to_string();
         assert!(text.contains("\nnext               start bitcoind with -prune=600: it connects"), "{text}");
     }
 
@@ -326,7 +336,7 @@ mod tests {
     #[test]
     fn values_are_aligned_in_one_column() {
         let text = [reindexed(7), with_hints(false)]
-            .map(|report| reindex_rows(&report, None).to_string())
+            .map(|report| reindex_rows(&report, None, false).to_string())
             .join("\n");
         let names = text.lines().skip(1).filter(|line| !line.starts_with("chainstate of"));
         for line in names {

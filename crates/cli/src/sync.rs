@@ -260,7 +260,7 @@ fn sync_rows(report: &SyncReport, conf_prune: Option<u64>) -> Rows {
         .each("note", notes.map(warning_text));
     let follow = report.follow.as_ref().map(follow_text);
     let then = [
-        report.rebuild.as_ref().map(|rebuild| report::reindex_rows(rebuild, prune)),
+        report.rebuild.as_ref().map(|rebuild| report::reindex_rows(rebuild, prune, false)),
         report.update.as_ref().map(|update| update_rows(update, prune)),
         follow.map(|follow| Rows::default().row("at the tip", follow)),
     ];
