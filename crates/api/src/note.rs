@@ -374,8 +374,8 @@ pub enum Warning {
         dir as "directory" with "PathText": PathBuf,
         /// Their names.
         names as "indexes": Vec<String>,
-    } => "the indexes in {} ({}) are left unchanged, and stay right: none of their blocks gets another \
-        place; bitcoind continues each from its own best block", dir.display(), names.join(", ");
+    } => "the indexes in {} ({}) are left unchanged, and stay right: none of their stored blocks gets \
+        another place; bitcoind continues each from its own best block", dir.display(), names.join(", ");
     /// The chainstate of a snapshot is left unchanged.
     SnapshotUnchanged {
         /// The chainstate's directory.

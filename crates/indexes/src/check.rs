@@ -102,7 +102,8 @@ fn compare(
     rows: &[Box<dyn TxRows>],
 ) -> Result<Findings, Error> {
     let mut findings = Findings::default();
-    let places = &Places::new(job.files, &job.plan.chain, checked.best);
+    let end = checked.index.best_block().filter(|_| base.kind == IndexKind::Tx);
+    let places = &Places::new(job.files, &job.plan.chain, checked.best, end);
     let heights = (0..).map(Height).zip(&*base.sequences);
     let heights = heights.filter_map(|(height, sequence)| Some(((*sequence)?, height))).collect();
     let judge = |key: &[u8], value: &[u8]| match key.first() {

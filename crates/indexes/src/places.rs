@@ -8,7 +8,7 @@ use chain::{
 };
 use disk::index::{FileInfo, IndexRows, is_free_space};
 use std::sync::{Arc, Mutex};
-use wire::{FileNo, Height, Reader};
+use wire::{BlockHash, FileNo, Height, Reader};
 
 /// The places of all stored blocks. They are read when they are first needed.
 pub struct Places<'a> {
@@ -16,6 +16,8 @@ pub struct Places<'a> {
     chain: &'a Chain,
     /// The last block that the index has in common with the chain.
     best: Height,
+    /// The best block of a `txindex`: bitcoind writes the rows of its blocks above `best` anew.
+    end: Option<BlockHash>,
     found: Mutex<Option<Arc<Stored>>>,
 }
 
@@ -26,6 +28,8 @@ struct Stored {
     files: Vec<FileInfo>,
     /// The numbers of the block files, ascending.
     on_disk: Vec<FileNo>,
+    /// Whether a block that bitcoind writes the rows of anew is not stored, so that their places are unknown.
+    has_lost: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,14 +41,15 @@ struct StoredBlock {
 }
 
 impl<'a> Places<'a> {
-    /// Judges the rows of an index that has the blocks of `chain` up to `best`.
-    pub fn new(files: &'a Files<'a>, chain: &'a Chain, best: Height) -> Self {
-        Self { files, chain, best, found: Mutex::default() }
+    /// Judges the rows of an index that has the blocks of `chain` up to `best`. `end`: the best block of a
+    /// `txindex`.
+    pub fn new(files: &'a Files<'a>, chain: &'a Chain, best: Height, end: Option<BlockHash>) -> Self {
+        Self { files, chain, best, end, found: Mutex::default() }
     }
 
     /// Returns what is wrong with a row that has this place and that no block gives, if anything is. Nothing
     /// is if the place is that of a block outside the chain or above the best block, or of a block that a
-    /// crash has lost.
+    /// crash has lost or that bitcoind will download again.
     pub fn judge(&self, place: &[u8]) -> Result<Option<IndexFlaw>, Error> {
         let flaw = |height, detail: &str| Ok(Some(IndexFlaw { height, detail: detail.to_owned() }));
         let mut reader = Reader::new(place);
@@ -52,9 +57,9 @@ impl<'a> Places<'a> {
         let (Ok(file), Ok(pos), Ok(_), 0) = (file, pos, reader.var_int(), reader.remaining()) else {
             return flaw(None, "a row is malformed");
         };
-        let Stored { blocks, files, on_disk } = &*self.stored()?;
+        let Stored { blocks, files, on_disk, has_lost } = &*self.stored()?;
         let Ok(at) = blocks.binary_search_by_key(&(file, pos), |block| (block.file, block.pos)) else {
-            if is_free_space(files, on_disk, file, pos) {
+            if *has_lost || is_free_space(files, on_disk, file, pos) {
                 return Ok(None);
             }
             return flaw(None, "a row has a place where no block is");
@@ -70,8 +75,14 @@ impl<'a> Places<'a> {
         if let Some(found) = found {
             return Ok(Arc::clone(found));
         }
-        let mut blocks = Vec::new();
+        let (mut blocks, mut has_lost, mut above) = (Vec::new(), false, self.end);
         let rows = IndexRows::open(self.files.disk, &self.files.datadir.index_dir())?;
+        while let Some(hash) = above.take()
+            && let Some(entry) = rows.entry(&hash)?.filter(|entry| entry.height > self.best)
+        {
+            has_lost |= !entry.status.has_data();
+            above = Some(entry.header.prev);
+        }
         let index = rows.stream(|entry| {
             if let Some((file, pos)) = entry.file.zip(entry.data_pos) {
                 let is_indexed = entry.height <= self.best && self.chain.has(entry.height, &entry.hash);
@@ -81,7 +92,7 @@ impl<'a> Places<'a> {
         })?;
         blocks.sort_unstable();
         let on_disk = self.files.datadir.blk_files(self.files.disk)?;
-        let stored = Arc::new(Stored { blocks, files: index.files, on_disk });
+        let stored = Arc::new(Stored { blocks, files: index.files, on_disk, has_lost });
         *found = Some(Arc::clone(&stored));
         Ok(stored)
     }

@@ -1,10 +1,12 @@
 //! `doctor` says how each index stands to the chainstate, and which must be made anew.
 
-use acceptance::indexes::{Rows, behind, database, rows, with_indexes, write_rows};
+use acceptance::BUSY;
+use acceptance::indexes::{Rows, assert_sound, behind, database, rows, with_indexes, write_rows};
 use acceptance::prelude::*;
 use acceptance::sync::{from, honest, run as download};
 use engine::doctor::{FoundIndex, IndexStanding};
-use indexes::{IndexKind, TxForm};
+use engine::reindex::SetAsideIndexes;
+use indexes::{IndexKind, IndexOptions, TxForm};
 use wire::read::write_var_int;
 
 fn index(case: &Case, kind: IndexKind) -> (FoundIndex, Advice, bool) {
@@ -108,4 +110,19 @@ fn indexes_of_blocks_that_a_datadir_without_chainstate_lacks_need_a_download() {
     for index in indexes {
         assert!(matches!(index.standing, IndexStanding::UnknownBestBlock), "{index:?}");
     }
+}
+
+/// A rebuild up to the damage said that the `txindex` stays right, then `doctor` and `index check` that it is
+/// wrong.
+#[test]
+fn rows_of_lost_blocks_that_bitcoind_writes_anew_are_not_wrong() {
+    let (case, options) = with_indexes(TxForm::ByTxid);
+    fs::remove_file(blk(&case, &entry(&case, BUSY))).unwrap();
+    let set_aside_indexes = SetAsideIndexes::Any;
+    let until = ReindexOptions { until_damage: true, set_aside_indexes, ..case.options() };
+    let Height(rebuilt) = run(&until).unwrap().height;
+    let (found, advice, is_sound) = index(&case, IndexKind::Tx);
+    assert!(matches!(found.standing, IndexStanding::OffChain(Height(140))) && is_sound, "{found:?}");
+    assert_eq!(advice, Advice::StartBitcoind);
+    assert_sound(&IndexOptions { kinds: vec![IndexKind::Tx], ..options }, rebuilt);
 }

@@ -140,8 +140,12 @@ pub fn find(
             return Ok(if is_unknown { IndexStanding::UnknownBestBlock } else { IndexStanding::NotExamined });
         }
         let on_disk = &files.datadir.blk_files(files.disk)?;
-        let is_placed =
-            !contents.has_positions || are_blocks(tree, infos, on_disk, &index.sample_places(files.disk)?);
+        // A `txindex` gets the rows of lost blocks anew, when bitcoind connects these above the chainstate.
+        let own = contents.best_block.filter(|_| index.kind == IndexKind::Tx);
+        let own = own.map(|best| tree.branch_to(&best)).unwrap_or_default();
+        let is_placed = !contents.has_positions
+            || own.iter().skip(branch.len()).any(|number| tree.data_pos(*number).is_none())
+            || are_blocks(tree, infos, on_disk, &index.sample_places(files.disk)?);
         let standing = standing(tree, &branch, &contents, is_placed);
         let end = match standing {
             IndexStanding::Behind(blocks) => branch.len() as u32 - 1 - blocks,
