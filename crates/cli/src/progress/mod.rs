@@ -16,7 +16,9 @@ pub use frame::transport_name;
 use crate::{peers, run_note::NoteKeeper, units::count};
 use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
-use engine::{ChainOptions, Datadir, Error, Event, EventSink, Note, RealDisk, Stage, reindex::ReindexReport};
+use engine::{
+    ChainOptions, Datadir, Error, Event, EventSink, Note, RealDisk, Stage, Warning, reindex::ReindexReport,
+};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use peregrine::{
     output::{self, Code, Level},
@@ -266,8 +268,12 @@ impl EventSink for Recorder {
                 self.print(Level::Note, &text, Some(Code::Note(&note)));
             }
             Event::Warning(warning) => {
-                let code = Some(Code::Warning(&warning));
-                self.print(Level::Warning, &remedy::warning_text(&warning), code);
+                // What stays as it was is in the report too, but need alarm nobody.
+                let level = match warning {
+                    Warning::IndexesUnchanged { .. } | Warning::SnapshotUnchanged { .. } => Level::Note,
+                    _ => Level::Warning,
+                };
+                self.print(level, &remedy::warning_text(&warning), Some(Code::Warning(&warning)));
             }
             _ => {}
         }
