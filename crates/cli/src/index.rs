@@ -171,7 +171,11 @@ fn made_rows(made: &MadeIndexesReport) -> Rows {
             0 => String::new(),
             height => format!(", from block {height}"),
         };
-        rows.row(index.name.option(), format!("{} rows{form}{from}", index.rows))
+        let text = match index.rows {
+            0 => "has the rows of all blocks already".to_owned(),
+            number => format!("{number} rows{form}{from}"),
+        };
+        rows.row(index.name.option(), text)
     };
     let rows = made.result.indexes.iter().fold(rows, each);
     rows.each("kept", made.result.kept.iter().map(|path| path.display()))

@@ -104,7 +104,7 @@ pub struct CheckedIndexes {
 pub struct MadeIndex {
     /// The option of bitcoind that keeps it.
     pub name with "KindName": IndexKind,
-    /// Height of the first block whose rows were written.
+    /// Height of the first block whose rows were written; if none were, of the next block.
     pub from_height: u32,
     /// Number of rows that were written.
     pub rows: u64,

@@ -119,13 +119,18 @@ fn complete(
     state: Option<Row>,
 ) -> Result<Option<MadeIndex>, Error> {
     let Some(base) = base_of(bases, index.kind) else { return Ok(None) };
+    let made = MadeIndex { name: index.kind, from_height: *base.heights.start(), rows: 0, form: base.form() };
+    if base.heights.is_empty() {
+        // It ends with the chainstate's best block already.
+        return Ok(Some(made));
+    }
     let chain = &job.plan.chain;
     let rows = add_rows(&mut index.database, job.watch.interrupt, |sink| {
         base.give_first_rows(chain, state, sink)?;
         let rows = rows.iter().filter(|rows| rows.kind() == index.kind);
         rows.into_iter().try_for_each(|rows| job.give_all(&**rows, sink))
     })?;
-    Ok(Some(MadeIndex { name: index.kind, from_height: *base.heights.start(), rows, form: base.form() }))
+    Ok(Some(MadeIndex { rows, ..made }))
 }
 
 /// Returns a sequence number for each block that gets rows and has no number yet, by height.
