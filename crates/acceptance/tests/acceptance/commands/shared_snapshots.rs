@@ -190,6 +190,29 @@ fn several_heights_in_one_pass_equal_single_runs() {
     assert_fails(none, ErrorKind::Usage, &words);
 }
 
+/// After an interrupt, the same command was refused: a snapshot of the first height was there already.
+#[test]
+fn a_repeated_command_keeps_the_folders_that_are_complete() {
+    let (case, files, tip) = (Case::new(), scratch(), chain().tip().height);
+    let (options, both) = (in_chunks(&case.options(), SMALL), [70, tip]);
+    let expected = share(&options, &both, &files.path().join("at once"));
+    let output = files.path().join("sets");
+    share(&options, &[70], &output);
+    let kept = tree(&output);
+    let reports = share(&options, &both, &output);
+    assert_eq!(reports.len(), 2);
+    for (report, expected) in reports.iter().zip(&expected) {
+        let facts = |it: &SharedSnapshotReport| (it.bytes, it.chunks, it.merkle_root, it.chain_params());
+        assert_eq!(facts(report), facts(expected));
+    }
+    assert!(kept.iter().all(|(path, bytes)| tree(&output).get(path) == Some(bytes)));
+    // A folder with the tree of another block is not taken for complete.
+    fs::rename(reports[1].folder.join("utxotree"), reports[0].folder.join("utxotree")).unwrap();
+    fs::remove_dir_all(&reports[1].folder).unwrap();
+    let again = share_on(&FaultDisk::healthy(), &options, &both, &output, unwatched());
+    assert_fails(again, ErrorKind::Usage, &["this snapshot is there already"]);
+}
+
 /// A file of both forms is cut into the same chunks, without the height.
 #[test]
 fn a_file_is_cut_as_the_blocks_are() {

@@ -1,6 +1,7 @@
 //! Snapshots in chunks, from which nodes are to give them to their peers (draft of BIP 452): cut while the
 //! coins come, so that several heights take one pass over the blocks and no second copy.
 
+use super::source::{SnapshotSource, Source};
 #[cfg(feature = "serde")]
 use api::json::{HashText, PathText, TrueOrNull};
 use api::{
@@ -82,6 +83,12 @@ impl SharedSnapshotReport {
         )
     }
 
+    /// The same with what is known from the leaves.
+    fn with_tree(self, tree: &UtxoTree) -> Self {
+        let (chunks, merkle_root) = (tree.leaves.len() as u64, tree.root());
+        Self { bytes: tree.len, chunks, merkle_root, ..self }
+    }
+
     /// Returns what the folder says of itself.
     fn description(&self) -> String {
         let number = |number: Option<u64>| number.map_or("null".to_owned(), |number| number.to_string());
@@ -112,11 +119,12 @@ pub fn scheduled_heights(tip: Height) -> Vec<Height> {
 
 /// Writes the snapshots after the blocks at some heights as chunks, each to a folder `HEIGHT-HASH` in
 /// `output`, in one pass over the blocks. Without heights, the ones that are scheduled for the last stored
-/// block are used. A folder is complete or absent; those of lower heights stay if a later one fails.
+/// block are used. A folder is complete or absent; those of lower heights stay if a later one fails, and the
+/// next run keeps them.
 ///
 /// # Errors
 /// The same errors as [`crate::utxo::read_after()`]; [`ErrorKind::Usage`] if there are no heights and the
-/// chain is too short to have any scheduled, or a folder of a height exists.
+/// chain is too short to have any scheduled, or each height has a folder.
 pub fn share(
     disk: &dyn Disk,
     options: &ChainOptions,
@@ -129,7 +137,7 @@ pub fn share(
         heights.extend(scheduled(disk, options, watch)?);
     }
     let output = &unfinished::target(disk, output)?;
-    refuse_existing(disk, &heights, output)?;
+    refuse_complete(disk, &heights, output)?;
     let is_new = !disk.exists(output).during("look for", output)?;
     disk.create_dir_all(output).during_creation(output)?;
     let mut sets = Vec::new();
@@ -164,8 +172,8 @@ fn scheduled(disk: &dyn Disk, options: &ChainOptions, watch: Watch<'_>) -> Resul
     Ok(heights)
 }
 
-/// Refuses heights that have a folder already, before the work begins.
-fn refuse_existing(disk: &dyn Disk, heights: &BTreeSet<Height>, output: &Path) -> Result<(), Error> {
+/// Refuses heights that all have a folder already, before the work begins.
+fn refuse_complete(disk: &dyn Disk, heights: &BTreeSet<Height>, output: &Path) -> Result<(), Error> {
     if !disk.exists(output).during("look for", output)? {
         return Ok(());
     }
@@ -173,17 +181,16 @@ fn refuse_existing(disk: &dyn Disk, heights: &BTreeSet<Height>, output: &Path) -
     let is_of = |name: &str, height: &Height| {
         name.starts_with(&format!("{height}-")) && !name.ends_with(unfinished::SUFFIX)
     };
-    for name in names.iter().filter_map(|name| name.to_str()) {
-        if let Some(height) = heights.iter().find(|height| is_of(name, height)) {
-            let detail = format!("a snapshot of height {height} is there already");
-            let error = Error::new(ErrorKind::Usage, detail).in_file(output.join(name), None);
-            return Err(error.with_remedies([Remedy::MoveAway, Remedy::OtherOutput]));
-        }
-    }
-    Ok(())
+    let folder_of = |height| names.iter().filter_map(|name| name.to_str()).find(|name| is_of(name, height));
+    let found: Option<Vec<_>> = heights.iter().map(|height| Some((height, folder_of(height)?))).collect();
+    let Some((height, name)) = found.and_then(|found| found.first().copied()) else { return Ok(()) };
+    let detail = format!("a snapshot of height {height} is there already");
+    let error = Error::new(ErrorKind::Usage, detail).in_file(output.join(name), None);
+    Err(error.with_remedies([Remedy::MoveAway, Remedy::OtherOutput]))
 }
 
-/// Cuts the coins of a temporary chainstate, which are read twice: their number precedes them.
+/// Cuts the coins of a temporary chainstate, which are read twice: their number precedes them. A folder that
+/// an earlier run has completed stays.
 fn share_chainstate(
     job: &Job<'_>,
     dir: &Path,
@@ -196,23 +203,32 @@ fn share_chainstate(
     let stats = read_back(&reader, None, job.threads(), job.watch)?;
     let hash_serialized_3 = stats.hash_serialized_3.0;
     let is_pinned = job::check_pinned_hash(params, height, &hash, &hash_serialized_3)?;
-    job.watch.sink.event(Event::Started(Stage::Export));
     let metadata = SnapshotMetadata {
         magic: params.magic,
         base_block: hash,
         base_height: None,
         coins: stats.counts.txouts,
     };
-    let mut cut = Cut::begin(disk, metadata, (output, Some(height)), job.options.hooks.chunk_len)?;
-    let (mut coins, total) = (reader.coins()?, metadata.coins);
-    each_coin(&mut coins, total, job.watch, |outpoint, coin| Ok(cut.writer.add(outpoint, coin)?))?;
     let report = SharedSnapshotReport {
         network: params.network,
         chain_transactions: Some(transactions),
+        hash_serialized_3,
         is_pinned,
-        ..cut.report(hash_serialized_3)
+        ..beginning(&metadata, (output, Some(height)))
     };
-    cut.finish(report)
+    let (folder, chunk_len) = (&report.folder, job.options.hooks.chunk_len);
+    if disk.exists(folder).during("look for", folder)? {
+        let source = Source::new(disk, &SnapshotSource::Path(folder.clone()))?;
+        let tree = source.tree(chunk_len, job.watch.interrupt)?;
+        if tree.block == hash {
+            return Ok(report.with_tree(&tree));
+        }
+    }
+    job.watch.sink.event(Event::Started(Stage::Export));
+    let mut writer = begin(disk, folder, metadata, chunk_len)?;
+    let (mut coins, total) = (reader.coins()?, metadata.coins);
+    each_coin(&mut coins, total, job.watch, |outpoint, coin| Ok(writer.add(outpoint, coin)?))?;
+    finish(writer, report)
 }
 
 /// Cuts a snapshot file into chunks, in a folder in `output`. The name of the folder has the height of the
@@ -237,12 +253,12 @@ pub fn share_file(
     watch.sink.event(Event::Started(Stage::Export));
     let output = &*unfinished::target(disk, output)?;
     disk.create_dir_all(output).during_creation(output)?;
-    let target = (output, pinned.or(metadata.base_height));
-    let mut cut = Cut::begin(disk, metadata, target, chunk_len)?;
+    let report = beginning(&metadata, (output, pinned.or(metadata.base_height)));
+    let mut writer = begin(disk, &report.folder, metadata, chunk_len)?;
     let mut hash = CoinHash::new();
     each_coin(&mut reader, metadata.coins, watch, |outpoint, coin| {
         hash.add(outpoint, coin)?;
-        Ok(cut.writer.add(outpoint, coin)?)
+        Ok(writer.add(outpoint, coin)?)
     })?;
     let hash_serialized_3 = hash.finish();
     if params.has_pinned_hash(&metadata.base_block, &hash_serialized_3) == Some(false) {
@@ -250,64 +266,51 @@ pub fn share_file(
                       damaged or forged, get it from elsewhere";
         return Err(Error::damaged(detail).in_file(file, None));
     }
-    let report = cut.report(hash_serialized_3);
-    cut.finish(SharedSnapshotReport { is_pinned: pinned.is_some(), ..report })
+    finish(writer, SharedSnapshotReport { hash_serialized_3, is_pinned: pinned.is_some(), ..report })
 }
 
-/// A folder that is being written.
-struct Cut<'a> {
-    writer: SnapshotWriter<ChunkWriter<'a>>,
+/// Returns what is known of a snapshot, and of its folder in `output`, before it is read.
+fn beginning(metadata: &SnapshotMetadata, (output, height): (&Path, Option<Height>)) -> SharedSnapshotReport {
+    let hash = metadata.base_block;
+    let name = height.map_or(hash.to_string(), |height| format!("{height}-{hash}"));
+    SharedSnapshotReport {
+        network: metadata.network(),
+        height,
+        hash,
+        chain_transactions: None,
+        coins: metadata.coins,
+        bytes: 0,
+        chunks: 0,
+        merkle_root: [0; 32],
+        hash_serialized_3: [0; 32],
+        is_pinned: false,
+        folder: output.join(name),
+    }
+}
+
+/// Begins a folder.
+fn begin<'a>(
+    disk: &'a dyn Disk,
+    folder: &Path,
     metadata: SnapshotMetadata,
-    height: Option<Height>,
-    folder: PathBuf,
+    chunk_len: u64,
+) -> Result<SnapshotWriter<ChunkWriter<'a>>, Error> {
+    if disk.exists(folder).during("look for", folder)? {
+        let error = Error::new(ErrorKind::Usage, "this snapshot is there already").in_file(folder, None);
+        return Err(error.with_remedies([Remedy::MoveAway, Remedy::OtherOutput]));
+    }
+    let writer = ChunkWriter::create(disk, folder, chunk_len)?;
+    Ok(SnapshotWriter::begin(writer, folder, metadata))
 }
 
-impl<'a> Cut<'a> {
-    fn begin(
-        disk: &'a dyn Disk,
-        metadata: SnapshotMetadata,
-        (output, height): (&Path, Option<Height>),
-        chunk_len: u64,
-    ) -> Result<Self, Error> {
-        let hash = metadata.base_block;
-        let folder = output.join(height.map_or(hash.to_string(), |height| format!("{height}-{hash}")));
-        if disk.exists(&folder).during("look for", &folder)? {
-            let error = Error::new(ErrorKind::Usage, "this snapshot is there already").in_file(folder, None);
-            return Err(error.with_remedies([Remedy::MoveAway, Remedy::OtherOutput]));
-        }
-        let writer = ChunkWriter::create(disk, &folder, chunk_len)?;
-        let writer = SnapshotWriter::begin(writer, &folder, metadata);
-        Ok(Self { writer, metadata, height, folder })
-    }
-
-    /// Returns what is known before the last chunk is written.
-    fn report(&self, hash_serialized_3: [u8; 32]) -> SharedSnapshotReport {
-        SharedSnapshotReport {
-            network: self.metadata.network(),
-            height: self.height,
-            hash: self.metadata.base_block,
-            chain_transactions: None,
-            coins: self.metadata.coins,
-            bytes: 0,
-            chunks: 0,
-            merkle_root: [0; 32],
-            hash_serialized_3,
-            is_pinned: false,
-            folder: self.folder.clone(),
-        }
-    }
-
-    /// Completes the folder and the report about it.
-    fn finish(self, mut report: SharedSnapshotReport) -> Result<SharedSnapshotReport, Error> {
-        let ((chunks, _), hash) = (self.writer.end()?, report.hash);
-        let describe = |tree: &UtxoTree| {
-            (report.bytes, report.chunks, report.merkle_root) =
-                (tree.len, tree.leaves.len() as u64, tree.root());
-            report.description()
-        };
-        chunks.finish(hash, describe)?;
-        Ok(report)
-    }
+/// Completes the folder and the report about it.
+fn finish(
+    writer: SnapshotWriter<ChunkWriter<'_>>,
+    report: SharedSnapshotReport,
+) -> Result<SharedSnapshotReport, Error> {
+    let (chunks, _) = writer.end()?;
+    let tree = chunks.finish(report.hash, |tree| report.clone().with_tree(tree).description())?;
+    Ok(report.with_tree(&tree))
 }
 
 #[cfg(test)]
