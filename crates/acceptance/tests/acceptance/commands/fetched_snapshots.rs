@@ -194,6 +194,24 @@ fn what_the_chunks_make_up_must_be_a_snapshot() {
     assert_eq!((with.coins, with.base_block), (without.coins, without.base_block));
 }
 
+/// It ended the whole fetch, with the advice to name the root, which was named.
+#[test]
+fn a_source_that_lies_about_what_the_root_leaves_open_does_not_stop_the_others() {
+    let (shared, files) = (Shared::of_chain(), scratch());
+    let [lying, good] = ["lying", "good"].map(|name| shared.copy(&files, name));
+    let mut tree = fs::read(good.join("utxotree")).unwrap();
+    for (at, what) in [(0, "block"), (34, "length")] {
+        tree[at] ^= 1;
+        fs::write(lying.join("utxotree"), &tree).unwrap();
+        tree[at] ^= 1;
+        let output = files.path().join(what);
+        let report = fetch(&shared.fetching(&[&lying, &good], &output)).unwrap();
+        assert!(fs::read(&output).unwrap() == shared.bytes() && !part(&output).exists(), "{what}");
+        assert!(!report.faults.is_empty(), "{what}");
+        assert!(report.faults.iter().all(|fault| fault.source.ends_with("lying")), "{:?}", report.faults);
+    }
+}
+
 /// Coins of a block whose UTXO set hash Core's source has need no root, and must be those.
 #[test]
 fn coins_that_core_pins_are_proven_by_their_hash() {

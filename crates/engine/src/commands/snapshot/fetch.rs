@@ -132,7 +132,24 @@ pub fn fetch(
     let all =
         options.sources.iter().map(|source| Source::new(disk, source)).collect::<Result<Vec<_>, _>>()?;
     let mut faults = Vec::new();
-    let (tree, sources) = choose_tree(options, all, &mut faults, watch.interrupt)?;
+    let mut failed = Error::new(ErrorKind::Usage, "there is no source").with_remedies([Remedy::AddSource]);
+    for with_tree in find_trees(options, all, &mut faults, watch.interrupt)? {
+        match fetch_from(disk, options, with_tree, &mut faults, watch) {
+            Err(error) if error.kind != ErrorKind::Interrupted => failed = error,
+            done => return done,
+        }
+    }
+    Err(failed)
+}
+
+/// Fetches from the sources that have the same tree. On failure, that is a fault of each.
+fn fetch_from(
+    disk: &dyn Disk,
+    options: &FetchOptions,
+    (tree, sources): WithTree<'_>,
+    faults: &mut Vec<SourceFault>,
+    watch: Watch<'_>,
+) -> Result<FetchedSnapshotReport, Error> {
     let temporary = unfinished::temporary(&options.output, SUFFIX);
     if let Some(what) = foreign_at(disk, &temporary)? {
         let error = Error::new(ErrorKind::Environment, format!("{what} has the name of a temporary file"));
@@ -155,19 +172,26 @@ pub fn fetch(
         done: AtomicU64::new(0),
         noted: Mutex::new(Instant::now()),
         stop: AtomicBool::new(false),
-        faults: Mutex::new(faults),
+        faults: Mutex::new(std::mem::take(faults)),
         watch,
     };
-    fetch.join().inspect_err(|_| {
+    let joined = fetch.join().inspect_err(|_| {
         if fetch.old_len == 0 && fetch.done.load(Ordering::Relaxed) == 0 {
             let _ = disk.remove_file(&fetch.temporary);
         }
-    })?;
-    fetch.prove(disk).inspect_err(|error| {
-        // Chunks that make up no snapshot are removed: otherwise the next run would fail in the same way.
-        if !matches!(error.kind, ErrorKind::Interrupted | ErrorKind::Environment) {
-            let _ = disk.remove_file(&fetch.temporary);
-        }
+    });
+    let prove = || {
+        fetch.prove(disk).inspect_err(|error| {
+            // Chunks that make up no snapshot are removed: otherwise the next run would fail in the same way.
+            if !matches!(error.kind, ErrorKind::Interrupted | ErrorKind::Environment) {
+                let _ = disk.remove_file(&fetch.temporary);
+            }
+        })
+    };
+    joined.and_then(|()| prove()).inspect_err(|error| {
+        let names = fetch.sources.iter().map(Source::name);
+        *faults = std::mem::take(&mut *lock(&fetch.faults));
+        faults.extend(names.map(|source| SourceFault { source, chunk: None, error: error.clone() }));
     })
 }
 
@@ -187,14 +211,18 @@ fn foreign_at(disk: &dyn Disk, path: &Path) -> Result<Option<&'static str>, Erro
     Ok((!is_own).then_some("a file of another program"))
 }
 
-/// Returns the tree that is taken, and the sources that have it.
-fn choose_tree<'a>(
+/// A tree, and the sources that have it.
+type WithTree<'a> = (UtxoTree, Vec<Source<'a>>);
+
+/// Returns the trees that may be taken, in the order of their first sources. They are several only if the
+/// root is given: it commits neither to the block nor to the length.
+fn find_trees<'a>(
     options: &FetchOptions,
     all: Vec<Source<'a>>,
     faults: &mut Vec<SourceFault>,
     interrupt: &AtomicBool,
-) -> Result<(UtxoTree, Vec<Source<'a>>), Error> {
-    let mut chosen: Option<(UtxoTree, Vec<Source<'_>>)> = None;
+) -> Result<Vec<WithTree<'a>>, Error> {
+    let mut trees: Vec<WithTree<'_>> = Vec::new();
     for source in all {
         let mut fault = |error| faults.push(SourceFault { source: source.name(), chunk: None, error });
         let tree = match source.tree(options.chunk_len, interrupt) {
@@ -212,39 +240,42 @@ fn choose_tree<'a>(
             fault(Error::damaged(detail).in_file(source.name(), None));
             continue;
         }
-        match &mut chosen {
-            None => chosen = Some((tree, vec![source])),
-            Some((first, sources)) if *first == tree => sources.push(source),
-            Some((first, sources)) => {
-                let one = sources.first().map(Source::name).unwrap_or_default();
-                let detail = format!(
-                    "it has the tree of block {} with the root {}, while {one} has that of block {} with \
-                     the root {}",
-                    tree.block,
-                    hex_reversed(&root),
-                    first.block,
-                    hex_reversed(&first.root())
-                );
-                let error = Error::new(ErrorKind::Usage, detail).in_file(source.name(), None);
-                return Err(error.with_remedies([Remedy::NameRoot]));
-            }
+        match trees.iter_mut().find(|(other, _)| *other == tree) {
+            Some((_, sources)) => sources.push(source),
+            None => trees.push((tree, vec![source])),
         }
     }
-    let Some((tree, sources)) = chosen else {
-        let first = faults.first().map(|fault| fault.error.clone());
-        let none = || Error::new(ErrorKind::Usage, "there is no source");
-        return Err(first.unwrap_or_else(none).with_remedies([Remedy::AddSource]));
-    };
-    if options.root.is_none() && !options.trust_sources && pinned(&tree.block).is_none() {
+    if let (None, Some(fault)) = (trees.first(), faults.first()) {
+        return Err(fault.error.clone().with_remedies([Remedy::AddSource]));
+    }
+    if options.root.is_some() {
+        return Ok(trees);
+    }
+    let source_of = |sources: &[Source<'_>]| sources.first().map(Source::name).unwrap_or_default();
+    if let [(first, of_first), (tree, sources), ..] = &trees[..] {
+        let detail = format!(
+            "it has the tree of block {} with the root {}, while {} has that of block {} with the root {}",
+            tree.block,
+            hex_reversed(&tree.root()),
+            source_of(of_first),
+            first.block,
+            hex_reversed(&first.root())
+        );
+        let error = Error::new(ErrorKind::Usage, detail).in_file(source_of(sources), None);
+        return Err(error.with_remedies([Remedy::NameRoot]));
+    }
+    if let [(tree, sources)] = &trees[..]
+        && !options.trust_sources
+        && pinned(&tree.block).is_none()
+    {
         let detail = format!(
             "nothing vouches for these coins: Bitcoin Core's source has no hash for the coins of block {}",
             tree.block
         );
-        let source = sources.first().map(Source::name).unwrap_or_default();
-        let error = Error::new(ErrorKind::Usage, detail).in_file(source, None);
+        let error = Error::new(ErrorKind::Usage, detail).in_file(source_of(sources), None);
         return Err(error.with_remedies([Remedy::NameRoot, Remedy::TrustSources]));
     }
-    Ok((tree, sources))
+    Ok(trees)
 }
 
 /// Returns what Core's source has of a block, of whatever network.
