@@ -180,7 +180,11 @@ pub fn run(args: &SyncArgs) -> Done {
     }
     let exit = report.shortfall.as_ref().map_or(Exit::Done, |_| Exit::Environment);
     let exit = report.left_out.map_or(exit, |_| Exit::Consensus);
-    after.reply(report, exit, |report| sync_rows(report, located.prune))
+    after.reply(report, exit, |report| {
+        let is_unused = args.hints.is_some() && report.rebuild.is_none();
+        let unused = is_unused.then_some("not used: the chainstate was not rebuilt");
+        sync_rows(report, located.prune).each("hints", unused)
+    })
 }
 
 /// Returns up to where peers claim blocks, and why they are not there.

@@ -297,6 +297,20 @@ fn a_named_peer_that_cannot_be_reached_is_named() {
     }
 }
 
+/// Nothing said so.
+#[test]
+fn hints_are_not_used_if_the_chainstate_is_complete() {
+    let ((dir, chain), files) = (rebuilt(), TempDir::new().unwrap());
+    let hints = files.path().join("hints");
+    done(run(dir.path(), &["hints", "make", "--to", "60", "-o", text(&hints), "--progress", "none"]));
+    let main: Vec<GeneratedBlock> = chain.main().cloned().collect();
+    let peer = ScriptedPeer::start(&Arc::new(ServedChain::of(&main)), Fault::None);
+    let address = peer.address().to_string();
+    let words = ["sync", "--connect", &address, "--hints", text(&hints), "--progress", "none"];
+    let report = done(run(dir.path(), &words));
+    assert!(report.contains("\nhints              not used: the chainstate was not rebuilt"), "{report}");
+}
+
 /// What `invalidateblock` leaves: the tip's header, marked as invalid. A peer goes on with that block.
 #[test]
 fn an_end_below_a_marked_block_has_an_exit_code_of_its_own() {
