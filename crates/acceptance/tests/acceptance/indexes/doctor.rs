@@ -3,7 +3,7 @@
 use acceptance::BUSY;
 use acceptance::indexes::{Rows, assert_sound, behind, database, rows, with_indexes, write_rows};
 use acceptance::prelude::*;
-use acceptance::sync::{from, honest, run as download};
+use acceptance::sync::{from_to, honest, run as download};
 use engine::doctor::{FoundIndex, IndexStanding};
 use engine::reindex::SetAsideIndexes;
 use indexes::{IndexKind, IndexOptions, TxForm};
@@ -98,8 +98,7 @@ fn an_index_with_which_bitcoind_cannot_go_on_is_to_be_made_anew() {
 #[test]
 fn indexes_of_blocks_that_a_datadir_without_chainstate_lacks_need_a_download() {
     let ((case, _), dir, peer) = (with_indexes(TxForm::ByTxid), scratch(), honest());
-    let genesis = |it: &mut SyncOptions| it.chain.stop_at_height = Some(Height(0));
-    download(&changed(SyncOptions { blocks_only: true, ..from(dir.path(), &[&peer]) }, genesis));
+    download(&SyncOptions { blocks_only: true, ..from_to(dir.path(), &[&peer], 0) });
     let of_genesis = |entry: &IndexEntry| entry.height == Height(0);
     edit_index(&dir.path().join("regtest/blocks/index"), |it| it.entries.retain(of_genesis)).unwrap();
     copy_dir(&case.root().join("regtest/indexes"), &dir.path().join("regtest/indexes")).unwrap();

@@ -126,7 +126,7 @@ fn a_file_that_is_not_wanted_is_refused_before_anything_is_written() {
     refused(&absent, ErrorKind::Damaged, &["absent", "cannot open"]);
     for options in [changed(absent.clone(), |it| it.chain.scan = true), absent] {
         let output = Some(scratch().path().to_owned()).filter(|_| !options.chain.scan);
-        refused(&ReindexOptions { output, ..options.clone() }, ErrorKind::Usage);
+        refused(&ReindexOptions { output, ..options.clone() }, ErrorKind::Usage, &[]);
     }
 }
 
