@@ -6,7 +6,7 @@ use crate::{
     index::IndexesAfter,
     peer_args::{PeerArgs, is_direct},
     prelude::*,
-    report,
+    report::{self, undo_files_text},
     run::record,
     units::duration,
     update::update_rows,
@@ -259,6 +259,7 @@ fn sync_rows(report: &SyncReport, conf_prune: Option<u64>) -> Rows {
         .each("chainstate", chainstate)
         .each("left out", left_out)
         .each("incomplete", report.shortfall.iter().map(|lack| shortfall_text(lack, report.height)))
+        .each("undo data", report.undo.as_ref().map(|made| undo_files_text(&made.undo)))
         .each("pruned", pruned)
         .each("full node", report.unpruned.then_some(full))
         .each("note", notes.map(warning_text));

@@ -169,8 +169,8 @@ fn of_both(
 pub struct Chainstate<'a> {
     /// Whether blocks can be connected to it after the download.
     pub can_connect: bool,
-    /// Whether it is rebuilt in any case: undo data of blocks below it is missing, or was deleted, or blocks
-    /// are to be deleted and its coins cannot be read.
+    /// Whether it is rebuilt in any case: undo data of blocks below it was deleted, or blocks are to be
+    /// deleted, and its coins cannot be read, or undo data is missing.
     pub must_rebuild: bool,
     /// Whether this run has rebuilt it, and has shown its blocks to the observer.
     pub is_rebuilt: bool,

@@ -12,6 +12,7 @@ use api::{
     json::{Milliseconds, Seconds, written},
     note::Notes,
 };
+use engine::undo::MadeUndoReport;
 use net::{address::NetworkKind, addresses::KnownPeer, pool::Target, transport::TransportVersion};
 use std::{net::SocketAddr, ops::AddAssign, path::Path, time::Duration};
 use wire::{BlockHash, Height, Network};
@@ -316,6 +317,8 @@ pub struct SyncReport {
     /// The rebuild of the chainstate; `None` if only blocks were downloaded, or if the chainstate was at the
     /// last block already.
     pub rebuild: Option<ReindexReport>,
+    /// The undo data that was made, if the chainstate was not rebuilt and its last blocks lacked some.
+    pub undo: Option<MadeUndoReport>,
     /// The blocks that were connected to the chainstate after the rebuild, or without one; `None` if none
     /// were missing.
     pub update: Option<UpdateReport>,

@@ -8,7 +8,7 @@ use crate::{
     new_datadir,
     options::{SyncOptions, SyncReport, SyncSink, SyncWarnings},
     prune_stored::prune_stored,
-    stored_coins::lacks_coins,
+    stored_coins::{lacks_last_undo, must_be_replaced},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -23,6 +23,7 @@ use chain::{
     header_chain::HeaderChain,
     invalid_blocks::{InvalidBlock, mark_invalid, reconsider},
     plan::{
+        existing_state::ExistingState,
         indexes::{DeletedBlocks, before_pruning},
         planner::{AfterSuspect, is_pruned},
     },
@@ -30,6 +31,7 @@ use chain::{
 };
 use engine::{
     reindex::{plan, reindex_planned},
+    undo::{self, MadeUndoReport},
     update::{check_one_chainstate, update_without},
 };
 use net::addresses::KnownPeer;
@@ -113,11 +115,11 @@ fn sync_session<'d>(
     let started = Instant::now();
     let (mut options, mut before, mut invalid) = (options.clone(), None, Vec::new());
     let work = WorkDir::for_chainstate(disk, &options.chain, &session.files()?.datadir.chainstate_dir());
-    let lacks_coins = lacks_coins(&session.files()?, &options, Watch { sink, interrupt })?;
+    let files = &session.files()?;
+    check_one_chainstate(files)?;
+    ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
+    let must_be_replaced = must_be_replaced(files, &options, Watch { sink, interrupt })?;
     if let Some(which) = options.chain.reconsider.take() {
-        let files = &session.files()?;
-        check_one_chainstate(files)?;
-        ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
         // What is invalid is marked again.
         reconsider(files, which)?;
     }
@@ -125,14 +127,14 @@ fn sync_session<'d>(
     let rebuild = &mut rebuild.clone();
     let (mut report, known) = loop {
         let is_rebuilt = before.as_ref().is_some_and(|report: &SyncReport| report.rebuild.is_some());
-        let lacks_coins = lacks_coins && !is_rebuilt;
-        // What cannot be read has no height that must be reached again.
-        rebuild.accept_lower_tip = lacks_coins;
+        let must_be_replaced = must_be_replaced && !is_rebuilt;
+        // What cannot stay has no height that must be reached again.
+        rebuild.accept_lower_tip = must_be_replaced;
         let round = Round {
             disk,
             options: &options,
             rebuild,
-            lacks_coins,
+            must_be_replaced,
             is_rebuilt,
             invalid: &invalid,
             suspect,
@@ -185,6 +187,7 @@ fn merged(before: Option<SyncReport>, mut report: SyncReport) -> SyncReport {
     }
     report.unpruned |= before.unpruned;
     report.rebuild = report.rebuild.or(before.rebuild);
+    report.undo = report.undo.or(before.undo);
     report.update = report.update.or(before.update);
     report
 }
@@ -194,8 +197,8 @@ struct Round<'a> {
     disk: &'a dyn Disk,
     options: &'a SyncOptions,
     rebuild: &'a ReindexOptions,
-    /// Whether blocks are to be deleted, and the coins of the chainstate cannot be read.
-    lacks_coins: bool,
+    /// Whether blocks are to be deleted, and the chainstate cannot stay.
+    must_be_replaced: bool,
     /// Whether an earlier round has rebuilt the chainstate.
     is_rebuilt: bool,
     /// Blocks that earlier rounds have found invalid.
@@ -230,10 +233,8 @@ impl Round<'_> {
     fn run(&self, session: Session<'_>) -> Result<RoundDone, Error> {
         let Self { options, is_rebuilt, invalid, sink, interrupt, .. } = *self;
         let files = &session.files()?;
-        check_one_chainstate(files)?;
-        ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
         let can_connect = !options.blocks_only;
-        let must_rebuild = self.lacks_coins || options.unprune && is_pruned(files)?;
+        let must_rebuild = self.must_be_replaced || options.unprune && is_pruned(files)?;
         let chainstate = Chainstate { can_connect, must_rebuild, is_rebuilt, invalid };
         let FetchedAndRebuilt { fetched: it, rebuilt, mut suspect } =
             fetch_and_rebuild(files, options, self.rebuild, chainstate, sink, interrupt)?;
@@ -246,16 +247,16 @@ impl Round<'_> {
         drop(chain);
         let is_behind = rebuilt.is_some();
         let rebuilt = match rebuilt {
-            None if !(options.blocks_only || near.is_some()) => {
-                Some(self.rebuild_stored(files, can_connect, &mut suspect))
-            }
+            None if can_connect && near.is_none() => Some(self.rebuild_stored(files, &mut suspect)),
             rebuilt => rebuilt,
         };
         if let (Some(bytes), Some((_, best)), None) = (options.prune_bytes, near, &rebuilt) {
             download.pruned += prune_stored(files, &options.chain, bytes, best, indexed, sink)?;
         }
+        let lacks_undo = can_connect && rebuilt.is_none() && self.lacks_undo(files, near, height)?;
         // What follows locks the datadir itself.
         drop(session);
+        let undo = lacks_undo.then(|| self.make_undo()).transpose()?;
         let connects = matches!(suspect, Some(AfterSuspect::Connect(_)));
         let below = match suspect {
             Some(AfterSuspect::EndBelow(height)) if options.prune_bytes.is_some() => Some(height),
@@ -288,6 +289,7 @@ impl Round<'_> {
             prune_bytes: options.prune_bytes,
             unpruned: options.unprune && must_rebuild && rebuild.is_some(),
             rebuild,
+            undo,
             update,
             left_out,
             shortfall,
@@ -355,7 +357,6 @@ impl Round<'_> {
     fn rebuild_stored(
         &self,
         files: &Files<'_>,
-        can_connect: bool,
         suspect: &mut Option<AfterSuspect>,
     ) -> Result<ReindexReport, Error> {
         let Self { rebuild, invalid, sink, interrupt, .. } = *self;
@@ -363,10 +364,30 @@ impl Round<'_> {
         let planned = plan(files, rebuild, invalid, None, None, Watch { sink, interrupt })?;
         let found = Cell::new(None);
         let suspected = |next| found.set(Some(next));
-        let suspected = can_connect.then_some(&suspected as &dyn Fn(AfterSuspect));
-        let done = reindex_planned(files, rebuild, planned, suspected, Watch { sink, interrupt });
+        let done = reindex_planned(files, rebuild, planned, Some(&suspected), Watch { sink, interrupt });
         *suspect = found.get();
         done.map_err(|error| explain_interrupt(error, "downloaded"))
+    }
+
+    /// Whether the last blocks of the chainstate lack undo data, and all blocks are there to make it. Before
+    /// blocks are deleted, that was found out already.
+    fn lacks_undo(
+        &self,
+        files: &Files<'_>,
+        near: Option<(Height, Height)>,
+        height: Height,
+    ) -> Result<bool, Error> {
+        let SyncOptions { chain, prune_bytes, .. } = self.options;
+        let has_all = prune_bytes.is_none() && near.is_some_and(|(best, _)| best <= height);
+        let best = ExistingState::read(files, false)?.best_block.filter(|_| has_all);
+        best.map_or(Ok(false), |best| lacks_last_undo(files, chain, best))
+    }
+
+    /// Makes the undo data that is missing below the chainstate, which stays as it is.
+    fn make_undo(&self) -> Result<MadeUndoReport, Error> {
+        let Self { disk, options, sink, interrupt, .. } = *self;
+        let made = undo::make(disk, &options.chain, Watch { sink, interrupt });
+        made.map_err(|error| explain_interrupt(error, "downloaded"))
     }
 
     /// Connects the stored blocks up to a height, those at the heights of `exactly` one by one.

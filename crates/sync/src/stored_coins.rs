@@ -1,16 +1,19 @@
-//! Whether the coins of the chainstate can be read, which only reading all of them shows.
+//! Whether the coins of the chainstate can be read, which only reading all of them shows, and whether its
+//! last blocks have undo data.
 
 use crate::options::SyncOptions;
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
-    options::ChainOptions,
+    options::{ChainOptions, UndoPolicy},
     remedy::Remedy,
     stage::Stage,
 };
-use chain::blocks::files::Files;
+use chain::{
+    blocks::files::Files,
+    plan::{best_block::lacks_undo, planner::is_pruned, second_chainstate::CHECKED_AT_START},
+};
 use disk::{DiskError, chainstate::ChainstateReader};
-use engine::update::check_one_chainstate;
 use pipeline::stages::finish;
 use wire::BlockHash;
 
@@ -36,21 +39,33 @@ pub fn read_all(
     }
 }
 
-/// Whether blocks are to be deleted, and coins that were made of them cannot be read.
+/// Whether blocks are to be deleted, and coins that were made of them cannot be read, or undo data is missing
+/// that could be made only now.
 ///
 /// # Errors
-/// The same errors; those of [`check_one_chainstate`]; [`ErrorKind::Damaged`] after an interrupted flush: to
-/// complete it, bitcoind reads blocks again that may be far below the best one (Core `ReplayBlocks`).
-pub fn lacks_coins(files: &Files<'_>, options: &SyncOptions, watch: Watch<'_>) -> Result<bool, Error> {
+/// The same errors; those of [`lacks_undo`]; [`ErrorKind::Damaged`] after an interrupted flush: to complete
+/// it, bitcoind reads blocks again that may be far below the best one (Core `ReplayBlocks`).
+pub fn must_be_replaced(files: &Files<'_>, options: &SyncOptions, watch: Watch<'_>) -> Result<bool, Error> {
     if options.prune_bytes.is_none() {
         return Ok(false);
     }
-    check_one_chainstate(files)?;
     let dir = files.datadir.chainstate_dir();
     if let Err(error @ DiskError::InterruptedFlush { .. }) = ChainstateReader::open(files.disk, &dir) {
         let detail = "bitcoind was stopped while it wrote the chainstate, and needs blocks to complete it";
         let error = Error::damaged(detail).in_file(dir, None).caused_by(error);
         return Err(error.with_remedies([Remedy::LetBitcoindFinish]));
     }
-    Ok(read_all(files, &options.chain, watch)?.is_none())
+    let best = read_all(files, &options.chain, watch)?;
+    best.map_or(Ok(true), |best| lacks_last_undo(files, &options.chain, best))
+}
+
+/// Whether any of the chainstate's last blocks lacks its undo data, of as many as every node keeps. A pruned
+/// node would have to download all blocks to get it: there, only those count that bitcoind checks when it
+/// starts.
+///
+/// # Errors
+/// Those of [`lacks_undo`].
+pub fn lacks_last_undo(files: &Files<'_>, options: &ChainOptions, best: BlockHash) -> Result<bool, Error> {
+    let last = if is_pruned(files)? { CHECKED_AT_START } else { options.hooks.undo_blocks as usize };
+    Ok(options.undo != UndoPolicy::Trust && lacks_undo(files, best, last)?)
 }

@@ -1,9 +1,14 @@
 //! What is known of the best block of an existing chainstate, and of its branch.
 
+use crate::blocks::files::Files;
 use api::{error::Error, lower_tip::Gap};
-use disk::index::{IndexEntry, IndexRows};
+use disk::{
+    datadir::FileKind,
+    index::{IndexEntry, IndexRows},
+    undo::CHECKSUM_LEN,
+};
 use rules::U256;
-use wire::{BlockHash, Height};
+use wire::{BlockHash, ByteOffset, FileNo, Height};
 
 /// The last block of the chain in a database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,4 +50,50 @@ pub fn fork_of(
         hash = entry.header.prev;
     }
     Ok(None)
+}
+
+/// Whether the undo data of one of the last `count` blocks up to `best` is missing, or will be when the block
+/// has been stored again, as far as the block index and the lengths of files show. What a pruned node has
+/// deleted is not missing.
+///
+/// # Errors
+/// A damaged block index; any I/O error.
+pub fn lacks_undo(files: &Files<'_>, best: BlockHash, count: usize) -> Result<bool, Error> {
+    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    let mut hash = best;
+    for _ in 0..count {
+        let Some(entry) = rows.entry(&hash)? else { return Ok(true) };
+        let status = entry.status;
+        // The genesis block has no undo data.
+        if entry.height == Height(0) || entry.tx_count > 0 && !status.has_data() {
+            break;
+        }
+        let data_pos = entry.data_pos.filter(|_| status.has_data());
+        let undo_pos = entry.undo_pos.filter(|_| status.has_undo() && status.was_connected());
+        let Some((file, (data_pos, undo_pos))) = entry.file.zip(data_pos.zip(undo_pos)) else {
+            return Ok(true);
+        };
+        // A download stores blocks again that are not whole in a file with too few bytes.
+        let used = rows.file(file)?.map_or(1, |info| u64::from(info.size));
+        let is_short = files.len(FileKind::Blk, file)? < used;
+        if is_short && ends_before(files, FileKind::Blk, file, data_pos)?
+            || ends_before(files, FileKind::Rev, file, undo_pos)?
+        {
+            return Ok(true);
+        }
+        hash = entry.header.prev;
+    }
+    Ok(false)
+}
+
+/// Whether a file ends before the end of the record at `pos`.
+fn ends_before(
+    files: &Files<'_>,
+    kind: FileKind,
+    file: FileNo,
+    ByteOffset(pos): ByteOffset,
+) -> Result<bool, Error> {
+    let len = files.len(kind, file)?;
+    let checksum_len = if kind == FileKind::Rev { CHECKSUM_LEN as u64 } else { 0 };
+    Ok(pos >= len || pos + u64::from(files.record_len(kind, file, pos)?) + checksum_len > len)
 }

@@ -7,7 +7,7 @@ use acceptance::sync::{
     assert_index_is_true, assert_synced, branch_of, from, from_to, index, repairing, run, tiny, try_repair,
     try_run,
 };
-use acceptance::undo::UndoFiles;
+use acceptance::undo::{UndoFiles, files_of};
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
     index::{BlockIndex, FileInfo},
@@ -210,6 +210,40 @@ fn a_rebuild_awaits_the_blocks_of_a_lost_file_below_the_old_chainstate() {
         let (dir, peer) = (with_lost_file(60, lose), peer());
         assert!(run(&from(dir.path(), &[&peer])).0.rebuild.is_some());
         assert_synced(dir.path(), tiny(), "rebuilt");
+    }
+}
+
+/// The file of the block below the last one.
+fn file_of_last(root: &Path, path: fn(&Datadir, FileNo) -> PathBuf) -> PathBuf {
+    let height = Height(tiny().tip().height - 1);
+    let file = index(root).entries.iter().find(|entry| entry.height == height).unwrap().file.unwrap();
+    path(&Datadir::at(root, Network::Regtest), file)
+}
+
+/// As the chainstate was at the last block already, or near it, nothing was made, and bitcoind did not start.
+#[test]
+fn undo_data_that_is_missing_below_a_chainstate_is_made() {
+    let losses: [fn(&Path); 4] = [
+        |root| fs::remove_dir_all(root.join("regtest/blocks")).unwrap(),
+        |root| truncate(&file_of_last(root, Datadir::blk_path), 100).unwrap(),
+        |root| fs::remove_file(file_of_last(root, Datadir::rev_path)).unwrap(),
+        |root| {
+            let blocks = root.join("regtest/blocks");
+            files_of(&blocks, "rev").keys().for_each(|name| fs::remove_file(blocks.join(name)).unwrap());
+        },
+    ];
+    for (number, lose) in losses.into_iter().enumerate() {
+        for above in [0, 1] {
+            let (dir, peer, what) = (in_small_files(), peer(), format!("loss {number}, {above} above"));
+            let height = tiny().tip().height - above;
+            acceptance::run(&up_to(acceptance::options(dir.path()), height)).unwrap();
+            lose(dir.path());
+            let (report, _) = run(&from(dir.path(), &[&peer]));
+            assert!(report.rebuild.is_none() && report.undo.unwrap().height == Height(height), "{what}");
+            assert_synced(dir.path(), tiny(), &what);
+            assert!(diagnosed(dir.path(), true).is_sound(), "{what}");
+            assert!(run(&from(dir.path(), &[&peer])).0.undo.is_none(), "{what}");
+        }
     }
 }
 

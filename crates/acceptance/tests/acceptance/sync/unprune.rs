@@ -131,6 +131,23 @@ fn a_chainstate_with_a_changed_bit_is_rebuilt() {
     }
 }
 
+/// Nothing was made: bitcoind did not start on what `doctor` had advised, or what was deleted could not be
+/// made any more.
+#[test]
+fn a_chainstate_whose_last_blocks_lack_undo_data_is_rebuilt() {
+    let lost: [(Case, fn(&Case, &IndexEntry) -> PathBuf); 2] = [(Case::at_tip(), rev), (pruned(), blk)];
+    for (case, file) in lost {
+        let (what, peer) = (format!("{:?}", case.index().pruned), honest());
+        truncate(&file(&case, &entry(&case, chain().tip().height)), 0).unwrap();
+        assert!(!diagnosed(case.root(), false).is_sound(), "{what}");
+        assert!(run(&pruning(case.root(), &peer)).unwrap().rebuild.is_some(), "{what}");
+        // A rebuild that ends after the download leaves files to delete.
+        assert!(run(&pruning(case.root(), &peer)).unwrap().rebuild.is_none(), "{what}");
+        assert_pruned(case.root(), &what);
+        assert!(diagnosed(case.root(), false).is_sound(), "{what}");
+    }
+}
+
 /// Regressions: the rebuild waited for ever for the genesis block, for which no peer is asked; and, with so
 /// little space, it settled again and again before its first block.
 #[test]
