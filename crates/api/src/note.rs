@@ -235,8 +235,8 @@ pub enum Warning {
         /// Number of blocks whose undo data it checks.
         blocks: usize,
     } => "bitcoind checks the undo data of the last {blocks} blocks when it starts, and not all of it is on \
-        disk; start bitcoind with -checklevel=1 until it has connected as many new blocks; it cannot \
-        disconnect these blocks";
+        disk; unless it is made, start bitcoind with -checklevel=1 until it has connected as many new \
+        blocks; it cannot disconnect these blocks";
     /// A stored block that was never connected is invalid; the rebuild continues without it.
     InvalidBlock {
         /// Its hash.

@@ -7,7 +7,7 @@ use crate::{
     prelude::*,
     report::{chainstate_rows, checked_text, next_text, scripts_text, stages_text},
 };
-use engine::{AssumeValid, update::UpdateReport};
+use engine::{AssumeValid, Warning, update::UpdateReport};
 
 #[derive(Args, Debug)]
 pub struct UpdateArgs {
@@ -74,6 +74,12 @@ pub fn update_rows(report: &UpdateReport, prune: Option<u64>) -> Rows {
     );
     let has_connected = counts.blocks > 0;
     let undo = || format!("written for {}", counted(report.undo_written, "block"));
+    let lacks_undo = report.notes.iter().any(|note| matches!(note, Warning::LacksLastUndo { .. }));
+    let next = match prune {
+        None if lacks_undo => "make the undo data with: peregrine undo make".to_owned(),
+        Some(mebibytes) if lacks_undo => format!("start bitcoind with -prune={mebibytes} -checklevel=1"),
+        _ => next_text(&report.chainstate, 0, prune),
+    };
     chainstate_rows(report.network, report.height, report.hash, &report.chainstate)
         .row("before", before)
         .each("checked", has_connected.then_some(checked))
@@ -81,5 +87,27 @@ pub fn update_rows(report: &UpdateReport, prune: Option<u64>) -> Rows {
         .each("undo data", has_connected.then(undo))
         .row("time", time)
         .each("note", report.notes.iter().map(warning_text))
-        .row("next", next_text(&report.chainstate, 0, prune))
+        .row("next", next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::{Datadir, update::empty_report};
+
+    /// The user was sent to a bitcoind that does not start.
+    #[test]
+    fn undo_data_that_bitcoind_reads_when_it_starts_is_made_first() {
+        let root = Path::new("d");
+        let options = ChainOptions::reading(root, Network::Regtest);
+        let mut report = empty_report(&options, &Datadir::at(root, Network::Regtest));
+        let next = |report: &UpdateReport, prune| {
+            let text = update_rows(report, prune).to_string();
+            text.lines().last().unwrap_or_default().trim_start_matches("next").trim().to_owned()
+        };
+        assert!(next(&report, None).starts_with("start bitcoind: "));
+        report.notes.push(Warning::LacksLastUndo { blocks: 6 });
+        assert_eq!(next(&report, None), "make the undo data with: peregrine undo make");
+        assert_eq!(next(&report, Some(550)), "start bitcoind with -prune=550 -checklevel=1");
+    }
 }

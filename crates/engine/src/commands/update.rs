@@ -8,6 +8,7 @@ use api::{
     counts::Counts,
     error::{Error, ErrorKind},
     event::{Event, Warnings, Watch},
+    note::Warning,
     options::{ChainOptions, ReindexOptions},
     remedy::Remedy,
     stage::Stage,
@@ -16,7 +17,12 @@ use api::{
 use chain::{
     blocks::files::Files,
     invalid_blocks::unmark,
-    plan::{best_block::BestBlock, existing_state::ExistingState, planner::Plan},
+    plan::{
+        best_block::{BestBlock, lacks_undo},
+        existing_state::ExistingState,
+        planner::Plan,
+        second_chainstate::CHECKED_AT_START,
+    },
     session::Session,
 };
 use disk::{chainstate::ChainstateReader, datadir::Datadir};
@@ -97,6 +103,9 @@ fn update_in_place(
     unmark(files, &plan.choice.unmarked)?;
     plan.note_unmarked(watch.sink);
     (report.height, report.hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
+    if lacks_undo(files, report.hash, CHECKED_AT_START)? {
+        watch.sink.event(Event::Warning(Warning::LacksLastUndo { blocks: CHECKED_AT_START }));
+    }
     report.scripts = job::scripts_report(options, &plan, &report.counts);
     report.is_pruned = plan.is_pruned;
     report.elapsed += clock.started.elapsed();

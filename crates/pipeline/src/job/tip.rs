@@ -12,7 +12,12 @@ use crate::stages::{
     stored_coins::{StoredCoins, TipCoins, flush},
     window::{ConnectedBlock, cache_error},
 };
-use api::{error::Error, machine::random_key, remedy::Remedy, subject::Subject};
+use api::{
+    error::{Error, ErrorKind},
+    machine::random_key,
+    remedy::Remedy,
+    subject::Subject,
+};
 use chain::blocks::{
     chain::{BlockPosition, Chain},
     damage::{Damage, UndoDefect},
@@ -22,6 +27,7 @@ use coins::CoinsCache;
 use disk::{
     block_files::{BlockAppender, MAX_BLOCK_FILE_LEN},
     chainstate::ChainstateReader,
+    datadir::FileKind,
     index::{FileInfo, IndexEntry, IndexRows},
     undo::UndoView,
 };
@@ -65,8 +71,8 @@ impl<'a> Tip<'a> {
     /// Returns the chain up to `fork`, and above it the branch of `best`, which is at `height`.
     ///
     /// # Errors
-    /// A damaged block index; [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if a block of the
-    /// branch, or its undo data, is not on disk.
+    /// A damaged block index; [`ErrorKind::Damaged`] if a block of the branch, or its undo data, is not on
+    /// disk.
     pub fn branch(
         &self,
         chain: &Chain,
@@ -151,7 +157,12 @@ impl<'a> Tip<'a> {
             return Err(Error::damaged(detail).at_block(height, *hash).about(Subject::BlockIndex));
         };
         if !is_undo_stored {
-            entry.undo_pos = Some(self.appender.append_undo(file, height, prev, undo)?);
+            let appended = self.appender.append_undo(file, height, prev, undo).map_err(Error::from);
+            entry.undo_pos = Some(appended.map_err(|error| match error.kind {
+                // The file has too few bytes: undo data of lower blocks is missing, too.
+                ErrorKind::Damaged => error.about_file(FileKind::Rev),
+                _ => error,
+            })?);
             self.appended.insert(file);
             self.undo_written += 1;
         }

@@ -142,6 +142,26 @@ fn an_update_refuses_what_it_cannot_continue() {
     assert_offers(&refuses(None, &["has two chainstates"]), &[Remedy::MoveSnapshotAway]);
 }
 
+/// It said that bitcoind can be started, or, with blocks to connect, did not name what `doctor` advises.
+#[test]
+fn missing_undo_data_is_reported_with_what_helps() {
+    for missing in ["of the last blocks", "lower"] {
+        let case = Case::at_tip();
+        let height = if missing == "lower" { 30 } else { chain().tip().height - 5 };
+        fs::remove_file(rev(&case, &entry(&case, height))).unwrap();
+        let notes = update(&update_options(case.root(), AT_ONCE, None)).unwrap().notes;
+        let is_last = |note: &Warning| matches!(note, Warning::LacksLastUndo { blocks: 6 });
+        assert_eq!(notes.iter().any(is_last), missing != "lower", "{missing}: {notes:?}");
+    }
+    let tip = chain().tip().height;
+    let layout = Layout { shuffle: 0, file_size: 4 << 20, ..layout() };
+    let dir = behind(chain().main(), tip - 3, &layout);
+    fs::remove_file(Datadir::at(dir.path(), Network::Regtest).rev_path(FileNo(0))).unwrap();
+    let error = refuses(&update_options(dir.path(), AT_ONCE, None), ErrorKind::Damaged);
+    assert_mentions(&error, &["bytes of the file are in use, but it has 0"]);
+    assert_offers(&error, &[Remedy::MakeUndo, Remedy::RestoreFile]);
+}
+
 /// The files of deleted blocks are not needed if the chainstate is above them.
 #[test]
 fn a_pruned_node_is_updated() {
