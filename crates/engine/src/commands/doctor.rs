@@ -507,7 +507,8 @@ impl Examination<'_> {
             (undo.unrecorded, undo.first) = (0, None);
         }
         let indexes = indexes::find(files, Some((&tree, &index.files)), best, first, is_held)?;
-        let is_known = blocks.lacking() + undo.lacking() > 0;
+        // What a pruned node lacks of undo data matters only if bitcoind reads it when it starts.
+        let is_known = blocks.lacking() > 0 || !index.pruned && undo.lacking() > 0;
         // `deep` reads them all, and finds out too which lie elsewhere, unless the node is pruned.
         let last_blocks = match is_held || is_known || self.options.deep && !index.pruned {
             true => None,

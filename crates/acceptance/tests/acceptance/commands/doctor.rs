@@ -276,6 +276,23 @@ fn what_is_in_the_place_of_new_files_is_to_be_moved() {
     advised(&case, &Advice::MoveAway { path: work });
 }
 
+/// Once, `-checklevel=1` was advised until pruning had deleted the blocks that lack undo data.
+#[test]
+fn undo_data_that_a_pruned_node_lacks_matters_while_bitcoind_reads_it_when_it_starts() {
+    for (below, advice) in [(6, Advice::StartBitcoind), (5, Advice::StartWithoutUndo)] {
+        let case = Case::at_tip();
+        situation::cause("pruned", case.root(), case.root());
+        case.edit_entry(tip().0 - below, |entry| {
+            entry.undo_pos = None;
+            entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
+        });
+        advised(&case, &advice);
+        // As bitcoind leaves a file that it has begun anew.
+        fs::write(rev(&case, &entry(&case, tip().0)), [0; 9_000]).unwrap();
+        advised(&case, &Advice::StartWithoutUndo);
+    }
+}
+
 #[test]
 fn what_an_interrupted_run_has_left_is_named() {
     let case = Case::new();

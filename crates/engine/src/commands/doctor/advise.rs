@@ -41,6 +41,9 @@ pub struct Circumstances {
     pub blocksdir: Option<Option<PathBuf>>,
 }
 
+/// What is advised only if nothing else is wrong.
+const LATER: [Advice; 3] = [Advice::LookDeeper, Advice::MakeUndo, Advice::StartWithoutUndo];
+
 /// Advises on a datadir.
 pub fn advise(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     match &found.lock {
@@ -55,7 +58,7 @@ pub fn advise(found: &DatadirState, circumstances: &Circumstances) -> Advice {
             .clone()
             .or_else(|| of_access(found))
             .or_else(|| of_key(found))
-            .or_else(|| of_start(found).filter(|it| ![Advice::LookDeeper, Advice::MakeUndo].contains(it)))
+            .or_else(|| of_start(found).filter(|it| !LATER.contains(it)))
             .unwrap_or_else(|| of_indexes(found, of_other_files(found, of_content(found, circumstances)))),
     }
 }
@@ -145,7 +148,7 @@ fn of_other_files(found: &DatadirState, advice: Advice) -> Advice {
 
 fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     let files = circumstances.files;
-    let DatadirState { index, blocks, undo, chainstate, .. } = found;
+    let DatadirState { index, blocks, chainstate, .. } = found;
     let has_damaged = found.deep.as_ref().is_some_and(|deep| deep.damaged > 0);
     let is_damaged = !index.state.is_sound() || has_damaged || blocks.lacking() > 0;
     // Otherwise, a rebuild by a scan would be refused.
@@ -185,7 +188,7 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     let is_usable = chainstate.state.is_sound() && has_sound_coins(found.deep.as_ref());
     if index.is_pruned {
         return match is_usable && blocks.lacking() == 0 && !chainstate.is_unknown() {
-            true if undo.lacking() > 0 => Advice::StartWithoutUndo,
+            true if found.has_start_fault(&Advice::StartWithoutUndo) => Advice::StartWithoutUndo,
             true => Advice::StartBitcoind,
             false => Advice::SyncPruned,
         };
@@ -243,9 +246,9 @@ fn of_chainstate(found: &DatadirState, is_usable: bool) -> Advice {
         }
         _ => false,
     };
-    let has_damaged_undo = found.start.faults.iter().any(|fault| fault.advice == Advice::MakeUndo);
-    let lacks_undo =
-        undo.lacking() > 0 || has_damaged_undo || found.deep.as_ref().is_some_and(DeepState::lacks_undo);
+    let lacks_undo = undo.lacking() > 0
+        || found.has_start_fault(&Advice::MakeUndo)
+        || found.deep.as_ref().is_some_and(DeepState::lacks_undo);
     if found.is_refused_for(Subject::BlockIndex) {
         Advice::ReindexByScan
     } else if found.is_refused_for(Subject::UnvalidatedSnapshot) {

@@ -471,6 +471,11 @@ impl DatadirState {
         self.index.is_pruned && self.index.first_stored > Height(0)
     }
 
+    /// Whether something keeps bitcoind from starting about which this is advised.
+    pub(super) fn has_start_fault(&self, advice: &Advice) -> bool {
+        self.start.faults.iter().any(|fault| fault.advice == *advice)
+    }
+
     /// Whether a rebuild would be refused because of this.
     pub(super) fn is_refused_for(&self, subject: Subject) -> bool {
         self.rebuild.refusal.as_ref().is_some_and(|error| error.is_about(subject))

@@ -30,7 +30,7 @@ use std::{
     sync::atomic::AtomicBool,
 };
 use vfs::Disk;
-use wire::{BlockTime, Height};
+use wire::{BlockTime, ByteOffset, Height};
 
 /// The largest number of components of the path of a table in the directory of a network:
 /// `indexes/blockfilter/basic/db/000005.ldb`.
@@ -121,10 +121,15 @@ pub fn check_last_blocks(
         StartFault { error, advice }
     });
     let of_undo = || {
-        let is_damaged = |&height: &Height| undo.state(height) == UndoState::Damaged;
-        let height = (first as u32..branch.len() as u32).map(Height).find(is_damaged)?;
+        let is_flawed = |&height: &Height| match undo.state(height) {
+            UndoState::Sound => false,
+            UndoState::Damaged => true,
+            // Otherwise, it was counted before. Core does not read the undo data of a deleted block.
+            UndoState::Missing => is_pruned && chain.block(height).data_pos > ByteOffset(0),
+        };
+        let height = (first as u32..branch.len() as u32).map(Height).find(is_flawed)?;
         let block = chain.block(height);
-        let error = Error::damaged("the undo data is not that of this block, or cannot be read")
+        let error = Error::damaged("the undo data is missing, not that of this block, or cannot be read")
             .at_block(height, block.hash)
             .in_file(files.path(FileKind::Rev, block.file), block.undo_pos.map(|pos| pos.0));
         let advice = if is_pruned { Advice::StartWithoutUndo } else { Advice::MakeUndo };
