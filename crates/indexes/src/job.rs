@@ -22,7 +22,10 @@ use pipeline::{
     job::{self, ChainRequest, memory::MemoryBudget},
     stages::work_dir::WorkDir,
 };
-use std::{path::Path, time::Instant};
+use std::{
+    path::{Path, PathBuf},
+    time::Instant,
+};
 use vfs::Disk;
 use wire::Height;
 
@@ -146,38 +149,40 @@ pub fn require_stored(plan: &Plan, is_read: impl Fn(u32) -> bool) -> Result<(), 
     Err(Error::new(ErrorKind::Usage, detail))
 }
 
-/// Checks that new indexes in the directory `home` and temporary files in `work_dir` fit on the disk, for
-/// `blocks` blocks that have `block_bytes` bytes. In the pass of a rebuild, the outputs of blocks are kept
-/// until its end.
-///
-/// # Errors
-/// [`ErrorKind::Environment`] if they do not; any I/O error.
-pub fn check_space(
-    disk: &dyn Disk,
-    [home, work_dir]: [&Path; 2],
-    kinds: &[IndexKind],
-    tx_form: TxForm,
-    blocks: u64,
-    block_bytes: u64,
-    in_pass: bool,
-) -> Result<(), Error> {
+/// Returns the bytes of an index and of its temporary files, with some to spare, for `blocks` blocks that
+/// have `block_bytes` bytes. In the pass of a rebuild, the outputs of blocks are kept until its end.
+pub fn space_of(kind: IndexKind, tx_form: TxForm, blocks: u64, block_bytes: u64, in_pass: bool) -> [u64; 2] {
     let kept_until_end = |bytes: u64| if in_pass { bytes } else { 0 };
-    // The bytes of an index and of its temporary files, with some to spare, for each thousand bytes of blocks
-    // or for each block.
-    let of_kind = |kind: &IndexKind| match kind {
+    // For each thousand bytes of blocks, or for each block.
+    match kind {
         IndexKind::Tx if tx_form == TxForm::ByBlock => [45, 30].map(|bytes| block_bytes / 1000 * bytes),
         IndexKind::Tx => [110, 90].map(|bytes| block_bytes / 1000 * bytes),
         IndexKind::TxoSpender => [130, 90].map(|bytes| block_bytes / 1000 * bytes),
         IndexKind::CoinStats => [400, kept_until_end(1_000)].map(|bytes| blocks * bytes),
         _ => [30, kept_until_end(30)].map(|bytes| block_bytes / 1000 * bytes),
-    };
-    let [kept, temporary] = [0, 1].map(|which| kinds.iter().map(|kind| of_kind(kind)[which]).sum::<u64>());
+    }
+}
+
+/// Checks that indexes in the directory of a network and temporary files in `work_dir` fit on their disks:
+/// the bytes of each are those of [`space_of`]. An index can be a link to another disk.
+///
+/// # Errors
+/// [`ErrorKind::Environment`] if they do not; any I/O error.
+pub fn check_space(
+    disk: &dyn Disk,
+    [net_dir, work_dir]: [&Path; 2],
+    spaces: &[(IndexKind, [u64; 2])],
+) -> Result<(), Error> {
+    let [kept, temporary] = [0, 1].map(|which| spaces.iter().map(|(_, bytes)| bytes[which]).sum::<u64>());
     let needs = format!(
         "the indexes take about {}, and temporary files about {}",
         HumanSize(kept),
         HumanSize(temporary)
     );
-    disk_need::check_space(disk, &[(home, kept), (work_dir, temporary)], &needs, &[Remedy::OtherWorkDir])
+    let dirs: Vec<PathBuf> = spaces.iter().map(|(kind, _)| net_dir.join(kind.replaced_dir())).collect();
+    let in_dirs = dirs.iter().zip(spaces).map(|(dir, (_, [kept, _]))| (dir.as_path(), *kept));
+    let in_dirs: Vec<_> = in_dirs.chain([(work_dir, temporary)]).collect();
+    disk_need::check_space(disk, &in_dirs, &needs, &[Remedy::OtherWorkDir])
 }
 
 /// Returns the indexes that a command is about: those that are named, or else those in the datadir.

@@ -67,8 +67,10 @@ pub fn make_with(
         let home = job.files.datadir.net_dir();
         if observed.is_none() {
             let Plan { chain, block_bytes, .. } = job.plan;
-            let (dirs, blocks) = ([home, job.work.path()], chain.block_count() as u64);
-            job::check_space(job.files.disk, dirs, kinds, job.tx_form(kinds)?, blocks, *block_bytes, false)?;
+            let (tx_form, blocks) = (job.tx_form(kinds)?, chain.block_count() as u64);
+            let space = |&kind| (kind, job::space_of(kind, tx_form, blocks, *block_bytes, false));
+            let spaces: Vec<_> = kinds.iter().map(space).collect();
+            job::check_space(job.files.disk, [home, job.work.path()], &spaces)?;
         }
         let names: Vec<PathBuf> = kinds.iter().map(|kind| kind.replaced_dir()).collect();
         let names: Vec<&Path> = names.iter().map(PathBuf::as_path).collect();

@@ -7,7 +7,7 @@
 
 use crate::{
     base::Base,
-    job::check_space,
+    job::{check_space, space_of},
     options::{IndexOptions, TxForm},
     output::{ObservedBlocks, StoredOutputs},
     row_files::RowFiles,
@@ -109,8 +109,9 @@ impl IndexObserver {
             return Ok(None);
         }
         let tx_form = options.tx_form.unwrap_or(TxForm::ByTxid);
-        let (dirs, blocks) = ([datadir.net_dir(), chain.work_dir], chain.blocks as u64);
-        check_space(*disk, dirs, &kinds, tx_form, blocks, chain.block_bytes, true)?;
+        let space = |&kind| (kind, space_of(kind, tx_form, chain.blocks as u64, chain.block_bytes, true));
+        let spaces: Vec<_> = kinds.iter().map(space).collect();
+        check_space(*disk, [datadir.net_dir(), chain.work_dir], &spaces)?;
         let height = Height(chain.blocks as u32 - 1);
         let bases = kinds.iter().map(|kind| Base::of_new(*kind, options, tx_form, height));
         let bases = bases.collect::<Result<Vec<_>, _>>()?;

@@ -72,8 +72,8 @@ pub struct FaultDisk {
     user: Option<u32>,
     /// A group that the process is not in.
     foreign_group: Option<u32>,
-    /// The free space that is reported, in bytes.
-    free: Option<u64>,
+    /// A directory that is reported as a file system of its own, and the bytes that are free there.
+    free: Option<(PathBuf, u64)>,
 }
 
 struct State {
@@ -254,10 +254,16 @@ impl FaultDisk {
         Self { foreign_group: Some(group), ..self }
     }
 
-    /// Reports so many bytes of free space.
+    /// Reports the directory `path` as a file system of its own with so many free bytes. Writes succeed.
     #[must_use]
-    pub fn with_free_space(self, bytes: u64) -> Self {
-        Self { free: Some(bytes), ..self }
+    pub fn with_free_space(self, path: &Path, bytes: u64) -> Self {
+        Self { free: Some((path.to_owned(), bytes)), ..self }
+    }
+
+    /// Returns the free bytes of the directory that is reported as a file system, if a path is in it.
+    fn free_at(&self, path: &Path) -> io::Result<Option<u64>> {
+        let Some((dir, bytes)) = &self.free else { return Ok(None) };
+        Ok(RealDisk.resolve(path)?.starts_with(RealDisk.resolve(dir)?).then_some(*bytes))
     }
 
     /// Lets another operation fail too.
@@ -607,12 +613,12 @@ impl Disk for FaultDisk {
 
     fn free_space(&self, path: &Path) -> io::Result<u64> {
         self.state.read()?;
-        self.free.map_or_else(|| RealDisk.free_space(path), Ok)
+        self.free_at(path)?.map_or_else(|| RealDisk.free_space(path), Ok)
     }
 
     fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool> {
         self.state.read()?;
-        RealDisk.same_file_system(a, b)
+        Ok(self.free_at(a)? == self.free_at(b)? && RealDisk.same_file_system(a, b)?)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {

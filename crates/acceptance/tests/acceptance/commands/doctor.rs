@@ -398,7 +398,7 @@ fn a_full_disk_is_to_be_emptied_before_bitcoind_is_started() {
     let case = Case::at_tip();
     let options = DoctorOptions::new(case.root(), Network::Regtest);
     let advice = |bytes| {
-        let found = diagnose(&FaultDisk::healthy().with_free_space(bytes), &options, unwatched()).unwrap();
+        let found = diagnose(&FaultDisk::healthy().with_free_space(case.root(), bytes), &options, unwatched()).unwrap();
         (found.is_sound(), found.advice)
     };
     assert_eq!(advice(100 << 20), (true, Advice::StartBitcoind));

@@ -133,3 +133,24 @@ fn what_cannot_be_made_is_refused() {
     let other = of_datadir(case.root(), Network::Signet, TxForm::ByTxid);
     assert!(make(&FaultDisk::healthy(), &other).is_err());
 }
+
+/// The space was once measured on the disk of the datadir, also for an index that is a link to another one.
+#[test]
+fn an_index_that_is_a_link_needs_space_where_the_link_leads() {
+    let (case, elsewhere) = (Case::at_tip(), scratch());
+    let mut options = IndexOptions { kinds: vec![IndexKind::Tx], ..of_case(&case, TxForm::ByTxid) };
+    options.chain.work_dir = Some(std::env::temp_dir());
+    make(&FaultDisk::healthy(), &options).unwrap();
+    let (live, target) = (database(&case, IndexKind::Tx), elsewhere.path().join("txindex"));
+    copy_dir(&live, &target).unwrap();
+    fs::remove_dir_all(&live).unwrap();
+    std::os::unix::fs::symlink(&target, &live).unwrap();
+
+    let before = tree(elsewhere.path());
+    let error = make(&FaultDisk::healthy().with_free_space(elsewhere.path(), 0), &options).unwrap_err();
+    assert!(error.kind == ErrorKind::Environment && error.to_string().contains("disk space"), "{error}");
+    assert_offers(&error, &[Remedy::OtherWorkDir]);
+    assert!(tree(elsewhere.path()) == before);
+    make(&FaultDisk::healthy().with_free_space(case.root(), 0), &options).unwrap();
+    assert!(live.is_symlink());
+}
