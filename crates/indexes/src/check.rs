@@ -70,6 +70,8 @@ fn check(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<CheckedIndexes, Erro
     let kinds: Vec<IndexKind> = bases.iter().map(|base| base.kind).collect();
     job::require_stored(job.plan, |_| !kinds.is_empty())?;
     job::require_undo(job.plan, &kinds, 1)?;
+    let spaces: Vec<_> = bases.iter().map(|base| (base.kind, [0, job.space(base)[1]])).collect();
+    job.check_space(&spaces)?;
     let mut in_order = InOrderCheck::default();
     for checked in &opened {
         match checked.index.kind {

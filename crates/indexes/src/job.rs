@@ -2,6 +2,7 @@
 //! choice of indexes, and checks that they can be made.
 
 use crate::{
+    base::Base,
     options::{IndexOptions, IndexesReport, TxForm},
     rows::{RowSink, TxRows},
 };
@@ -20,7 +21,7 @@ use chain::{blocks::files::Files, plan::planner::Plan, session::Session};
 use disk::{chainstate::read_best_block, node_indexes::IndexKind};
 use pipeline::{
     job::{self, ChainRequest, memory::MemoryBudget},
-    stages::work_dir::WorkDir,
+    stages::{parts::block_sizes, work_dir::WorkDir},
 };
 use std::{
     path::{Path, PathBuf},
@@ -174,11 +175,11 @@ pub fn check_space(
     spaces: &[(IndexKind, [u64; 2])],
 ) -> Result<(), Error> {
     let [kept, temporary] = [0, 1].map(|which| spaces.iter().map(|(_, bytes)| bytes[which]).sum::<u64>());
-    let needs = format!(
-        "the indexes take about {}, and temporary files about {}",
-        HumanSize(kept),
-        HumanSize(temporary)
-    );
+    let beside = match kept {
+        0 => String::new(),
+        kept => format!("the indexes take about {}, and ", HumanSize(kept)),
+    };
+    let needs = format!("{beside}temporary files take about {}", HumanSize(temporary));
     let dirs: Vec<PathBuf> = spaces.iter().map(|(kind, _)| net_dir.join(kind.replaced_dir())).collect();
     let in_dirs = dirs.iter().zip(spaces).map(|(dir, (_, [kept, _]))| (dir.as_path(), *kept));
     let in_dirs: Vec<_> = in_dirs.chain([(work_dir, temporary)]).collect();
@@ -225,6 +226,23 @@ impl IndexJob<'_> {
     /// Memory for the rows that a worker sorts, in bytes.
     pub const fn sort_bytes(&self) -> usize {
         self.budget.join_bytes / 4 / self.budget.threads
+    }
+
+    /// Returns the bytes of what an index gets, and of its temporary files, as [`space_of`] does.
+    pub fn space(&self, base: &Base) -> [u64; 2] {
+        let (first, blocks) = (*base.heights.start(), base.heights.clone().count());
+        let sizes = block_sizes(&self.plan.chain).into_iter().skip(first as usize).take(blocks);
+        // Some blocks have rows by txid, which take more.
+        let tx_form = if base.rows_by_txid.is_some() { TxForm::ByTxid } else { base.tx_form };
+        space_of(base.kind, tx_form, blocks as u64, sizes.map(u64::from).sum(), false)
+    }
+
+    /// Checks that there is space for what indexes get, and for temporary files.
+    ///
+    /// # Errors
+    /// Those of [`check_space`].
+    pub fn check_space(&self, spaces: &[(IndexKind, [u64; 2])]) -> Result<(), Error> {
+        check_space(self.files.disk, [self.files.datadir.net_dir(), self.work.path()], spaces)
     }
 
     /// The form of the rows of a new `txindex`, if one of `kinds` is made.

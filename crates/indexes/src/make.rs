@@ -70,7 +70,7 @@ pub fn make_with(
             let (tx_form, blocks) = (job.tx_form(kinds)?, chain.block_count() as u64);
             let space = |&kind| (kind, job::space_of(kind, tx_form, blocks, *block_bytes, false));
             let spaces: Vec<_> = kinds.iter().map(space).collect();
-            job::check_space(job.files.disk, [home, job.work.path()], &spaces)?;
+            job.check_space(&spaces)?;
         }
         let names: Vec<PathBuf> = kinds.iter().map(|kind| kind.replaced_dir()).collect();
         let names: Vec<&Path> = names.iter().map(PathBuf::as_path).collect();

@@ -53,6 +53,8 @@ fn update(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<MadeIndexes, Error>
             bases.push(base);
         }
     }
+    let spaces: Vec<_> = bases.iter().map(|base| (base.kind, job.space(base))).collect();
+    job.check_space(&spaces)?;
     // The rows of filters and of statistics come in order.
     let (mut in_order, mut others): (Vec<_>, Vec<_>) =
         indexes.into_iter().partition(|index: &StoredIndex<'_>| index.kind.needs_undo());

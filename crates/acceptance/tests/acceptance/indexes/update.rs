@@ -12,7 +12,7 @@ use acceptance::{
     undo::UndoDamage,
     update::{AT_ONCE, store, update_options},
 };
-use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
+use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes, check_indexes};
 use wire::read::write_var_int;
 
 #[test]
@@ -227,4 +227,25 @@ fn an_index_on_another_branch_is_sound_and_taken_back() {
     let before = tree(case.root());
     assert!(update(&FaultDisk::healthy(), &options).unwrap().result.indexes.is_empty());
     assert!(tree(case.root()) == before, "bitcoind takes it back");
+}
+
+/// Both once filled the disk.
+#[test]
+fn a_check_and_an_update_need_space_before_they_write() {
+    let (case, mut options) = behind(TxForm::ByTxid);
+    let before = tree(case.root());
+    let full = || FaultDisk::healthy().with_full(case.root());
+    let updated = update(&full(), &options).map(|updated| updated.height);
+    options.chain.work_dir = Some(case.root().to_owned());
+    let checked = check_indexes(&full(), &options, unwatched()).map(|checked| checked.height);
+    for (done, needs) in [(updated, "the indexes take about"), (checked, "space: temporary files take about")]
+    {
+        let error = done.unwrap_err();
+        assert!(error.kind == ErrorKind::Environment && error.to_string().contains(needs), "{error}");
+        assert_offers(&error, &[Remedy::OtherWorkDir]);
+    }
+    assert!(tree(case.root()) == before);
+    // The rows of statistics are compared without temporary files.
+    options.kinds = vec![IndexKind::CoinStats];
+    assert!(check_indexes(&full(), &options, unwatched()).unwrap().is_sound());
 }
