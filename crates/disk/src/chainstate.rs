@@ -212,7 +212,7 @@ impl<'d> ChainstateReader<'d> {
     ///
     /// The caller has locked the datadir for changes.
     pub fn update(&mut self, best_block: BlockHash) -> Result<ChainstateUpdate<'_, 'd>, DiskError> {
-        self.database.merge_if_many()?;
+        self.database.merge_if_many(|| false)?;
         let Self { database, dir, best_block: best, obfuscation } = self;
         let (rows, expected) = (database.update()?, AtomicU32::new(0));
         Ok(ChainstateUpdate { rows, dir, best, best_block, obfuscation: *obfuscation, expected })

@@ -12,7 +12,7 @@ use crate::{
     last_rows::has_last_rows,
     options::{IndexOptions, MadeIndex, MadeIndexes, MadeIndexesReport},
     rewind::open_on_chain,
-    rows::{Row, TxRows},
+    rows::{Row, RowSink, TxRows},
     stored::StoredIndex,
     tx::Sequences,
     write::{FilterFiles, InOrderWriter, NewRows, add_rows},
@@ -53,8 +53,12 @@ fn update(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<MadeIndexes, Error>
             bases.push(base);
         }
     }
-    let spaces: Vec<_> = bases.iter().map(|base| (base.kind, job.space(base))).collect();
-    job.check_space(&spaces)?;
+    let space = |(index, base): (&StoredIndex<'_>, &Base)| {
+        let [added, temporary] = job.space(base);
+        let merged = index.database.bytes_merged_with(bytes_of_rows(job, base));
+        (base.kind, [added + merged, temporary])
+    };
+    job.check_space(&indexes.iter().zip(&bases).map(space).collect::<Vec<_>>())?;
     // The rows of filters and of statistics come in order.
     let (mut in_order, mut others): (Vec<_>, Vec<_>) =
         indexes.into_iter().partition(|index: &StoredIndex<'_>| index.kind.needs_undo());
@@ -127,12 +131,22 @@ fn complete(
         return Ok(Some(made));
     }
     let chain = &job.plan.chain;
-    let rows = add_rows(&mut index.database, job.watch.interrupt, |sink| {
-        base.give_first_rows(chain, state, sink)?;
-        let rows = rows.iter().filter(|rows| rows.kind() == index.kind);
-        rows.into_iter().try_for_each(|rows| job.give_all(&**rows, sink))
+    let rows = rows.iter().find(|rows| rows.kind() == index.kind).map(|rows| &**rows);
+    let starts = (1..rows.map_or(1, TxRows::ranges)).filter_map(|range| Some(rows?.bounds(range)));
+    let starts: Vec<_> = starts.map(|[start, _]| start).collect();
+    let (bytes, threads) = (bytes_of_rows(job, base), job.budget.threads);
+    let rows = add_rows(&mut index.database, bytes, &starts, threads, job.watch.interrupt, |range, sink| {
+        if range == 0 {
+            base.give_first_rows(chain, state.clone(), sink)?;
+        }
+        rows.map_or(Ok(()), |rows| rows.give(chain, range, job.sort_bytes(), sink))
     })?;
     Ok(Some(MadeIndex { rows, ..made }))
+}
+
+/// Returns the bytes of the rows of transactions that an index gets.
+fn bytes_of_rows(job: &IndexJob<'_>, base: &Base) -> u64 {
+    if base.kind.needs_undo() { 0 } else { job.space(base)[0] }
 }
 
 /// Returns a sequence number for each block that gets rows and has no number yet, by height.

@@ -7,6 +7,7 @@ use crate::{
     rows::{Row, RowSink},
 };
 use api::error::Error;
+use chain::threads::for_all;
 use digest::muhash::MuHash3072;
 use disk::node_indexes::IndexKind;
 use leveldb::{ChangedRange, Database, RangeUpdate};
@@ -46,27 +47,39 @@ impl<'u> NewRows<'u> {
 
     /// Completes the range, for the commit.
     pub fn finish(self) -> Result<ChangedRange, Error> {
-        Ok(self.range.finish()?)
+        let should_stop = || self.interrupt.load(Ordering::Relaxed);
+        self.range.merge(should_stop)?.ok_or_else(Error::interrupted)
     }
 }
 
-/// Puts the rows that `give` gives to a sink into a database, all at once. Returns their number.
+/// Puts rows of about `bytes` into a database, all at once, on up to `threads` threads. `give` gives those of
+/// each range of keys to a sink; `starts` are the first keys of all ranges but the first. Returns the number
+/// of rows.
 ///
 /// # Errors
 /// Any I/O error; [`api::error::ErrorKind::Interrupted`]. The database is then as it was.
 pub fn add_rows(
     database: &mut Database<'_>,
+    bytes: u64,
+    starts: &[Vec<u8>],
+    threads: usize,
     interrupt: &AtomicBool,
-    give: impl FnOnce(&mut RowSink<'_>) -> Result<(), Error>,
+    give: impl Fn(usize, &mut RowSink<'_>) -> Result<(), Error> + Sync,
 ) -> Result<u64, Error> {
-    let update = database.update()?;
-    let mut range = NewRows::new(update.range(&[], None), interrupt);
-    give(&mut |key, value, _| range.put(key, value))?;
-    let range = range.finish()?;
-    let rows = range.rows();
-    update.commit([range])?;
+    let update = database.large_update(bytes)?;
+    let write = |range: usize| {
+        let start = range.checked_sub(1).and_then(|before| starts.get(before));
+        let end = starts.get(range).map(Vec::as_slice);
+        let new = update.range(start.map(Vec::as_slice).unwrap_or_default(), end);
+        let mut rows = NewRows::new(new, interrupt);
+        give(range, &mut |key, value, _| rows.put(key, value))?;
+        rows.finish()
+    };
+    let ranges = for_all(threads, 0..=starts.len(), write)?.into_iter().collect::<Result<Vec<_>, Error>>()?;
+    let rows = ranges.iter().map(ChangedRange::rows).sum();
+    update.commit(ranges)?;
     // Look-ups should ask few tables, also after many updates.
-    database.merge_if_many()?;
+    database.merge_if_many(|| interrupt.load(Ordering::Relaxed))?;
     Ok(rows)
 }
 
@@ -178,5 +191,60 @@ impl InOrderSink for InOrderWriter<'_> {
     fn stats(&mut self, height: Height, hash: &BlockHash, stats: Stats) -> Result<(), Error> {
         let Some(rows) = &mut self.stats else { return Ok(()) };
         rows.put(&height_key(height), &stats.totals.row_value(hash, &stats.muhash.finalize()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use api::error::ErrorKind;
+    use leveldb::write_database;
+    use vfs::RealDisk;
+
+    const ROWS: u32 = 300_000;
+    const ADDED: u32 = 1_000;
+
+    fn row(number: u32) -> ([u8; 4], [u8; 4]) {
+        (number.to_be_bytes(), number.to_le_bytes())
+    }
+
+    /// Adds odd rows to the even ones, in two ranges, of which the second gets none.
+    fn add_odd(database: &mut Database<'_>, interrupt: &AtomicBool) -> Result<u64, Error> {
+        let starts = [row(ROWS / 2).0.to_vec()];
+        add_rows(database, 1 << 40, &starts, 2, interrupt, |range, sink| {
+            let added = if range == 0 { ADDED } else { 0 };
+            let mut odd = (0..added).map(|number| row(2 * number + 1));
+            odd.try_for_each(|(key, value)| sink(&key, &value, None))
+        })
+    }
+
+    /// Ctrl-C once did nothing for hours, while the new rows of an index were merged with the older ones.
+    #[test]
+    fn many_rows_are_written_with_the_older_ones_and_an_interrupt_ends_that() {
+        let dir = tempfile::tempdir().unwrap();
+        write_database(&RealDisk, dir.path(), (0..ROWS).step_by(2).map(row)).unwrap();
+        // All levels have tables, as those that bitcoind leaves.
+        let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+        for _ in 0..6 {
+            let update = database.update().unwrap();
+            let ranges = [(0, 2), (2, ROWS)].map(|(first, end)| {
+                let mut range = update.range(&row(first).0, Some(&row(end).0));
+                range.set(&row(end - 2).0, Some(&row(end - 2).1)).unwrap();
+                range.finish().unwrap()
+            });
+            update.commit(ranges).unwrap();
+        }
+        let files = || std::fs::read_dir(dir.path()).unwrap().count();
+        let before = files();
+        let error = add_odd(&mut database, &AtomicBool::new(true)).unwrap_err();
+        assert_eq!((error.kind, files()), (ErrorKind::Interrupted, before));
+        assert_eq!(database.get(&row(1).0).unwrap(), None);
+
+        assert_eq!(add_odd(&mut database, &AtomicBool::new(false)).unwrap(), u64::from(ADDED));
+        for number in (0..ROWS).step_by(7) {
+            let is_there = number % 2 == 0 || number < 2 * ADDED;
+            assert_eq!(database.get(&row(number).0).unwrap(), is_there.then(|| row(number).1.to_vec()));
+        }
+        assert_eq!(files(), 5, "two tables, CURRENT, LOCK and the MANIFEST");
     }
 }

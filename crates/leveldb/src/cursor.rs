@@ -97,15 +97,16 @@ impl<'a> Cursor<'a> {
         Self::from_memory(database, start, end).with_tables(database.sorted_tables(start, end), start)
     }
 
-    /// A cursor over the rows of these groups of tables, which are sorted, and over the deletions that hide
-    /// rows of other tables, or would hide such rows: those from `start` on, below `end` if there is one.
+    /// A cursor over the rows in memory and those of these groups of tables, which are sorted, and over the
+    /// deletions that hide rows of other tables, or would hide such rows: those from `start` on, below `end`
+    /// if there is one.
     pub(super) fn with_deletions(
         database: &'a Database<'a>,
         groups: impl Iterator<Item = &'a [TableMeta]>,
         (start, end): (&[u8], Option<&[u8]>),
     ) -> Result<Self, LevelDbError> {
         let mut cursor = Self::from_memory(database, start, end);
-        (cursor.with_deletions, cursor.sources) = (true, Vec::new());
+        cursor.with_deletions = true;
         cursor.with_tables(groups.map(|tables| within(tables, start, end)), start)
     }
 

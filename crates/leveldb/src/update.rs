@@ -14,7 +14,9 @@
 //! above it has keys between the first and the last of them. In a database that was written in one pass,
 //! whose tables are in level 6, this is level 5, whose limit of 100 GB is far away, so LevelDB starts no
 //! compaction. The levels 4 to 1 follow; after that, tables are added to level 0, as LevelDB does, and it
-//! compacts them when it opens the database.
+//! compacts them when it opens the database. LevelDB writes nothing while level 0 has many tables: a change
+//! that would add many is written in one pass with the rows of the levels above and of similar size
+//! ([`Database::large_update`]).
 //!
 //! All tables of a new database are in level 6, which has no limit, and all its rows have sequence number 1.
 //! There is no log; LevelDB begins one. A crash leaves a directory without `CURRENT`, which is not a
@@ -59,6 +61,8 @@ const MERGED_SHARE: u64 = 2;
 const MANY_TABLES: usize = 12;
 /// Bytes of level 1 that are rewritten for each table of level 0, at most.
 const BYTES_PER_TABLE: u64 = 8 << 20;
+/// LevelDB's limit of level 1 in bytes; that of each level below is ten times as large.
+const LEVEL1_BYTES: u64 = 10 << 20;
 /// Number of rows that are merged between two checks for a stop.
 const STOP_CHECK_INTERVAL: u32 = 1 << 16;
 
@@ -88,8 +92,10 @@ pub struct RangeUpdate<'u> {
     /// The rows, as long as they are few enough for a log.
     log: Option<Batch>,
     last_key: Vec<u8>,
-    /// Index of the next row of the logs.
-    next_logged: usize,
+    /// The older rows that come next: those of the logs, and of the levels that are written anew.
+    older: Option<Box<Cursor<'u>>>,
+    /// Whether `older` was opened.
+    has_begun: bool,
     open: Option<TableWriter>,
     complete: Vec<UnsyncedTable>,
 }
@@ -169,6 +175,33 @@ impl<'d> Database<'d> {
         Ok(DatabaseUpdate { database: self, sequence, first, next: AtomicU64::new(first), merged: None })
     }
 
+    /// Like [`Database::update`], for a change that adds about `bytes`. If these would be too much for the
+    /// level that they would go to, levels of similar size are written anew with them, in the same ranges.
+    ///
+    /// # Errors
+    /// Those of [`Database::update`].
+    pub fn large_update(&mut self, bytes: u64) -> Result<DatabaseUpdate<'_, 'd>, LevelDbError> {
+        let merged = self.level_merged_with(bytes);
+        let mut update = self.update()?;
+        update.merged = merged;
+        Ok(update)
+    }
+
+    /// Number of bytes that [`Database::large_update`] writes anew.
+    pub fn bytes_merged_with(&self, bytes: u64) -> u64 {
+        let levels = self.level_merged_with(bytes).map_or(0, |level| level + 1);
+        let tables = self.manifest.levels.iter().take(levels).flatten();
+        tables.fold(0, |sum, table| sum.saturating_add(table.size))
+    }
+
+    /// Returns the deepest of the levels that are written anew with new rows of about `bytes`.
+    fn level_merged_with(&self, bytes: u64) -> Option<usize> {
+        let used = self.manifest.levels.iter().position(|tables| !tables.is_empty()).unwrap_or(LEVELS);
+        let limit = used.checked_sub(2).map_or(0, |below| LEVEL1_BYTES * 10u64.pow(below as u32));
+        let is_large = bytes > limit.max(MANY_TABLES as u64 * TABLE_ROWS_LEN);
+        is_large.then(|| self.level_to_merge(bytes).unwrap_or(0).max(1))
+    }
+
     /// Merges levels of similar size into the deepest of them, as compactions of LevelDB do. The rows stay
     /// the same. Begins with what the logs have. If `should_stop` returns true, nothing is merged.
     ///
@@ -193,7 +226,7 @@ impl<'d> Database<'d> {
             let logged = update.range_in_tables(&[], None).finish()?;
             update.commit([logged])?;
         }
-        let Some(level) = self.level_to_merge() else { return Ok(None) };
+        let Some(level) = self.level_to_merge(0) else { return Ok(None) };
         let mut update = self.update()?;
         update.merged = Some(level);
         Ok(Some(update))
@@ -204,18 +237,18 @@ impl<'d> Database<'d> {
     ///
     /// # Errors
     /// Those of [`Database::merge`].
-    pub fn merge_if_many(&mut self) -> Result<(), LevelDbError> {
+    pub fn merge_if_many(&mut self, should_stop: impl Fn() -> bool) -> Result<(), LevelDbError> {
         let is_many = self.manifest.levels.first().is_some_and(|level0| level0.len() >= MANY_TABLES);
-        match is_many && self.level_to_merge().is_some() {
-            true => self.merge(|| false),
+        match is_many && self.level_to_merge(0).is_some() {
+            true => self.merge(should_stop),
             false => Ok(()),
         }
     }
 
-    /// Returns the deepest level that is not much larger than all levels above it together or, if level 0 has
-    /// many tables, level 1, unless it is large.
-    fn level_to_merge(&self) -> Option<usize> {
-        let (mut above, mut deepest) = (0u64, None);
+    /// Returns the deepest level that is not much larger than all levels above it together, and `above` bytes
+    /// of new rows, or, if level 0 has many tables, level 1, unless it is large.
+    fn level_to_merge(&self, mut above: u64) -> Option<usize> {
+        let mut deepest = None;
         for (level, tables) in self.manifest.levels.iter().enumerate() {
             let bytes = tables.iter().fold(0u64, |sum, table| sum.saturating_add(table.size));
             if bytes > 0 && above > 0 && bytes / MERGED_SHARE <= above {
@@ -270,7 +303,8 @@ impl DatabaseUpdate<'_, '_> {
             rows: 0,
             log: None,
             last_key: Vec::new(),
-            next_logged: self.database.memory.seek(start),
+            older: None,
+            has_begun: false,
             open: None,
             complete: Vec::new(),
         }
@@ -299,17 +333,12 @@ impl DatabaseUpdate<'_, '_> {
                 return Err(LevelDbError::Order { path, before, after });
             }
         }
-        let mut levels = self.database.manifest.levels.clone();
-        match self.merged {
-            None if new.is_empty() && !self.database.is_new => return Ok(()),
-            None => add_tables(&mut levels, new),
-            Some(level) => {
-                levels.iter_mut().take(level + 1).for_each(Vec::clear);
-                if let Some(tables) = levels.get_mut(level) {
-                    *tables = new;
-                }
-            }
+        if self.merged.is_none() && new.is_empty() && !self.database.is_new {
+            return Ok(());
         }
+        let mut levels = self.database.manifest.levels.clone();
+        levels.iter_mut().take(self.merged.map_or(0, |level| level + 1)).for_each(Vec::clear);
+        add_tables(&mut levels, new);
         self.put_in_place(levels, number)
     }
 
@@ -429,35 +458,22 @@ impl RangeUpdate<'_> {
     }
 
     fn set_in_table(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), LevelDbError> {
-        self.add_logged(Some(key))?;
+        self.add_older(Some(key), &|| false)?;
         let kind = if value.is_some() { VALUE } else { DELETION };
         let trailer = self.sequence << 8 | u64::from(kind);
         self.add(key, trailer, value.unwrap_or_default())
     }
 
-    /// Adds the newest row of each key in the levels that are merged, and the deletions that hide rows below.
-    /// Returns `None` if it was stopped.
+    /// Completes the range as [`RangeUpdate::finish`] does, with the rows of the levels that are merged, and
+    /// the deletions that hide rows below. Returns `None` if it was stopped.
     ///
     /// # Errors
     /// The same errors as [`Cursor::advance`]; [`LevelDbError::File`] if the disk fails.
     pub fn merge(mut self, should_stop: impl Fn() -> bool) -> Result<Option<ChangedRange>, LevelDbError> {
-        let database = self.database;
-        let [level0, deeper @ ..] = &database.manifest.levels;
-        let last = self.merged.unwrap_or(0);
-        let is_last_used = deeper.iter().skip(last).all(Vec::is_empty);
-        let groups = level0.chunks(1).chain(deeper.iter().take(last).map(Vec::as_slice));
-        let range = (self.start.as_slice(), self.end.as_deref());
-        let (mut rows, mut count) = (Cursor::with_deletions(database, groups, range)?, 0u32);
-        while rows.advance()? {
-            if !(is_last_used && rows.trailer() as u8 == DELETION) {
-                self.add(rows.key(), rows.trailer(), rows.value())?;
-            }
-            count = count.wrapping_add(1);
-            if count.is_multiple_of(STOP_CHECK_INTERVAL) && should_stop() {
-                return Ok(None);
-            }
+        match self.log.is_some() || self.add_older(None, &should_stop)? {
+            true => self.finish().map(Some),
+            false => Ok(None),
         }
-        self.finish().map(Some)
     }
 
     /// Number of rows that were set or deleted.
@@ -479,25 +495,46 @@ impl RangeUpdate<'_> {
     /// [`LevelDbError::File`] if the disk fails.
     pub fn complete(mut self) -> Result<UnsyncedRange, LevelDbError> {
         if self.log.is_none() {
-            self.add_logged(self.end.clone().as_deref())?;
+            self.add_older(None, &|| false)?;
             self.close()?;
         }
         Ok(UnsyncedRange { tables: self.complete, log: self.log, rows: self.rows })
     }
 
-    /// Adds the rows of the logs below `end`, and passes over the one of `end`: it is replaced, or that of
-    /// another range.
-    fn add_logged(&mut self, end: Option<&[u8]>) -> Result<(), LevelDbError> {
-        while let Some((key, trailer, value)) = self.database.memory.row(self.next_logged) {
-            if end.is_some_and(|end| key > end) {
-                break;
-            }
-            if end != Some(key) {
-                self.add(key, trailer, value)?;
-            }
-            self.next_logged += 1;
+    /// Adds the older rows below `end`, and passes over that of `end`, which is replaced. Returns false if it
+    /// was stopped.
+    fn add_older(
+        &mut self,
+        end: Option<&[u8]>,
+        should_stop: &dyn Fn() -> bool,
+    ) -> Result<bool, LevelDbError> {
+        let database = self.database;
+        let (merged, below) = database.manifest.levels.split_at(self.merged.map_or(0, |level| level + 1));
+        if !mem::replace(&mut self.has_begun, true) {
+            let level0 = merged.iter().take(1).flat_map(|tables| tables.chunks(1));
+            let groups = level0.chain(merged.iter().skip(1).map(Vec::as_slice));
+            let range = (self.start.as_slice(), self.end.as_deref());
+            let mut rows = Cursor::with_deletions(database, groups, range)?;
+            self.older = rows.advance()?.then(|| Box::new(rows));
         }
-        Ok(())
+        let Some(mut rows) = self.older.take() else { return Ok(true) };
+        let drops_deletions = !merged.is_empty() && below.iter().all(Vec::is_empty);
+        let mut count = 0u32;
+        while end.is_none_or(|end| rows.key() <= end) {
+            let is_dropped = drops_deletions && rows.trailer() as u8 == DELETION;
+            if end != Some(rows.key()) && !is_dropped {
+                self.add(rows.key(), rows.trailer(), rows.value())?;
+            }
+            if !rows.advance()? {
+                return Ok(true);
+            }
+            count = count.wrapping_add(1);
+            if count.is_multiple_of(STOP_CHECK_INTERVAL) && should_stop() {
+                return Ok(false);
+            }
+        }
+        self.older = Some(rows);
+        Ok(true)
     }
 
     fn add(&mut self, key: &[u8], trailer: u64, value: &[u8]) -> Result<(), LevelDbError> {

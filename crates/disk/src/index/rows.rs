@@ -186,7 +186,7 @@ impl<'d> IndexRows<'d> {
         if changed.is_empty() {
             return Ok(());
         }
-        self.database.merge_if_many()?;
+        self.database.merge_if_many(|| false)?;
         let update = self.database.update()?;
         let mut rows = update.range(&[], None);
         for (key, value) in changed {
