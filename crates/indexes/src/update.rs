@@ -12,7 +12,7 @@ use crate::{
     last_rows::has_last_rows,
     options::{IndexOptions, MadeIndex, MadeIndexes, MadeIndexesReport},
     rewind::open_on_chain,
-    rows::{Row, RowSink, TxRows},
+    rows::{Row, TxRows},
     stored::StoredIndex,
     tx::Sequences,
     write::{FilterFiles, InOrderWriter, NewRows, add_rows},

@@ -282,13 +282,13 @@ fn undo_data_that_a_pruned_node_lacks_matters_while_bitcoind_reads_it_when_it_st
     for (below, advice) in [(6, Advice::StartBitcoind), (5, Advice::StartWithoutUndo)] {
         let case = Case::at_tip();
         situation::cause("pruned", case.root(), case.root());
-        case.edit_entry(tip().0 - below, |entry| {
+        case.edit_entry(TIP - below, |entry| {
             entry.undo_pos = None;
             entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
         });
         advised(&case, &advice);
         // As bitcoind leaves a file that it has begun anew.
-        fs::write(rev(&case, &entry(&case, tip().0)), [0; 9_000]).unwrap();
+        fs::write(rev(&case, &entry(&case, TIP)), [0; 9_000]).unwrap();
         advised(&case, &Advice::StartWithoutUndo);
     }
 }
@@ -398,7 +398,8 @@ fn a_full_disk_is_to_be_emptied_before_bitcoind_is_started() {
     let case = Case::at_tip();
     let options = DoctorOptions::new(case.root(), Network::Regtest);
     let advice = |bytes| {
-        let found = diagnose(&FaultDisk::healthy().with_free_space(case.root(), bytes), &options, unwatched()).unwrap();
+        let disk = FaultDisk::healthy().with_free_space(case.root(), bytes);
+        let found = diagnose(&disk, &options, unwatched()).unwrap();
         (found.is_sound(), found.advice)
     };
     assert_eq!(advice(100 << 20), (true, Advice::StartBitcoind));

@@ -157,8 +157,9 @@ fn missing_undo_data_is_reported_with_what_helps() {
     let layout = Layout { shuffle: 0, file_size: 4 << 20, ..layout() };
     let dir = behind(chain().main(), tip - 3, &layout);
     fs::remove_file(Datadir::at(dir.path(), Network::Regtest).rev_path(FileNo(0))).unwrap();
-    let error = refuses(&update_options(dir.path(), AT_ONCE, None), ErrorKind::Damaged);
-    assert_mentions(&error, &["bytes of the file are in use, but it has 0"]);
+    let words = &["bytes of the file are in use, but it has 0"];
+    let options = update_options(dir.path(), AT_ONCE, None);
+    let error = refused_by(dir.path(), ErrorKind::Damaged, words, || update(&options));
     assert_offers(&error, &[Remedy::MakeUndo, Remedy::RestoreFile]);
 }
 

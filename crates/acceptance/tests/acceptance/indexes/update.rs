@@ -232,9 +232,9 @@ fn an_index_on_another_branch_is_sound_and_taken_back() {
 /// Both once filled the disk.
 #[test]
 fn a_check_and_an_update_need_space_before_they_write() {
-    let (case, mut options) = behind(TxForm::ByTxid);
+    let (case, mut options) = behind(Case::new(), TxForm::ByTxid);
     let before = tree(case.root());
-    let full = || FaultDisk::healthy().with_full(case.root());
+    let full = || FaultDisk::healthy().with_free_space(case.root(), 0);
     let updated = update(&full(), &options).map(|updated| updated.height);
     options.chain.work_dir = Some(case.root().to_owned());
     let checked = check_indexes(&full(), &options, unwatched()).map(|checked| checked.height);
