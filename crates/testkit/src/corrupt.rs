@@ -134,6 +134,17 @@ pub fn snapshot(dir: &Path) -> io::Result<Files> {
     Ok(files)
 }
 
+/// Reads all files below `dir` but lock files.
+///
+/// # Panics
+/// After an I/O error.
+#[must_use]
+pub fn unlocked_files(dir: &Path) -> Files {
+    let mut files = snapshot(dir).expect("files can be read");
+    files.retain(|path, _| !path.ends_with(".lock") && !path.ends_with("LOCK"));
+    files
+}
+
 /// Writes files into `dir`, which is created if it is missing.
 ///
 /// # Errors

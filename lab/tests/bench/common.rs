@@ -1,7 +1,10 @@
 //! Helpers of the tests that start a program.
 
-use std::path::{Path, PathBuf};
-use testkit::corrupt::snapshot;
+use serde_json::Value;
+use std::{
+    path::{Path, PathBuf},
+    process::Output,
+};
 
 /// The program to measure. A test run of the whole workspace builds it; without it, tests that need it are
 /// skipped.
@@ -14,8 +17,17 @@ pub fn peregrine() -> Option<PathBuf> {
     exists.then_some(path)
 }
 
-/// Block files, without the lock files.
-pub fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let all = snapshot(dir).unwrap().into_iter();
-    all.filter(|(path, _)| !path.ends_with(".lock") && !path.ends_with("LOCK")).collect()
+/// Parses the report of a command that has succeeded.
+#[track_caller]
+pub fn done(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Checks the exit code of a command, and that its messages contain these words.
+#[track_caller]
+pub fn refused(output: &Output, code: i32, words: &[&str]) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    words.iter().for_each(|word| assert!(stderr.contains(word), "no {word:?} in {stderr}"));
 }

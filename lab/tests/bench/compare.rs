@@ -1,6 +1,6 @@
 //! `peregrine-bench reindex` as its users meet it, on a small generated chain.
 
-use crate::common::{files, peregrine};
+use crate::common::{done, peregrine, refused};
 use serde_json::Value;
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
     sync::OnceLock,
 };
 use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, datadir::Layout};
+use testkit::{Chain, ChainSpec, corrupt::unlocked_files, datadir::Layout};
 
 fn chain() -> &'static Chain {
     static CHAIN: OnceLock<Chain> = OnceLock::new();
@@ -39,14 +39,13 @@ fn rebuild_by(peregrine: &Path) -> String {
 fn two_programs_run_in_turns_and_their_answers_are_compared() {
     let Some(program) = peregrine() else { return };
     let (dir, work) = places();
-    let before = files(dir.path());
+    let before = unlocked_files(dir.path());
     let csv = work.path().join("raw.csv");
     let more = ["--runs", "2", "--json", "--args", "--threads 1", "--csv", csv.to_str().unwrap()];
     let output =
         bench((dir.path(), work.path()), &[&more[..], &["--against", &rebuild_by(&program)]].concat());
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let report = done(&output);
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("needs about "), "room is told first");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let hash = chain().model.stats().hash_hex();
     let turns: Vec<_> = report["rows"].as_array().unwrap().iter().map(|row| &row["program"]).collect();
     assert_eq!(turns, ["peregrine", "against", "peregrine", "against"]);
@@ -68,7 +67,7 @@ fn two_programs_run_in_turns_and_their_answers_are_compared() {
     assert_eq!(text.lines().count(), 5);
     let columns = |line: &str| line.split(',').count();
     assert!(text.lines().all(|line| columns(line) == columns(text.lines().next().unwrap())), "{text}");
-    assert!(files(dir.path()) == before, "the datadir is only read");
+    assert!(unlocked_files(dir.path()) == before, "the datadir is only read");
     assert_eq!(fs::read_dir(work.path()).unwrap().count(), 1, "nothing stays but the CSV");
 }
 
@@ -83,9 +82,7 @@ fn commands_with_names_are_compared_without_peregrine() {
     let more = ["--runs", "2", "--json", "--no-peregrine"];
     let more = [&more[..], &["--prepare", &prepare]].concat();
     let more = [&more[..], &["--against", &against[0], "--against", &against[1]]].concat();
-    let output = bench((dir.path(), work.path()), &more);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = done(&bench((dir.path(), work.path()), &more));
     let turns: Vec<_> = report["rows"].as_array().unwrap().iter().map(|row| &row["program"]).collect();
     assert_eq!(turns, ["base", "head", "base", "head"]);
     let hash = chain().model.stats().hash_hex();
@@ -103,34 +100,23 @@ fn a_run_that_fails_ends_the_benchmark_and_is_shown() {
     let Some(program) = peregrine() else { return };
     let (dir, work) = places();
     let against = "echo what went wrong >&2; ls {datadir}; exit 7";
-    let output = bench((dir.path(), work.path()), &["--runs", "2", "--against", against]);
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(5), "{stderr}");
-    for said in ["what went wrong", "exit status: 7", "run 1 of echo failed", "regtest"] {
-        assert!(stderr.contains(said), "{said}: {stderr}");
-    }
+    let fails = |more: &[&str], words: &[&str]| refused(&bench((dir.path(), work.path()), more), 5, words);
+    let words = ["what went wrong", "exit status: 7", "run 1 of echo failed", "regtest"];
+    fails(&["--runs", "2", "--against", against], &words);
     let prepare =
         ["--runs", "1", "--prepare", "echo not prepared >&2; exit 3", "--against", &rebuild_by(&program)];
-    let output = bench((dir.path(), work.path()), &prepare);
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(5) && stderr.contains("not prepared"), "{stderr}");
+    fails(&prepare, &["not prepared"]);
     let stop = ["--runs", "1", "--args", "--stop-at-height 60", "--against", &rebuild_by(&program)];
-    let output = bench((dir.path(), work.path()), &stop);
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(5) && stderr.contains("the answers differ"), "{stderr}");
+    fails(&stop, &["the answers differ"]);
     assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0, "nothing stays");
 }
 
 #[test]
 fn cold_runs_say_what_is_still_cached() {
-    if peregrine().is_none() {
-        return;
-    }
+    let Some(_) = peregrine() else { return };
     let (dir, work) = places();
     let output = bench((dir.path(), work.path()), &["--runs", "1", "--cold", "--json"]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
+    let (report, stderr) = (done(&output), String::from_utf8_lossy(&output.stderr));
     let cached = report["rows"][0]["cached_percent"].as_f64();
     let surely = cached.is_some_and(|percent| percent < 1.0);
     assert_eq!(stderr.contains("not surely cold"), !surely, "{cached:?}: {stderr}");
@@ -145,18 +131,15 @@ fn nonsense_is_refused_before_anything_runs() {
     let (dir, work) = places();
     let csv = work.path().join("raw.csv");
     fs::write(&csv, "measured before").unwrap();
-    let refused: [(&[&str], i32, &str); 5] = [
+    let cases: [(&[&str], i32, &str); 5] = [
         (&["--csv", csv.to_str().unwrap()], 5, "choose another file"),
         (&["--against", "true"], 2, "{datadir}"),
         (&["--no-peregrine"], 2, "--against"),
         (&["--against", "a=x {datadir}", "--against", "a=y {datadir}"], 2, "two commands are called a"),
         (&["--runs", "0"], 2, "--runs"),
     ];
-    for (more, code, said) in refused {
-        let output = bench((dir.path(), work.path()), more);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{stderr}");
-        assert!(stderr.contains(said), "{stderr}");
+    for (more, code, said) in cases {
+        refused(&bench((dir.path(), work.path()), more), code, &[said]);
     }
     assert_eq!(fs::read_to_string(&csv).unwrap(), "measured before");
     let output = bench((work.path(), work.path()), &[]);

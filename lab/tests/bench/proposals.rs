@@ -1,6 +1,6 @@
 //! `peregrine-bench proposals` as its users meet it, on a small generated chain.
 
-use crate::common::{files, peregrine};
+use crate::common::{done, peregrine, refused};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use std::{
     process::{Command, Output},
 };
 use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, datadir::Layout};
+use testkit::{Chain, ChainSpec, corrupt::unlocked_files, datadir::Layout};
 
 fn bench(work: &Path, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine-bench"));
@@ -70,46 +70,38 @@ fn order(report: &Value, proposal: &str, run: u64) -> Vec<String> {
 
 #[test]
 fn all_variants_of_a_proposal_have_the_same_answer() {
-    if peregrine().is_none() {
-        return;
-    }
+    let Some(_) = peregrine() else { return };
     let (dir, work) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let chain =
         Chain::generate(&ChainSpec { blocks: Some(120), empty_tail: 2_100, ..ChainSpec::new(29, 100_000) });
     let layout = Layout { file_size: 64 << 10, preallocate: false, xor_key: None, ..Layout::new(29) };
     chain.write_datadir(dir.path(), &layout).unwrap();
-    let before = files(dir.path());
+    let before = unlocked_files(dir.path());
     let assumed = format!("--assumevalid {}", chain.totals.before_tail);
     let datadir = ["--chain", "regtest", "--datadir", dir.path().to_str().unwrap()];
     let datadir = [&datadir[..], &["--hints-height", "120", "--args", &assumed, "--coins", "1000"]].concat();
-    let output = bench(work.path(), &[&datadir[..], &["--json"]].concat());
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = done(&bench(work.path(), &[&datadir[..], &["--json"]].concat()));
     check(&report);
     let hash = chain.model.stats().hash_hex();
     assert_eq!(answers(&report)["engines"].first(), Some(&hash));
     assert_eq!(report["about"]["block_hash"], chain.tip().hash.to_string());
     let cores = report["about"]["machine"]["cores"].as_u64().unwrap();
     assert!(cores > 0 && report["about"]["load"][0].is_number(), "{report}");
-    assert!(files(dir.path()) == before, "the datadir is only read");
+    assert!(unlocked_files(dir.path()) == before, "the datadir is only read");
     assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0, "nothing stays");
 }
 
 #[test]
 fn a_recorded_run_becomes_a_page() {
-    if peregrine().is_none() {
-        return;
-    }
+    let Some(_) = peregrine() else { return };
     let work = TempDir::new().unwrap();
     let (record, core) = (work.path().join("2026-11-01-test"), work.path().join("core.json"));
     let result = r#"{"name": "ObfuscationBench", "unit": "byte", "batch": 100, "median(elapsed)": 5e-8}"#;
     fs::write(&core, format!("{{\"results\": [{result}]}}")).unwrap();
     let only = "hash,duplicates,obfuscation,hint-sizes,control-run";
     let files = ["--record", record.to_str().unwrap(), "--bench-bitcoin", core.to_str().unwrap(), "--json"];
-    let output =
-        bench(work.path(), &[&["--size", "200kB", "--only", only, "--runs", "2"], &files[..]].concat());
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let more = [&["--size", "200kB", "--only", only, "--runs", "2"], &files[..]].concat();
+    let report = done(&bench(work.path(), &more));
     let (first, mut second) = (order(&report, "hash", 1), order(&report, "hash", 2));
     second.reverse();
     assert!(first.len() > 1 && first == second, "every second round goes backwards: {first:?}, {second:?}");
@@ -163,9 +155,7 @@ fn the_page_of_the_documents_is_printed_by_this_program() {
 
 #[test]
 fn a_malformed_block_is_named() {
-    if peregrine().is_none() {
-        return;
-    }
+    let Some(_) = peregrine() else { return };
     let (dir, work) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let mut chain = Chain::generate(&ChainSpec { blocks: Some(110), ..ChainSpec::new(29, 50_000) });
     let block = chain.blocks.iter_mut().find(|block| block.height == 60).unwrap();
@@ -173,12 +163,7 @@ fn a_malformed_block_is_named() {
     let hash = block.hash.to_string();
     chain.write_datadir(dir.path(), &Layout::new(29)).unwrap();
     let datadir = ["--chain", "regtest", "--datadir", dir.path().to_str().unwrap(), "--only", "hash"];
-    let output = bench(work.path(), &datadir);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(4), "{stderr}");
-    for part in [hash.as_str(), "blk00000.dat, byte ", "peregrine doctor"] {
-        assert!(stderr.contains(part), "{part}: {stderr}");
-    }
+    refused(&bench(work.path(), &datadir), 4, &[&hash, "blk00000.dat, byte ", "peregrine doctor"]);
 }
 
 #[test]
@@ -187,18 +172,15 @@ fn nonsense_is_refused_before_anything_runs() {
     let file = work.path().join("raw.csv");
     fs::write(&file, "mine").unwrap();
     let (folder, file) = (work.path().to_str().unwrap(), file.to_str().unwrap());
-    let refused: [(&[&str], i32, &str); 5] = [
+    let cases: [(&[&str], i32, &str); 5] = [
         (&["--only", "flux"], 2, "flux"),
         (&["--datadir", "x", "--size", "1MB"], 2, "cannot be used with"),
         (&["--bench-bitcoin", file], 5, "bench_bitcoin -output-json"),
         (&["--record", folder], 5, "raw.csv"),
         (&["--datadir", folder, "--peregrine", file], 5, "blocks"),
     ];
-    for (more, code, said) in refused {
-        let output = bench(work.path(), more);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{stderr}");
-        assert!(stderr.contains(said), "{said}: {stderr}");
+    for (more, code, said) in cases {
+        refused(&bench(work.path(), more), code, &[said]);
     }
     assert_eq!(fs::read_to_string(file).unwrap(), "mine");
 }

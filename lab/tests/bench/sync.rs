@@ -1,7 +1,6 @@
 //! `peregrine-bench sync` as its users meet it: a small generated chain, served by a real `bitcoind`.
 
-use crate::common::peregrine;
-use serde_json::Value;
+use crate::common::{done, peregrine, refused};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -73,9 +72,7 @@ fn both_programs_download_the_same_chain_over_links() {
     let links = ["--link", "2x30M/10ms", "--link", "1x10M/20ms", "--link", "1x10M/30ms"];
     let more = ["--peregrine", peregrine, "--runs", "1", "--against", "--json", "--csv", csv_text];
     let more = [&links[..], &more[..], &["--assumevalid", &assumed]].concat();
-    let output = bench(dir.path(), work.path(), &bitcoind, &more).output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let report = done(&bench(dir.path(), work.path(), &bitcoind, &more).output().unwrap());
     let rows = report["rows"].as_array().unwrap();
     assert_eq!(rows.iter().map(|row| &row["program"]).collect::<Vec<_>>(), ["peregrine", "bitcoind"]);
     assert!(rows[0]["utxo_hash"].is_string() && rows[0]["utxo_hash"] == rows[1]["utxo_hash"], "{report}");
@@ -126,16 +123,13 @@ fn a_signal_removes_everything_and_a_kill_leaves_no_process() {
 fn nonsense_is_refused_before_anything_runs() {
     let (dir, none) = (TempDir::new().unwrap(), Path::new("no-such-bitcoind"));
     let own = env!("CARGO_BIN_EXE_peregrine-bench");
-    let refused: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 4] = [
         (&[], "--link"),
         (&["--link", "4x100M"], "the round trip is missing"),
         (&["--link", "201x1M/1ms"], "201 links are more than 200"),
         (&["--link", "1xloopback", "--peregrine", own], "there is no bitcoind at no-such-bitcoind"),
     ];
-    for (more, said) in refused {
-        let output = bench(dir.path(), dir.path(), none, more).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains(said), "{stderr}");
+    for (more, said) in cases {
+        refused(&bench(dir.path(), dir.path(), none, more).output().unwrap(), 2, &[said]);
     }
 }

@@ -3,14 +3,13 @@
 //!
 //! `PEREGRINE_KILLS=2000 PEREGRINE_SEED=7 cargo test -p peregrine --test cli kill::` runs longer.
 
-use crate::common::files;
 use crate::prelude::*;
 use engine::{AssumeValid, BlockHash, RealDisk, ScriptChecks, Watch, reindex::ReindexOptions};
 use std::{
     fmt, num::NonZeroUsize, os::unix::process::ExitStatusExt, sync::atomic::AtomicBool, thread::sleep,
 };
 use testkit::{
-    corrupt::{Files, snapshot, write_files},
+    corrupt::{Files, snapshot, unlocked_files, write_files},
     rng::Rng,
 };
 
@@ -59,7 +58,7 @@ struct Case {
     old_hash: String,
     new_hash: String,
     old_chainstate: Files,
-    blocks: Vec<(PathBuf, Vec<u8>)>,
+    blocks: Files,
 }
 
 impl Case {
@@ -81,7 +80,7 @@ impl Case {
             old_hash: engine::hex_reversed(&old.hash_serialized_3),
             new_hash: chain.model.stats().hash_hex(),
             old_chainstate: snapshot(&old.chainstate).unwrap(),
-            blocks: files(&dir.path().join("regtest/blocks")),
+            blocks: unlocked_files(&dir.path().join("regtest/blocks")),
             dir,
         }
     }
@@ -150,7 +149,7 @@ impl Case {
     }
 
     fn assert_blocks_untouched(&self) {
-        assert!(files(&self.net("blocks")) == self.blocks, "blocks or their index were touched");
+        assert!(unlocked_files(&self.net("blocks")) == self.blocks, "blocks or their index were touched");
     }
 }
 
@@ -213,7 +212,7 @@ fn killed_run_that_makes_undo_data_resumes() {
     let (seed, case) = (from_environment("PEREGRINE_SEED", 5), Case::new(35, 4_000_000));
     let blocks = case.net("blocks");
     let is_rev = |(name, _): &(PathBuf, Vec<u8>)| name.to_string_lossy().starts_with("rev");
-    let rev_files = || -> Vec<_> { files(&blocks).into_iter().filter(is_rev).collect() };
+    let rev_files = || -> Vec<_> { unlocked_files(&blocks).into_iter().filter(is_rev).collect() };
     let (all, index) = (rev_files(), snapshot(&blocks.join("index")).unwrap());
     assert!(all.len() > 2, "several files");
     // The second file stays; the first one is truncated.

@@ -1,6 +1,6 @@
 //! The program beside other processes: locks, signals, a second run, and peers.
 
-use crate::common::{datadirs, files, lock};
+use crate::common::{datadirs, lock};
 use crate::prelude::*;
 use disk::{
     datadir::Datadir,
@@ -10,6 +10,7 @@ use std::{
     io::{BufRead as _, BufReader},
     net::TcpListener,
 };
+use testkit::corrupt::unlocked_files;
 use vfs::RealDisk;
 
 fn reindex(datadir: &Path, more: &[&str]) -> Output {
@@ -62,7 +63,7 @@ fn a_command_line_that_is_refused_is_also_reported_as_json() {
 fn a_signal_exits_with_130_and_changes_nothing() {
     let dir = TempDir::new().unwrap();
     datadirs::write_chain(&Chain::generate(&ChainSpec::new(18, 12_000_000)), dir.path());
-    let before = files(dir.path());
+    let before = unlocked_files(dir.path());
     for (line, signal) in [("plan", Signal::INT), ("check", Signal::HUP)] {
         let work = TempDir::new().unwrap();
         let work_dir = work.path().to_str().unwrap();
@@ -75,7 +76,7 @@ fn a_signal_exits_with_130_and_changes_nothing() {
         if work.path().join("peregrine-work/manifest").exists() {
             fs::remove_file(dir.path().join("regtest/peregrine-command")).unwrap();
         }
-        assert!(files(dir.path()) == before, "interrupted at {line}");
+        assert!(unlocked_files(dir.path()) == before, "interrupted at {line}");
     }
 }
 

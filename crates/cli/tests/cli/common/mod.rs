@@ -11,11 +11,11 @@ use serde_json::Value;
 use std::{
     fs::File,
     io::{BufRead, BufReader, Read},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Child, ChildStderr, Command, Output, Stdio},
 };
 use tempfile::TempDir;
-use testkit::{Chain, corrupt::snapshot};
+use testkit::Chain;
 
 /// A command that runs `peregrine` with these arguments on a datadir.
 pub fn command(args: &[&str], datadir: &Path) -> Command {
@@ -82,12 +82,6 @@ pub fn run_line(line: &str) -> Output {
 pub fn json(output: &Output) -> Value {
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?} {output:?}"))
-}
-
-/// Reads all files below `dir`, except the lock files.
-pub fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let all = snapshot(dir).unwrap().into_iter();
-    all.filter(|(path, _)| !path.ends_with(".lock") && !path.ends_with("LOCK")).collect()
 }
 
 /// A running process.
