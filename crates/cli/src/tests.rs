@@ -120,15 +120,9 @@ fn output() -> Schema {
     })
 }
 
-/// Compares a schema with the one in `docs`, or replaces that if UPDATE_DOCS is set.
 fn check(name: &str, schema: &Schema) {
     let schema = serde_json::to_string_pretty(schema).unwrap() + "\n";
-    let path = format!("{}/../../docs/json/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, &schema).unwrap();
-    }
-    let documented = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(documented == schema, "{path} is not current: run the tests with UPDATE_DOCS=1");
+    testkit::pages::assert_file(&format!("docs/json/{name}.schema.json"), &schema);
 }
 
 #[test]

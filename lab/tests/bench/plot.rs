@@ -1,6 +1,7 @@
 //! `peregrine-bench plot` as its users meet it: a page from a log of Peregrine and from one as Bitcoin Core
 //! writes it. `page.rs` asks a browser what it makes of such a page.
 
+use crate::common::refused;
 use cli::run_log::{Run, RunLog};
 use engine::{Event, Network, RealDisk, ScriptChecks, Watch, reindex::ReindexOptions};
 use std::{
@@ -155,9 +156,7 @@ fn no_file_is_overwritten() {
     let core = cores_log(dir.path(), "core.log", 20);
     let page = dir.path().join("page.html");
     fs::write(&page, "mine").unwrap();
-    let refused = plot(&["-o"], &[&page, &core]);
-    assert_eq!(refused.status.code(), Some(5), "{refused:?}");
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("choose another file"), "{refused:?}");
+    refused(&plot(&["-o"], &[&page, &core]), 5, &["choose another file"]);
     assert_eq!(fs::read_to_string(&page).unwrap(), "mine");
 }
 
@@ -210,9 +209,7 @@ fn what_is_no_log_is_refused() {
     let dir = TempDir::new().unwrap();
     let (nothing, page) = (dir.path().join("nothing"), dir.path().join("page.html"));
     fs::write(&nothing, b"\xff\xfe{}\n{\"event\":\"progress\"}\nUpdateTip: new best=\n").unwrap();
-    let output = plot(&["-o"], &[&page, &nothing]);
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(4) && stderr.contains("no progress in it"), "{stderr}");
+    refused(&plot(&["-o"], &[&page, &nothing]), 4, &["no progress in it"]);
     assert_eq!(plot(&["-o"], &[&page, dir.path()]).status.code(), Some(5), "a folder");
     let core = cores_log(dir.path(), "core.log", 5);
     let output = plot(&["-o"], &[&[page.as_path()], &[core.as_path(); 7][..]].concat());

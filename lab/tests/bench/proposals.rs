@@ -136,21 +136,12 @@ fn a_recorded_run_becomes_a_page() {
 /// The page is printed from the runs that a file names; without one it says what is to be recorded.
 #[test]
 fn the_page_of_the_documents_is_printed_by_this_program() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let runs = root.join("lab/runs");
+    let runs = Path::new(env!("CARGO_MANIFEST_DIR")).join("runs");
     let names = fs::read_to_string(runs.join("documents")).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine-bench"));
     let output = command.arg("documents").args(names.lines().map(|name| runs.join(name))).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let (path, page) = (root.join("docs/documents.md"), String::from_utf8(output.stdout).unwrap());
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(&path, &page).unwrap();
-    }
-    let found = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        found == page,
-        "docs/documents.md is not what peregrine-bench documents prints; run with UPDATE_DOCS=1"
-    );
+    testkit::pages::assert_file("docs/documents.md", &String::from_utf8(output.stdout).unwrap());
 }
 
 #[test]

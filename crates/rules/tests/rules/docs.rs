@@ -5,7 +5,7 @@ use peregrine_rules::{
     ChainParams,
     table::{Active, sections},
 };
-use std::{collections::BTreeSet, fmt::Write, path::Path};
+use std::{collections::BTreeSet, fmt::Write};
 use wire::{Height, Network};
 
 /// Returns the first height at which a rule applies on a network, or `None` if it never does.
@@ -69,14 +69,7 @@ fn page() -> String {
 
 #[test]
 fn docs_match_the_table() {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rules.md"));
-    let page = page();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, &page).unwrap();
-    }
-    let written = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(written == page, "docs/rules.md is stale; run UPDATE_DOCS=1 cargo test -p peregrine-rules");
+    testkit::pages::assert_file("docs/rules.md", &page());
 }
 
 #[test]
