@@ -15,12 +15,8 @@ use disk::{
     datadir::{Datadir, FileKind},
     index::{BlockIndex, BlockStatus, IndexEntry, write_block_index},
 };
-use std::{
-    collections::BTreeMap,
-    fs::OpenOptions,
-    path::{Path, PathBuf},
-};
-use vfs::{Disk, RealDisk};
+use std::{collections::BTreeMap, fs::OpenOptions, path::Path};
+use vfs::{Disk, During as _, RealDisk};
 use wire::{BlockHash, Coin, FileNo, Height, Network, OutPoint};
 
 /// Writes a chainstate of these coins, in the order of keys, into `dir`, obfuscated with `key`.
@@ -75,23 +71,6 @@ impl Layout {
     }
 }
 
-/// Why a datadir could not be written.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WriteError {
-    /// A file could not be written.
-    #[error("{path}: {source}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A block file or the block index could not be written.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-}
-
 /// Undo data that is not yet written.
 struct WaitingUndo {
     prev: BlockHash,
@@ -117,15 +96,14 @@ impl DatadirWriter {
     /// Creates the folders below `root`.
     ///
     /// # Errors
-    /// [`WriteError::File`].
-    pub fn create(root: &Path, layout: Layout) -> Result<Self, WriteError> {
+    /// Any I/O error.
+    pub fn create(root: &Path, layout: Layout) -> Result<Self, DiskError> {
         let paths = Datadir::at(root, Network::Regtest);
         let blocks = paths.blocks_dir();
-        std::fs::create_dir_all(&blocks)
-            .map_err(|source| WriteError::File { path: blocks.clone(), source })?;
+        std::fs::create_dir_all(&blocks).during("create", &blocks)?;
         if let Some(key) = layout.xor_key {
             let path = blocks.join("xor.dat");
-            std::fs::write(&path, key).map_err(|source| WriteError::File { path, source })?;
+            std::fs::write(&path, key).during("write", &path)?;
         }
         let obfuscation = Obfuscation::from_key(layout.xor_key.unwrap_or_default());
         let options = AppendOptions {
@@ -147,8 +125,8 @@ impl DatadirWriter {
     /// Adds the next block.
     ///
     /// # Errors
-    /// [`WriteError`].
-    pub fn push(&mut self, block: GeneratedBlock) -> Result<(), WriteError> {
+    /// Any I/O error.
+    pub fn push(&mut self, block: GeneratedBlock) -> Result<(), DiskError> {
         if block.height == 0 {
             return self.write_block(block);
         }
@@ -159,8 +137,8 @@ impl DatadirWriter {
     /// Writes the blocks that are still in the window, and the block index.
     ///
     /// # Errors
-    /// [`WriteError`].
-    pub fn finish(mut self) -> Result<(), WriteError> {
+    /// Any I/O error.
+    pub fn finish(mut self) -> Result<(), DiskError> {
         while !self.waiting.is_empty() {
             self.write_any()?;
         }
@@ -181,7 +159,7 @@ impl DatadirWriter {
     }
 
     /// Pads the last files to whole chunks, with holes that take no space.
-    fn pad_last(&self) -> Result<(), WriteError> {
+    fn pad_last(&self) -> Result<(), DiskError> {
         let (Some(info), number) = (self.files.infos().last(), self.files.infos().len()) else {
             return Ok(());
         };
@@ -189,12 +167,12 @@ impl DatadirWriter {
             let path = self.paths.block_file_path(kind, FileNo(number as u32 - 1));
             let file = OpenOptions::new().write(true).open(&path);
             file.and_then(|file| file.set_len(u64::from(used).next_multiple_of(chunk_len(kind))))
-                .map_err(|source| WriteError::File { path, source })?;
+                .during("extend", &path)?;
         }
         Ok(())
     }
 
-    fn write_any(&mut self) -> Result<(), WriteError> {
+    fn write_any(&mut self) -> Result<(), DiskError> {
         let at = self.rng.below(self.waiting.len() as u64) as usize;
         // Not `swap_remove`, so that the oldest block stays first and does not wait forever.
         let at = if self.layout.shuffle < 2 || self.rng.chance(1, 4) { 0 } else { at };
@@ -202,7 +180,7 @@ impl DatadirWriter {
         self.write_block(block)
     }
 
-    fn write_block(&mut self, block: GeneratedBlock) -> Result<(), WriteError> {
+    fn write_block(&mut self, block: GeneratedBlock) -> Result<(), DiskError> {
         let (file, data_pos) =
             self.files.append_block(Height(block.height), block.header.time, &block.bytes)?;
         let validity =
@@ -224,7 +202,7 @@ impl DatadirWriter {
         self.write_undo()
     }
 
-    fn write_undo(&mut self) -> Result<(), WriteError> {
+    fn write_undo(&mut self) -> Result<(), DiskError> {
         while let Some(lowest) = self.undo.first_entry().filter(|lowest| lowest.key().0 <= self.next_undo) {
             let ((height, entry), WaitingUndo { prev, undo, stale }) = lowest.remove_entry();
             if !stale {
@@ -243,8 +221,8 @@ impl Chain {
     /// Writes the chain as a datadir `root`, in `root/regtest`.
     ///
     /// # Errors
-    /// [`WriteError`].
-    pub fn write_datadir(&self, root: &Path, layout: &Layout) -> Result<(), WriteError> {
+    /// Any I/O error.
+    pub fn write_datadir(&self, root: &Path, layout: &Layout) -> Result<(), DiskError> {
         let mut writer = DatadirWriter::create(root, layout.clone())?;
         for block in &self.blocks {
             writer.push(block.clone())?;
