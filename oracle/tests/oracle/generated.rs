@@ -3,43 +3,54 @@
 
 use oracle::{Rebuild, coins::Rows, rebuild, scenario};
 use std::error::Error;
+use tempfile::TempDir;
 use testkit::{Chain, ChainSpec, datadir::Layout};
 use wire::{Height, Network};
 
-/// Core connects every block of a generated chain, its coins are those of the model, and a rebuild from a
-/// datadir of the same chain, which Core did not write, results in the same rows.
-fn core_and_rebuild_agree(seed: u64, bytes: u64, layout: &Layout) -> Result<(), Box<dyn Error>> {
-    let chain = Chain::generate(&ChainSpec::new(seed, bytes));
+/// Core connects every block of a chain, its coins are those of the model, and a rebuild from a datadir of
+/// the same chain, which Core did not write, results in the same rows. Returns that datadir.
+pub fn core_and_rebuild_agree(
+    chain: &Chain,
+    layout: &Layout,
+    rebuild: Rebuild,
+    coins_min: usize,
+) -> Result<TempDir, Box<dyn Error>> {
     let dir = tempfile::tempdir()?;
-    drop(scenario::feed(&chain, dir.path())?);
+    drop(scenario::feed(chain, dir.path())?);
     let core = Rows::read(&dir.path().join("chainstate"))?;
-    assert!(core.coins() > 1000);
-    assert_eq!(core.differences(&Rows::of_model(&chain)), Vec::<String>::new());
+    assert!(core.coins() > coins_min);
+    assert_eq!(core.differences(&Rows::of_model(chain)), Vec::<String>::new());
 
     let dir = tempfile::tempdir()?;
     chain.write_datadir(dir.path(), layout)?;
-    let report = Rebuild { scan: !layout.index, many_tables: true, ..Rebuild::default() }
-        .run(dir.path(), Network::Regtest)?;
+    let report = rebuild.run(dir.path(), Network::Regtest)?;
     assert_eq!((report.height, report.hash), (Height(chain.tip().height), chain.tip().hash));
     assert_eq!(report.hash_serialized_3, chain.model.stats().hash_serialized_3);
-    let chainstate = dir.path().join("regtest/chainstate");
-    let tables = rebuild::tables(&chainstate)?;
+    let rebuilt = Rows::read(&dir.path().join("regtest/chainstate"))?;
+    assert_eq!(core.differences(&rebuilt), Vec::<String>::new());
+    Ok(dir)
+}
+
+fn generated(seed: u64, bytes: u64, layout: &Layout) -> Result<(), Box<dyn Error>> {
+    let chain = Chain::generate(&ChainSpec::new(seed, bytes));
+    let rebuild = Rebuild { scan: !layout.index, many_tables: true, ..Rebuild::default() };
+    let dir = core_and_rebuild_agree(&chain, layout, rebuild, 1000)?;
+    let tables = rebuild::tables(&dir.path().join("regtest/chainstate"))?;
     assert!(tables >= 20, "{tables} tables");
-    assert_eq!(core.differences(&Rows::read(&chainstate)?), Vec::<String>::new());
     Ok(())
 }
 
 #[test]
 fn core_layout() -> Result<(), Box<dyn Error>> {
-    core_and_rebuild_agree(1, 8 << 20, &Layout::new(1))
+    generated(1, 8 << 20, &Layout::new(1))
 }
 
 #[test]
 fn many_small_files_in_disorder() -> Result<(), Box<dyn Error>> {
-    core_and_rebuild_agree(2, 5 << 20, &Layout { file_size: 300_000, shuffle: 40, ..Layout::new(2) })
+    generated(2, 5 << 20, &Layout { file_size: 300_000, shuffle: 40, ..Layout::new(2) })
 }
 
 #[test]
 fn without_obfuscation_nor_index() -> Result<(), Box<dyn Error>> {
-    core_and_rebuild_agree(3, 5 << 20, &Layout { xor_key: None, index: false, ..Layout::new(3) })
+    generated(3, 5 << 20, &Layout { xor_key: None, index: false, ..Layout::new(3) })
 }

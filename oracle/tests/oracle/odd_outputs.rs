@@ -1,15 +1,15 @@
 //! Thousands of unusual outputs in one transaction: tests the compression of coins and their order in the
 //! chainstate.
 
+use crate::generated::core_and_rebuild_agree;
 use bitcoin::{Amount, ScriptBuf, TxOut, hex::FromHex as _};
-use oracle::{Rebuild, coins::Rows, scenario};
+use oracle::Rebuild;
 use std::{error::Error, ops::Range};
 use testkit::{
     datadir::Layout,
     mutation::{BlockBuilder, BuilderCoin, base_chain},
     rng::Rng,
 };
-use wire::Network;
 
 /// More than 16,512 outputs: up to index 16,511, the order of keys in the chainstate is numeric.
 const OUTPUTS: usize = 17_000;
@@ -92,17 +92,5 @@ fn unusual_outputs_become_the_same_coins() -> Result<(), Box<dyn Error>> {
     }
     chain.blocks.extend(added);
 
-    let dir = tempfile::tempdir()?;
-    drop(scenario::feed(&chain, dir.path())?);
-    let core = Rows::read(&dir.path().join("chainstate"))?;
-    assert!(core.coins() > OUTPUTS / 2);
-    assert_eq!(core.differences(&Rows::of_model(&chain)), Vec::<String>::new());
-
-    let root = tempfile::tempdir()?;
-    chain.write_datadir(root.path(), &Layout::new(41))?;
-    let report = Rebuild::default().run(root.path(), Network::Regtest)?;
-    assert_eq!(report.hash_serialized_3, chain.model.stats().hash_serialized_3);
-    let chainstate = root.path().join("regtest/chainstate");
-    assert_eq!(core.differences(&Rows::read(&chainstate)?), Vec::<String>::new());
-    Ok(())
+    core_and_rebuild_agree(&chain, &Layout::new(41), Rebuild::default(), OUTPUTS / 2).map(drop)
 }
