@@ -145,10 +145,10 @@ impl Place {
         if is_dir { self.write(name, "a file") } else { fs::create_dir(self.path(name)) }
     }
 
-    /// The largest file of a folder whose name ends so.
-    fn largest(&self, dir: &str, end: &str) -> io::Result<PathBuf> {
+    /// The largest table of a database.
+    fn largest(&self, dir: &str) -> io::Result<PathBuf> {
         let all = fs::read_dir(self.path(dir))?.flatten().map(|entry| entry.path());
-        let all = all.filter(|path| path.to_string_lossy().ends_with(end));
+        let all = all.filter(|path| path.to_string_lossy().ends_with(".ldb"));
         let largest = all.max_by_key(|path| fs::metadata(path).map_or(0, |found| found.len()));
         largest.ok_or_else(|| io::Error::other("there is no such file"))
     }
@@ -174,8 +174,13 @@ impl Place {
         flip_bit(&self.path(&format!("blocks/blk{:05}.dat", file.0)), pos + offset, 1)
     }
 
+    /// Writes a log that ends with these lines after a start of bitcoind.
+    fn log(&self, text: &str) -> io::Result<()> {
+        self.write("debug.log", &format!("2026 Bitcoin Core version v31.99.0\n2026 {text}\n"))
+    }
+
     /// Marks the node as pruned, without its first pair of files.
-    fn prune(&self) -> io::Result<()> {
+    fn prune(&self) -> io::Result<&Self> {
         self.edit_index(|index| {
             index.pruned = true;
             for entry in index.entries.iter_mut().filter(|entry| entry.file == Some(FileNo(0))) {
@@ -185,7 +190,12 @@ impl Place {
             index.files[0] = FileInfo::default();
         })?;
         self.remove("blocks/blk00000.dat")?;
-        self.remove("blocks/rev00000.dat")
+        self.remove("blocks/rev00000.dat").map(|()| self)
+    }
+
+    /// The same, with this `bitcoin.conf`.
+    fn prune_with(&self, conf: &str) -> io::Result<&Self> {
+        self.prune()?.conf(conf).map(|()| self)
     }
 
     /// Adds an index of filters that bitcoind cannot open.

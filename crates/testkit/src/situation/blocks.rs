@@ -51,9 +51,7 @@ pub(super) const BLOCKS: &[Situation] = &[
     row("blocks: a link to nothing", |at| at.unmount("blocks")),
     row("blocks: in a directory that the log names", |at| {
         at.move_block_files()?;
-        let other = at.other_blocksdir();
-        let start = "2026 Bitcoin Core version v31.99.0\n2026 Command-line arg: blocksdir=";
-        at.write("debug.log", &format!("{start}\"{}\"\n", other.display()))
+        at.log(&format!("Command-line arg: blocksdir=\"{}\"", at.other_blocksdir().display()))
     }),
     row("blocks: in a directory that only the user knows", |at| {
         at.move_block_files()?;
@@ -72,36 +70,19 @@ pub(super) const OTHERS: &[Situation] = &[
     row("xor.dat: missing", |at| at.remove("blocks/xor.dat")),
     row("xor.dat: wrong", |at| fs::write(at.path("blocks/xor.dat"), [7; 8])),
     row("xor.dat: a folder", |at| at.exchange_kind("blocks/xor.dat")),
-    row("pruned", |at| at.prune()),
-    row("pruned, with its size in bitcoin.conf", |at| {
-        at.prune()?;
-        at.conf("prune=600\n")
-    }),
-    row("pruned, and the chainstate is broken", |at| {
-        at.prune()?;
-        at.remove("chainstate/CURRENT")
-    }),
+    row("pruned", |at| at.prune().map(drop)),
+    row("pruned, with its size in bitcoin.conf", |at| at.prune()?.conf("prune=600\n")),
+    row("pruned, and the chainstate is broken", |at| at.prune()?.remove("chainstate/CURRENT")),
     row("pruned, and the last undo file is missing", |at| {
-        at.prune()?;
-        at.remove(&format!("blocks/rev{:05}.dat", at.last()?))
+        at.prune()?.remove(&format!("blocks/rev{:05}.dat", at.last()?))
     }),
     row("pruned, and the last block file is missing", |at| {
-        at.prune()?;
-        at.remove(&format!("blocks/blk{:05}.dat", at.last()?))
+        at.prune()?.remove(&format!("blocks/blk{:05}.dat", at.last()?))
     }),
-    row("pruned, and the last block file is zeros", |at| {
-        at.prune()?;
-        at.conf("prune=600\n")?;
-        at.fill_last("blk")
-    }),
-    row("pruned, and the last undo file is zeros", |at| {
-        at.prune()?;
-        at.conf("prune=600\n")?;
-        at.fill_last("rev")
-    }),
+    row("pruned, and the last block file is zeros", |at| at.prune_with("prune=600\n")?.fill_last("blk")),
+    row("pruned, and the last undo file is zeros", |at| at.prune_with("prune=600\n")?.fill_last("rev")),
     row("pruned, and the index is older", |at| {
-        at.prune()?;
-        at.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= OLDER))
+        at.prune()?.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= OLDER))
     }),
     row("a block of the chainstate is marked invalid", |at| at.mark_invalid()),
     row("a block of the chainstate is marked invalid, and the last undo file is zeros", |at| {

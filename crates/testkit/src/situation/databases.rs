@@ -14,9 +14,9 @@ pub(super) const CHAINSTATE: &[Situation] = &[
         at.remove("chainstate")?;
         fs::create_dir(at.path("chainstate"))
     }),
-    row("chainstate: a table flipped", |at| break_file(&at.largest("chainstate", ".ldb")?)),
-    row("chainstate: a table cut", |at| cut_file(&at.largest("chainstate", ".ldb")?)),
-    row("chainstate: a table missing", |at| fs::remove_file(at.largest("chainstate", ".ldb")?)),
+    row("chainstate: a table flipped", |at| break_file(&at.largest("chainstate")?)),
+    row("chainstate: a table cut", |at| cut_file(&at.largest("chainstate")?)),
+    row("chainstate: a table missing", |at| fs::remove_file(at.largest("chainstate")?)),
     row("chainstate: a file", |at| at.exchange_kind("chainstate")),
     row("chainstate: a link to nothing", |at| at.unmount("chainstate")),
     row("chainstate: of another chain", |at| {
@@ -32,8 +32,8 @@ pub(super) const CHAINSTATE: &[Situation] = &[
 pub(super) const INDEX: &[Situation] = &[
     row("index: CURRENT missing", |at| at.remove("blocks/index/CURRENT")),
     row("index: absent", |at| at.remove("blocks/index")),
-    row("index: a table flipped", |at| break_file(&at.largest("blocks/index", ".ldb")?)),
-    row("index: a table missing", |at| fs::remove_file(at.largest("blocks/index", ".ldb")?)),
+    row("index: a table flipped", |at| break_file(&at.largest("blocks/index")?)),
+    row("index: a table missing", |at| fs::remove_file(at.largest("blocks/index")?)),
     row("index: a file", |at| at.exchange_kind("blocks/index")),
     row("index: older", |at| at.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= OLDER))),
     row("index: a -reindex was interrupted", |at| at.edit_index(|index| index.reindexing = true)),

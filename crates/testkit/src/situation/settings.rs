@@ -1,14 +1,7 @@
 //! Settings, indexes and logs with which bitcoind does not start, or discards what it has.
 
-use super::{Place, Situation, break_file, reported, row};
+use super::{Situation, break_file, reported, row};
 use std::{fs, os::unix::fs::symlink};
-
-impl Place {
-    /// Writes a log that ends with these lines after a start of bitcoind.
-    fn log(&self, text: &str) -> std::io::Result<()> {
-        self.write("debug.log", &format!("2026 Bitcoin Core version v31.99.0\n2026 {text}\n"))
-    }
-}
 
 pub(super) const SETTINGS: &[Situation] = &[
     row("prune=300 in bitcoin.conf", |at| at.conf("prune=300\n")),
@@ -63,32 +56,19 @@ pub(super) const SETTINGS: &[Situation] = &[
         let dir = at.other_blocksdir();
         at.log(&format!("Config file arg: [regtest] blocksdir=\"{}\"", dir.display()))
     }),
-    row("pruned, by settings.json", |at| {
-        at.prune()?;
-        at.write("settings.json", "{\"prune\": \"1000\"}")
-    }),
+    row("pruned, by settings.json", |at| at.prune()?.write("settings.json", "{\"prune\": \"1000\"}")),
     row("pruned by hand, and the chainstate is broken", |at| {
-        at.prune()?;
-        at.conf("[regtest]\nprune=1\n")?;
-        at.remove("chainstate/CURRENT")
+        at.prune_with("[regtest]\nprune=1\n")?.remove("chainstate/CURRENT")
     }),
     reported("pruned, and then blockfilterindex=1", "bitcoinknots/bitcoin#87", |at| {
-        at.prune()?;
-        at.conf("prune=550\nblockfilterindex=1\n")
+        at.prune()?.conf("prune=550\nblockfilterindex=1\n")
     }),
-    row("pruned, and then coinstatsindex=1", |at| {
-        at.prune()?;
-        at.conf("prune=550\ncoinstatsindex=1\n")
-    }),
+    row("pruned, and then coinstatsindex=1", |at| at.prune()?.conf("prune=550\ncoinstatsindex=1\n")),
     row("pruned, and then blockfilterindex=1 is damaged", |at| {
-        at.prune()?;
-        at.conf("prune=550\nblockfilterindex=1\n")?;
-        at.damage_filters()
+        at.prune_with("prune=550\nblockfilterindex=1\n")?.damage_filters()
     }),
     row("pruned, and filters that no setting wants are damaged", |at| {
-        at.prune()?;
-        at.conf("prune=550\n")?;
-        at.damage_filters()
+        at.prune_with("prune=550\n")?.damage_filters()
     }),
     reported("network: a link to nothing", "raspibolt/raspibolt#479", |at| {
         fs::rename(&at.net, at.away())?;
@@ -99,7 +79,7 @@ pub(super) const SETTINGS: &[Situation] = &[
         symlink("unmounted", &at.root)
     }),
     row("log: a broken table of the chainstate", |at| {
-        let table = at.largest("chainstate", ".ldb")?;
+        let table = at.largest("chainstate")?;
         break_file(&table)?;
         let name = table.file_name().unwrap_or_default().display();
         at.log(&format!("Fatal LevelDB error: Corruption: block checksum mismatch: /x/chainstate/{name}"))
