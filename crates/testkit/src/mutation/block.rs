@@ -164,140 +164,122 @@ fn of_reward(builder: &mut BlockBuilder<'_>, difference: i64) -> Draft {
 }
 
 pub(super) static ROWS: &[Mutation] = &[
-    Mutation::rejects("another-merkle-root", "bad-txnmrklroot", Block, |builder| {
+    Block.rejects("another-merkle-root", "bad-txnmrklroot", |builder| {
         builder.edited(|draft| draft.wrong_root = true)
     }),
-    Mutation::accepts("three-transactions", Block, |builder| {
+    Block.accepts("three-transactions", |builder| {
         let draft = with_witness(builder);
         let txs = draft.txs.into_iter().chain([builder.simple()]).collect();
         builder.draft(txs)
     }),
-    Mutation::rejects("repeated-last-transaction", "bad-txns-duplicate", Block, |builder| {
+    Block.rejects("repeated-last-transaction", "bad-txns-duplicate", |builder| {
         let txs = vec![builder.simple(), builder.simple()];
         Draft { repeated: 1, ..builder.draft(txs) }
     }),
-    Mutation::rejects("repeated-last-two-transactions", "bad-txns-duplicate", Block, |builder| {
+    Block.rejects("repeated-last-two-transactions", "bad-txns-duplicate", |builder| {
         let txs = (0..5).map(|_| builder.simple()).collect();
         Draft { repeated: 2, ..builder.draft(txs) }
     }),
-    Mutation::rejects("no-transactions", "bad-blk-length", Block, |builder| Draft {
+    Block.rejects("no-transactions", "bad-blk-length", |builder| Draft {
         coinbase: None,
         ..builder.draft(vec![])
     }),
-    Mutation::rejects("stripped-size-1000001", "bad-blk-length", Block, |builder| {
-        of_stripped_size(builder, 1_000_001)
-    }),
-    Mutation::accepts("stripped-size-1000000", Block, |builder| of_stripped_size(builder, 1_000_000)),
-    Mutation::rejects("weight-4000001", "bad-blk-weight", Block, |builder| {
-        of_weight(builder, MAX_WEIGHT + 1)
-    }),
-    Mutation::accepts("weight-4000000", Block, |builder| of_weight(builder, MAX_WEIGHT)),
-    Mutation::rejects("no-coinbase", "bad-cb-missing", Block, |builder| {
+    Block.rejects("stripped-size-1000001", "bad-blk-length", |builder| of_stripped_size(builder, 1_000_001)),
+    Block.accepts("stripped-size-1000000", |builder| of_stripped_size(builder, 1_000_000)),
+    Block.rejects("weight-4000001", "bad-blk-weight", |builder| of_weight(builder, MAX_WEIGHT + 1)),
+    Block.accepts("weight-4000000", |builder| of_weight(builder, MAX_WEIGHT)),
+    Block.rejects("no-coinbase", "bad-cb-missing", |builder| {
         let tx = builder.simple();
         Draft { coinbase: None, ..builder.draft(vec![tx]) }
     }),
-    Mutation::rejects("coinbase-second", "bad-cb-missing", Block, |builder| {
+    Block.rejects("coinbase-second", "bad-cb-missing", |builder| {
         let tx = builder.simple();
         let mut draft = builder.draft(vec![tx]);
         draft.txs.extend(draft.coinbase.take());
         draft
     }),
-    Mutation::rejects("two-coinbases", "bad-cb-multiple", Block, |builder| {
+    Block.rejects("two-coinbases", "bad-cb-multiple", |builder| {
         let second = crate::block::coinbase(builder.height(), !builder.salt(), vec![anyone(0)]);
         builder.edited(|draft| draft.txs.push(second))
     }),
-    Mutation::rejects("coinbase-script-1-byte", "bad-cb-length", Block, |builder| {
-        of_coinbase_length(builder, 1)
-    }),
+    Block.rejects("coinbase-script-1-byte", "bad-cb-length", |builder| of_coinbase_length(builder, 1)),
     // The rule on sizes allows it, but the height takes three bytes.
-    Mutation::rejects("coinbase-script-2-bytes", "bad-cb-height", Block, |builder| {
-        of_coinbase_length(builder, 2)
-    }),
-    Mutation::accepts("coinbase-script-height-only", Block, |builder| of_coinbase_length(builder, 3)),
-    Mutation::accepts("coinbase-script-100-bytes", Block, |builder| of_coinbase_length(builder, 100)),
-    Mutation::rejects("coinbase-script-101-bytes", "bad-cb-length", Block, |builder| {
-        of_coinbase_length(builder, 101)
-    }),
-    Mutation::rejects("height-of-the-block-before", "bad-cb-height", Block, |builder| {
+    Block.rejects("coinbase-script-2-bytes", "bad-cb-height", |builder| of_coinbase_length(builder, 2)),
+    Block.accepts("coinbase-script-height-only", |builder| of_coinbase_length(builder, 3)),
+    Block.accepts("coinbase-script-100-bytes", |builder| of_coinbase_length(builder, 100)),
+    Block.rejects("coinbase-script-101-bytes", "bad-cb-length", |builder| of_coinbase_length(builder, 101)),
+    Block.rejects("height-of-the-block-before", "bad-cb-height", |builder| {
         let (height, salt) = (builder.height() - 1, builder.salt());
         builder.with_coinbase(|it| *it = crate::block::coinbase(height, salt, it.output.clone()))
     }),
-    Mutation::rejects("height-not-minimal", "bad-cb-height", Block, |builder| {
+    Block.rejects("height-not-minimal", "bad-cb-height", |builder| {
         of_height_bytes(builder, &[builder.height().to_le_bytes().as_slice(), &[0]].concat())
     }),
-    Mutation::rejects("height-without-its-sign", "bad-cb-height", Block, |builder| {
+    Block.rejects("height-without-its-sign", "bad-cb-height", |builder| {
         // The top bit of the byte is set, so that the shortest push has another byte.
         of_height_bytes(builder, &[builder.height() as u8])
     }),
-    Mutation::rejects("reserved-value-31-bytes", "bad-witness-nonce-size", Block, |builder| Draft {
+    Block.rejects("reserved-value-31-bytes", "bad-witness-nonce-size", |builder| Draft {
         reserved_value: Some(vec![vec![0; 31]]),
         ..with_witness(builder)
     }),
-    Mutation::rejects("reserved-value-twice", "bad-witness-nonce-size", Block, |builder| Draft {
+    Block.rejects("reserved-value-twice", "bad-witness-nonce-size", |builder| Draft {
         reserved_value: Some(vec![vec![0; 32]; 2]),
         ..with_witness(builder)
     }),
-    Mutation::rejects("reserved-value-absent", "bad-witness-nonce-size", Block, |builder| Draft {
+    Block.rejects("reserved-value-absent", "bad-witness-nonce-size", |builder| Draft {
         reserved_value: Some(vec![]),
         commitment: Commitment::Present,
         ..builder.draft(vec![])
     }),
-    Mutation::rejects("reserved-value-another", "bad-witness-merkle-match", Block, |builder| Draft {
+    Block.rejects("reserved-value-another", "bad-witness-merkle-match", |builder| Draft {
         reserved_value: Some(vec![vec![1; 32]]),
         ..with_witness(builder)
     }),
-    Mutation::rejects("another-commitment", "bad-witness-merkle-match", Block, |builder| Draft {
+    Block.rejects("another-commitment", "bad-witness-merkle-match", |builder| Draft {
         commitment: Commitment::Wrong,
         ..with_witness(builder)
     }),
-    Mutation::accepts("last-commitment-counts", Block, |builder| Draft {
+    Block.accepts("last-commitment-counts", |builder| Draft {
         commitment: Commitment::WrongThenRight,
         ..with_witness(builder)
     }),
-    Mutation::accepts("commitment-of-39-bytes", Block, |builder| Draft {
+    Block.accepts("commitment-of-39-bytes", |builder| Draft {
         commitment: Commitment::Longer,
         ..with_witness(builder)
     }),
-    Mutation::rejects("commitment-of-37-bytes", "unexpected-witness", Block, |builder| Draft {
+    Block.rejects("commitment-of-37-bytes", "unexpected-witness", |builder| Draft {
         commitment: Commitment::Shorter,
         ..with_witness(builder)
     }),
-    Mutation::rejects("witness-without-commitment", "unexpected-witness", Block, |builder| Draft {
+    Block.rejects("witness-without-commitment", "unexpected-witness", |builder| Draft {
         commitment: Commitment::Absent,
         ..with_witness(builder)
     }),
-    Mutation::accepts("commitment-without-witness", Block, |builder| Draft {
+    Block.accepts("commitment-without-witness", |builder| Draft {
         commitment: Commitment::Present,
         ..builder.draft(vec![])
     }),
-    Mutation::accepts("neither-commitment-nor-witness", Block, |builder| {
+    Block.accepts("neither-commitment-nor-witness", |builder| {
         let tx = builder.simple();
         Draft { commitment: Commitment::Absent, ..builder.draft(vec![tx]) }
     }),
-    Mutation::rejects("output-sigops-20001", "bad-blk-sigops", Block, |builder| {
-        of_output_sigops(builder, 20_001)
-    }),
-    Mutation::accepts("output-sigops-20000", Block, |builder| of_output_sigops(builder, 20_000)),
-    Mutation::rejects("input-sigops-20001", "bad-blk-sigops", Block, |builder| {
-        of_input_sigops(builder, 20_001)
-    }),
-    Mutation::accepts("input-sigops-20000", Block, |builder| of_input_sigops(builder, 20_000)),
-    Mutation::rejects("coinbase-sigops-20001", "bad-blk-sigops", Block, |builder| {
+    Block.rejects("output-sigops-20001", "bad-blk-sigops", |builder| of_output_sigops(builder, 20_001)),
+    Block.accepts("output-sigops-20000", |builder| of_output_sigops(builder, 20_000)),
+    Block.rejects("input-sigops-20001", "bad-blk-sigops", |builder| of_input_sigops(builder, 20_001)),
+    Block.accepts("input-sigops-20000", |builder| of_input_sigops(builder, 20_000)),
+    Block.rejects("coinbase-sigops-20001", "bad-blk-sigops", |builder| {
         let costly = paying(0, ScriptBuf::from_bytes(vec![OP_CHECKSIG.to_u8(); 20_001]));
         builder.with_coinbase(|coinbase| coinbase.output.push(costly))
     }),
-    Mutation::rejects("p2sh-sigops-20001", "bad-blk-sigops", Spend, |builder| {
-        of_p2sh_sigops(builder, 20_001)
-    }),
-    Mutation::accepts("p2sh-sigops-20000", Spend, |builder| of_p2sh_sigops(builder, 20_000)),
-    Mutation::rejects("witness-sigops-80001", "bad-blk-sigops", Spend, |builder| {
-        of_witness_sigops(builder, 80_001)
-    }),
-    Mutation::accepts("witness-sigops-80000", Spend, |builder| of_witness_sigops(builder, 80_000)),
-    Mutation::rejects("reward-1-too-much", "bad-cb-amount", Spend, |builder| of_reward(builder, 1)),
-    Mutation::accepts("reward-exact", Spend, |builder| of_reward(builder, 0)),
-    Mutation::accepts("reward-1-too-little", Spend, |builder| of_reward(builder, -1)),
-    Mutation::rejects("reward-in-second-output", "bad-cb-amount", Spend, |builder| {
+    Spend.rejects("p2sh-sigops-20001", "bad-blk-sigops", |builder| of_p2sh_sigops(builder, 20_001)),
+    Spend.accepts("p2sh-sigops-20000", |builder| of_p2sh_sigops(builder, 20_000)),
+    Spend.rejects("witness-sigops-80001", "bad-blk-sigops", |builder| of_witness_sigops(builder, 80_001)),
+    Spend.accepts("witness-sigops-80000", |builder| of_witness_sigops(builder, 80_000)),
+    Spend.rejects("reward-1-too-much", "bad-cb-amount", |builder| of_reward(builder, 1)),
+    Spend.accepts("reward-exact", |builder| of_reward(builder, 0)),
+    Spend.accepts("reward-1-too-little", |builder| of_reward(builder, -1)),
+    Spend.rejects("reward-in-second-output", "bad-cb-amount", |builder| {
         builder.with_coinbase(|coinbase| coinbase.output.push(anyone(1)))
     }),
 ];

@@ -57,7 +57,7 @@ pub struct Mutation {
     pub core: Option<&'static str>,
     /// The level of checks that the rule belongs to.
     pub level: CheckLevel,
-    make: fn(&mut BlockBuilder<'_>) -> Draft,
+    make: Make,
 }
 
 /// A chain whose last block was made by a mutation.
@@ -72,24 +72,22 @@ pub struct MutatedChain {
     pub chain: Chain,
 }
 
+/// How to make a block.
+type Make = fn(&mut BlockBuilder<'_>) -> Draft;
+
+impl CheckLevel {
+    /// A row of a block that breaks a rule of this level.
+    const fn rejects(self, name: &'static str, core: &'static str, make: Make) -> Mutation {
+        Mutation { name, core: Some(core), level: self, make }
+    }
+
+    /// A row of a block that just keeps a rule of this level.
+    const fn accepts(self, name: &'static str, make: Make) -> Mutation {
+        Mutation { name, core: None, level: self, make }
+    }
+}
+
 impl Mutation {
-    const fn rejects(
-        name: &'static str,
-        core: &'static str,
-        level: CheckLevel,
-        make: fn(&mut BlockBuilder<'_>) -> Draft,
-    ) -> Self {
-        Self { name, core: Some(core), level, make }
-    }
-
-    const fn accepts(
-        name: &'static str,
-        level: CheckLevel,
-        make: fn(&mut BlockBuilder<'_>) -> Draft,
-    ) -> Self {
-        Self { name, core: None, level, make }
-    }
-
     /// Builds the mutated block on `chain`, which must have enough reserved coins; see [`base_chain`].
     #[must_use]
     pub fn apply(&self, chain: &Chain) -> MutatedChain {

@@ -154,74 +154,62 @@ fn with_script_sig(tx: &mut Transaction, bytes: &[u8]) {
 }
 
 pub(super) static ROWS: &[Mutation] = &[
-    Mutation::accepts("spends-of-each-kind", Script, of_each_kind),
-    Mutation::rejects("p2pk-signature-byte", EVAL_FALSE, Script, |builder| {
+    Script.accepts("spends-of-each-kind", of_each_kind),
+    Script.rejects("p2pk-signature-byte", EVAL_FALSE, |builder| {
         pushes(builder, Kind::P2pk, |items| change_s(&mut items[0]))
     }),
-    Mutation::rejects(
-        "p2pkh-another-key",
-        failed!("Script failed an OP_EQUALVERIFY operation"),
-        Script,
-        |builder| pushes(builder, Kind::P2pkh, |items| items[1][0] ^= 1),
-    ),
-    Mutation::rejects("p2pkh-signature-not-der", failed!("Non-canonical DER signature"), Script, |builder| {
+    Script.rejects("p2pkh-another-key", failed!("Script failed an OP_EQUALVERIFY operation"), |builder| {
+        pushes(builder, Kind::P2pkh, |items| items[1][0] ^= 1)
+    }),
+    Script.rejects("p2pkh-signature-not-der", failed!("Non-canonical DER signature"), |builder| {
         pushes(builder, Kind::P2pkh, |items| items[0][0] = 0x31)
     }),
-    Mutation::rejects("p2pkh-with-witness", WITNESS_UNEXPECTED, Script, |builder| {
+    Script.rejects("p2pkh-with-witness", WITNESS_UNEXPECTED, |builder| {
         witness(builder, Kind::P2pkh, |items| items.push(vec![1]))
     }),
-    Mutation::rejects("input-joined-under-all", EVAL_FALSE, Script, |builder| with_added_input(builder, ALL)),
-    Mutation::accepts("input-joined-under-anyonecanpay", Script, |builder| {
-        with_added_input(builder, ALL_ANYONECANPAY)
-    }),
-    Mutation::accepts("legacy-for-another-amount", Script, |builder| {
-        for_another_amount(builder, Kind::P2pkh)
-    }),
-    Mutation::rejects("segwit-for-another-amount", EVAL_FALSE, Script, |builder| {
+    Script.rejects("input-joined-under-all", EVAL_FALSE, |builder| with_added_input(builder, ALL)),
+    Script.accepts("input-joined-under-anyonecanpay", |builder| with_added_input(builder, ALL_ANYONECANPAY)),
+    Script.accepts("legacy-for-another-amount", |builder| for_another_amount(builder, Kind::P2pkh)),
+    Script.rejects("segwit-for-another-amount", EVAL_FALSE, |builder| {
         for_another_amount(builder, Kind::P2wpkh)
     }),
-    Mutation::rejects("taproot-for-another-amount", SCHNORR_SIG, Script, |builder| {
+    Script.rejects("taproot-for-another-amount", SCHNORR_SIG, |builder| {
         for_another_amount(builder, Kind::P2trKey)
     }),
-    Mutation::rejects("multisig-dummy-not-null", NULLDUMMY, Script, |builder| {
+    Script.rejects("multisig-dummy-not-null", NULLDUMMY, |builder| {
         pushes(builder, Kind::Multisig, |items| items[0] = vec![1])
     }),
-    Mutation::rejects(
-        "p2sh-not-only-pushes",
-        failed!("Only push operators allowed in signatures"),
-        Script,
-        |builder| {
-            changed(builder, Kind::P2shMultisig, |tx| {
-                let script = [&[0x61][..], tx.input[0].script_sig.as_bytes()].concat();
-                with_script_sig(tx, &script);
-            })
-        },
-    ),
-    Mutation::rejects("p2sh-p2wpkh-no-witness", MISMATCH, Script, |builder| {
+    Script.rejects("p2sh-not-only-pushes", failed!("Only push operators allowed in signatures"), |builder| {
+        changed(builder, Kind::P2shMultisig, |tx| {
+            let script = [&[0x61][..], tx.input[0].script_sig.as_bytes()].concat();
+            with_script_sig(tx, &script);
+        })
+    }),
+    Script.rejects("p2sh-p2wpkh-no-witness", MISMATCH, |builder| {
         witness(builder, Kind::P2shP2wpkh, Vec::clear)
     }),
-    Mutation::rejects("p2sh-p2wsh-script-byte", MISMATCH, Script, |builder| {
+    Script.rejects("p2sh-p2wsh-script-byte", MISMATCH, |builder| {
         witness(builder, Kind::P2shP2wsh, |items| change_last_byte(&mut items[3]))
     }),
-    Mutation::rejects("p2wpkh-signature-byte", EVAL_FALSE, Script, |builder| {
+    Script.rejects("p2wpkh-signature-byte", EVAL_FALSE, |builder| {
         witness(builder, Kind::P2wpkh, |items| change_s(&mut items[0]))
     }),
-    Mutation::rejects("p2wsh-script-byte", MISMATCH, Script, |builder| {
+    Script.rejects("p2wsh-script-byte", MISMATCH, |builder| {
         witness(builder, Kind::P2wsh, |items| change_last_byte(&mut items[3]))
     }),
-    Mutation::rejects("p2tr-signature-byte", SCHNORR_SIG, Script, |builder| {
+    Script.rejects("p2tr-signature-byte", SCHNORR_SIG, |builder| {
         witness(builder, Kind::P2trKey, |items| change_last_byte(&mut items[0]))
     }),
-    Mutation::rejects("p2tr-annex-added", SCHNORR_SIG, Script, |builder| {
+    Script.rejects("p2tr-annex-added", SCHNORR_SIG, |builder| {
         witness(builder, Kind::P2trKey, |items| items.push(vec![0x50, 7]))
     }),
-    Mutation::rejects("tapscript-signature-byte", SCHNORR_SIG, Script, |builder| {
+    Script.rejects("tapscript-signature-byte", SCHNORR_SIG, |builder| {
         witness(builder, Kind::P2trScript, |items| change_last_byte(&mut items[0]))
     }),
-    Mutation::accepts("anchor-with-witness", Script, |builder| {
+    Script.accepts("anchor-with-witness", |builder| {
         witness(builder, Kind::Anchor, |items| items.push(vec![7; 600]))
     }),
-    Mutation::rejects("one-bad-input-of-many", SCHNORR_SIG, Script, |builder| {
+    Script.rejects("one-bad-input-of-many", SCHNORR_SIG, |builder| {
         let mut draft = of_each_kind(builder);
         // Inputs are in the order of the kinds.
         let bad: &mut TxIn = &mut draft.txs[0].input[Kind::P2trKey as usize];
@@ -230,26 +218,26 @@ pub(super) static ROWS: &[Mutation] = &[
         bad.witness = Witness::from_slice(&items);
         draft
     }),
-    Mutation::rejects("coin-of-the-same-block-is-false", EVAL_FALSE, Script, |builder| {
+    Script.rejects("coin-of-the-same-block-is-false", EVAL_FALSE, |builder| {
         let coin = builder.take();
         let never = paying(coin.coin.amount, ScriptBuf::from_bytes(vec![0]));
         let parent = builder.spend(&[&coin], vec![never]);
         let child = builder.spend(&[&builder.coin_of(&parent, 0)], vec![anyone(coin.coin.amount)]);
         builder.draft(vec![parent, child])
     }),
-    Mutation::accepts("cltv-just-met", Script, |builder| cltv(builder, 0)),
-    Mutation::rejects("cltv-1-more", UNSATISFIED, Script, |builder| cltv(builder, 1)),
-    Mutation::accepts("csv-just-met", Script, |builder| csv(builder, 1)),
-    Mutation::rejects("csv-1-more", UNSATISFIED, Script, |builder| csv(builder, 2)),
+    Script.accepts("cltv-just-met", |builder| cltv(builder, 0)),
+    Script.rejects("cltv-1-more", UNSATISFIED, |builder| cltv(builder, 1)),
+    Script.accepts("csv-just-met", |builder| csv(builder, 1)),
+    Script.rejects("csv-1-more", UNSATISFIED, |builder| csv(builder, 2)),
     // These break only rules of Core's mempool.
-    Mutation::accepts("two-left-on-the-stack", Script, |builder| {
+    Script.accepts("two-left-on-the-stack", |builder| {
         unlocked(builder, ScriptBuf::from_bytes(vec![0x51, 0x51]), |_| {})
     }),
-    Mutation::accepts("witness-program-of-version-2", Script, |builder| {
+    Script.accepts("witness-program-of-version-2", |builder| {
         let program = [vec![0x52, 32], vec![7; 32]].concat();
         unlocked(builder, ScriptBuf::from_bytes(program), |_| {})
     }),
-    Mutation::accepts("taproot-within-p2sh", Script, |builder| {
+    Script.accepts("taproot-within-p2sh", |builder| {
         let redeem = ScriptBuf::from_bytes([vec![0x51, 32], vec![7; 32]].concat());
         let push = [vec![34], redeem.to_bytes()].concat();
         unlocked(builder, ScriptBuf::new_p2sh(&redeem.script_hash()), |tx| with_script_sig(tx, &push))

@@ -25,59 +25,59 @@ fn of_surplus(builder: &mut BlockBuilder<'_>, surplus: i64) -> Draft {
 }
 
 pub(super) static ROWS: &[Mutation] = &[
-    Mutation::rejects("coin-never-made", MISSING, Spend, |builder| {
+    Spend.rejects("coin-never-made", MISSING, |builder| {
         let mut coin = builder.take();
         coin.outpoint.txid.0[5] ^= 1;
         coin.coin.amount = 50_000;
         let tx = builder.spend(&[&coin], vec![anyone(50_000)]);
         builder.draft(vec![tx])
     }),
-    Mutation::rejects("output-beyond-the-last", MISSING, Spend, |builder| {
+    Spend.rejects("output-beyond-the-last", MISSING, |builder| {
         let mut coin = builder.take();
         coin.outpoint.vout = 1;
         let tx = builder.spend(&[&coin], vec![anyone(50_000)]);
         builder.draft(vec![tx])
     }),
-    Mutation::rejects("spent-twice-in-the-block", MISSING, Spend, |builder| {
+    Spend.rejects("spent-twice-in-the-block", MISSING, |builder| {
         let coin = builder.take();
         let first = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
         let second = builder.spend(&[&coin], vec![anyone(coin.coin.amount - 1)]);
         builder.draft(vec![first, second])
     }),
-    Mutation::rejects("spent-in-the-block-before", MISSING, Spend, |builder| {
+    Spend.rejects("spent-in-the-block-before", MISSING, |builder| {
         let coin = builder.take();
         let first = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
         builder.add(vec![first]);
         let second = builder.spend(&[&coin], vec![anyone(coin.coin.amount - 1)]);
         builder.draft(vec![second])
     }),
-    Mutation::rejects("made-later-in-the-block", MISSING, Spend, |builder| {
+    Spend.rejects("made-later-in-the-block", MISSING, |builder| {
         let parent = builder.simple();
         let coin = builder.coin_of(&parent, 0);
         let child = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
         builder.draft(vec![child, parent])
     }),
-    Mutation::accepts("made-earlier-in-the-block", Spend, |builder| {
+    Spend.accepts("made-earlier-in-the-block", |builder| {
         let parent = builder.simple();
         let coin = builder.coin_of(&parent, 0);
         let child = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
         builder.draft(vec![parent, child])
     }),
-    Mutation::rejects("coin-of-the-block-spent-twice", MISSING, Spend, |builder| {
+    Spend.rejects("coin-of-the-block-spent-twice", MISSING, |builder| {
         let parent = builder.simple();
         let coin = builder.coin_of(&parent, 0);
         let child = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
         let rival = builder.spend(&[&coin], vec![anyone(coin.coin.amount - 1)]);
         builder.draft(vec![parent, child, rival])
     }),
-    Mutation::rejects("data-output-spent", MISSING, Spend, |builder| {
+    Spend.rejects("data-output-spent", MISSING, |builder| {
         let coin = builder.take();
         let data = ScriptBuf::from_bytes(vec![0x6a]);
         let coins = builder.divide(&coin, vec![anyone(1_000), paying(5_000, data)]);
         let tx = builder.spend(&[&coins[1]], vec![anyone(5_000)]);
         builder.draft(vec![tx])
     }),
-    Mutation::rejects("genesis-coinbase-spent", MISSING, Spend, |builder| {
+    Spend.rejects("genesis-coinbase-spent", MISSING, |builder| {
         let genesis: bitcoin::Block =
             bitcoin::consensus::deserialize(&builder.chain().blocks[0].bytes).expect("it is a block");
         let mut coin = builder.coin_of(&genesis.txdata[0], 0);
@@ -85,13 +85,13 @@ pub(super) static ROWS: &[Mutation] = &[
         let tx = builder.spend(&[&coin], vec![anyone(1_000)]);
         builder.draft(vec![tx])
     }),
-    Mutation::rejects("transaction-made-again", "bad-txns-BIP30", Spend, |builder| {
+    Spend.rejects("transaction-made-again", "bad-txns-BIP30", |builder| {
         // Its inputs are spent too, but Core first checks for coins that it would overwrite.
         let tx = builder.simple();
         builder.add(vec![tx.clone()]);
         builder.draft(vec![tx])
     }),
-    Mutation::rejects("transaction-made-again-once-spent", MISSING, Spend, |builder| {
+    Spend.rejects("transaction-made-again-once-spent", MISSING, |builder| {
         let tx = builder.simple();
         builder.add(vec![tx.clone()]);
         let coin = builder.tip_coin_of(&tx, 0);
@@ -99,11 +99,11 @@ pub(super) static ROWS: &[Mutation] = &[
         builder.add(vec![spend]);
         builder.draft(vec![tx])
     }),
-    Mutation::rejects("coinbase-aged-99", "bad-txns-premature-spend-of-coinbase", Spend, |builder| {
+    Spend.rejects("coinbase-aged-99", "bad-txns-premature-spend-of-coinbase", |builder| {
         of_coinbase_age(builder, 99)
     }),
-    Mutation::accepts("coinbase-aged-100", Spend, |builder| of_coinbase_age(builder, 100)),
-    Mutation::rejects("own-coinbase-spent", "bad-txns-premature-spend-of-coinbase", Spend, |builder| {
+    Spend.accepts("coinbase-aged-100", |builder| of_coinbase_age(builder, 100)),
+    Spend.rejects("own-coinbase-spent", "bad-txns-premature-spend-of-coinbase", |builder| {
         let draft = builder.draft(vec![]);
         let coinbase = draft.coinbase.clone().expect("a draft has one");
         let mut coin = builder.coin_of(&coinbase, 0);
@@ -111,8 +111,6 @@ pub(super) static ROWS: &[Mutation] = &[
         let tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
         Draft { txs: vec![tx], ..draft }
     }),
-    Mutation::rejects("pays-1-more-than-it-spends", "bad-txns-in-belowout", Spend, |builder| {
-        of_surplus(builder, 1)
-    }),
-    Mutation::accepts("pays-all-it-spends", Spend, |builder| of_surplus(builder, 0)),
+    Spend.rejects("pays-1-more-than-it-spends", "bad-txns-in-belowout", |builder| of_surplus(builder, 1)),
+    Spend.accepts("pays-all-it-spends", |builder| of_surplus(builder, 0)),
 ];

@@ -142,16 +142,12 @@ fn of_version(builder: &mut BlockBuilder<'_>, version: u8, len: usize) -> Draft 
 }
 
 pub(super) static ROWS: &[Mutation] = &[
-    Mutation::accepts("signature-budget-just-kept", Script, |builder| eleven_checks(builder, 12)),
-    Mutation::rejects("signature-budget-1-short", VALIDATION_WEIGHT, Script, |builder| {
-        eleven_checks(builder, 11)
-    }),
-    Mutation::accepts("annex-within-the-budget", Script, |builder| two_checks(builder, 4)),
-    Mutation::rejects("annex-1-over-the-budget", VALIDATION_WEIGHT, Script, |builder| two_checks(builder, 3)),
-    Mutation::accepts("annex-signed", Script, |builder| with_annex(builder, Some(&[0x50, 7]), &[0x50, 7])),
-    Mutation::rejects("annex-not-signed", SCHNORR_SIG, Script, |builder| with_annex(builder, None, &[0x50])),
-    Mutation::accepts("leaf-version-unknown", Script, |builder| of_version(builder, TAPSCRIPT + 2, 521)),
-    Mutation::rejects("leaf-version-known", SCRIPT_RETURN, Script, |builder| {
-        of_version(builder, TAPSCRIPT, 520)
-    }),
+    Script.accepts("signature-budget-just-kept", |builder| eleven_checks(builder, 12)),
+    Script.rejects("signature-budget-1-short", VALIDATION_WEIGHT, |builder| eleven_checks(builder, 11)),
+    Script.accepts("annex-within-the-budget", |builder| two_checks(builder, 4)),
+    Script.rejects("annex-1-over-the-budget", VALIDATION_WEIGHT, |builder| two_checks(builder, 3)),
+    Script.accepts("annex-signed", |builder| with_annex(builder, Some(&[0x50, 7]), &[0x50, 7])),
+    Script.rejects("annex-not-signed", SCHNORR_SIG, |builder| with_annex(builder, None, &[0x50])),
+    Script.accepts("leaf-version-unknown", |builder| of_version(builder, TAPSCRIPT + 2, 521)),
+    Script.rejects("leaf-version-known", SCRIPT_RETURN, |builder| of_version(builder, TAPSCRIPT, 520)),
 ];

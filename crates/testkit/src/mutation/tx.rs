@@ -78,45 +78,43 @@ fn units(builder: &BlockBuilder<'_>, made: u32) -> u32 {
 }
 
 pub(super) static ROWS: &[Mutation] = &[
-    Mutation::rejects("no-inputs", "bad-txns-vin-empty", Block, |builder| {
+    Block.rejects("no-inputs", "bad-txns-vin-empty", |builder| {
         // It has no outputs either; with outputs, these bytes would be read as a segwit marker.
         Draft { raw: vec![vec![2, 0, 0, 0, 0, 0, 0, 0, 0, 0]], ..builder.draft(vec![]) }
     }),
-    Mutation::rejects("no-outputs", "bad-txns-vout-empty", Block, |builder| paying_amounts(builder, &[])),
-    Mutation::rejects("amount-minus-1", "bad-txns-vout-negative", Block, |builder| {
-        paying_amounts(builder, &[-1])
-    }),
-    Mutation::rejects("amount-of-the-least-number", "bad-txns-vout-negative", Block, |builder| {
+    Block.rejects("no-outputs", "bad-txns-vout-empty", |builder| paying_amounts(builder, &[])),
+    Block.rejects("amount-minus-1", "bad-txns-vout-negative", |builder| paying_amounts(builder, &[-1])),
+    Block.rejects("amount-of-the-least-number", "bad-txns-vout-negative", |builder| {
         paying_amounts(builder, &[i64::MIN])
     }),
-    Mutation::rejects("amount-minus-1-after-the-max", "bad-txns-vout-negative", Block, |builder| {
+    Block.rejects("amount-minus-1-after-the-max", "bad-txns-vout-negative", |builder| {
         paying_amounts(builder, &[MAX_MONEY, 0, -1])
     }),
-    Mutation::accepts("amount-0", Block, |builder| paying_amounts(builder, &[0])),
-    Mutation::rejects("amount-above-max", "bad-txns-vout-toolarge", Block, |builder| {
+    Block.accepts("amount-0", |builder| paying_amounts(builder, &[0])),
+    Block.rejects("amount-above-max", "bad-txns-vout-toolarge", |builder| {
         paying_amounts(builder, &[MAX_MONEY + 1])
     }),
-    Mutation::rejects("amount-above-max-after-another", "bad-txns-vout-toolarge", Block, |builder| {
+    Block.rejects("amount-above-max-after-another", "bad-txns-vout-toolarge", |builder| {
         paying_amounts(builder, &[1, MAX_MONEY + 1])
     }),
-    Mutation::rejects("amount-of-the-greatest-number", "bad-txns-vout-toolarge", Block, |builder| {
+    Block.rejects("amount-of-the-greatest-number", "bad-txns-vout-toolarge", |builder| {
         paying_amounts(builder, &[i64::MAX])
     }),
     // The rules on amounts allow all money; only regtest's coins do not add up to it.
-    Mutation::rejects("amount-of-all-money", "bad-txns-in-belowout", Spend, |builder| {
+    Spend.rejects("amount-of-all-money", "bad-txns-in-belowout", |builder| {
         paying_amounts(builder, &[MAX_MONEY])
     }),
-    Mutation::rejects("amounts-of-all-money", "bad-txns-in-belowout", Spend, |builder| {
+    Spend.rejects("amounts-of-all-money", "bad-txns-in-belowout", |builder| {
         paying_amounts(builder, &[MAX_MONEY - 1, 1, 0])
     }),
-    Mutation::rejects("amounts-above-max", "bad-txns-txouttotal-toolarge", Block, |builder| {
+    Block.rejects("amounts-above-max", "bad-txns-txouttotal-toolarge", |builder| {
         paying_amounts(builder, &[MAX_MONEY, 1])
     }),
     // The first invalid output is reported: the one after it is negative.
-    Mutation::rejects("amounts-above-max-first", "bad-txns-txouttotal-toolarge", Block, |builder| {
+    Block.rejects("amounts-above-max-first", "bad-txns-txouttotal-toolarge", |builder| {
         paying_amounts(builder, &[MAX_MONEY, 1, -1])
     }),
-    Mutation::accepts("outputs-of-one-transaction-spent", Block, |builder| {
+    Block.accepts("outputs-of-one-transaction-spent", |builder| {
         let (first, other) = (builder.take(), builder.take());
         let share = first.coin.amount / 9;
         let coins = builder.divide(&first, vec![anyone(share); 9]);
@@ -124,94 +122,87 @@ pub(super) static ROWS: &[Mutation] = &[
             .map(|coins| builder.spend(&coins.iter().collect::<Vec<_>>(), vec![anyone(share)]));
         builder.draft(txs.into())
     }),
-    Mutation::rejects("same-input-twice", "bad-txns-inputs-duplicate", Block, |builder| {
+    Block.rejects("same-input-twice", "bad-txns-inputs-duplicate", |builder| {
         let coin = builder.take();
         let tx = builder.spend(&[&coin, &coin], vec![anyone(coin.coin.amount)]);
         builder.draft(vec![tx])
     }),
-    Mutation::rejects("same-input-twice-of-many", "bad-txns-inputs-duplicate", Block, |builder| {
+    Block.rejects("same-input-twice-of-many", "bad-txns-inputs-duplicate", |builder| {
         let coins: Vec<_> = (0..5).map(|_| builder.take()).collect();
         let all: Vec<_> = coins.iter().chain([&coins[1]]).collect();
         let tx = builder.spend(&all, vec![anyone(1_000)]);
         builder.draft(vec![tx])
     }),
-    Mutation::rejects("null-input", "bad-txns-prevout-null", Block, |builder| {
+    Block.rejects("null-input", "bad-txns-prevout-null", |builder| {
         with_second_input(builder, OutPoint::null())
     }),
-    Mutation::rejects("null-input-first-of-three", "bad-txns-prevout-null", Block, |builder| {
+    Block.rejects("null-input-first-of-three", "bad-txns-prevout-null", |builder| {
         let coins = [builder.take(), builder.take(), builder.take()];
         let mut tx = builder.spend(&coins.each_ref(), vec![anyone(1_000)]);
         tx.input[0].previous_output = OutPoint::null();
         builder.draft(vec![tx])
     }),
     // Half of a null outpoint is only a coin that does not exist.
-    Mutation::rejects("input-of-a-null-txid", MISSING, Spend, |builder| {
+    Spend.rejects("input-of-a-null-txid", MISSING, |builder| {
         with_second_input(builder, OutPoint { vout: 0, ..OutPoint::null() })
     }),
-    Mutation::rejects("input-of-the-last-output-number", MISSING, Spend, |builder| {
+    Spend.rejects("input-of-the-last-output-number", MISSING, |builder| {
         let txid = builder.simple().compute_txid();
         with_second_input(builder, OutPoint { txid, ..OutPoint::null() })
     }),
-    Mutation::rejects("lock-at-this-height", "bad-txns-nonfinal", Block, |builder| {
+    Block.rejects("lock-at-this-height", "bad-txns-nonfinal", |builder| {
         locked(builder, BlockBuilder::height, 0)
     }),
-    Mutation::accepts("lock-at-the-height-before", Block, |builder| {
-        locked(builder, |builder| builder.height() - 1, 0)
-    }),
-    Mutation::accepts("lock-that-no-sequence-turns-on", Block, |builder| {
-        locked(builder, BlockBuilder::height, u32::MAX)
-    }),
-    Mutation::rejects("lock-that-a-sequence-just-turns-on", "bad-txns-nonfinal", Block, |builder| {
+    Block.accepts("lock-at-the-height-before", |builder| locked(builder, |builder| builder.height() - 1, 0)),
+    Block
+        .accepts("lock-that-no-sequence-turns-on", |builder| locked(builder, BlockBuilder::height, u32::MAX)),
+    Block.rejects("lock-that-a-sequence-just-turns-on", "bad-txns-nonfinal", |builder| {
         locked(builder, BlockBuilder::height, u32::MAX - 1)
     }),
-    Mutation::rejects("lock-at-the-greatest-height", "bad-txns-nonfinal", Block, |builder| {
+    Block.rejects("lock-at-the-greatest-height", "bad-txns-nonfinal", |builder| {
         locked(builder, |_| 499_999_999, 0)
     }),
-    Mutation::accepts("lock-at-the-least-time", Block, |builder| locked(builder, |_| 500_000_000, OFF)),
-    Mutation::rejects("lock-at-the-time-of-the-block", "bad-txns-nonfinal", Block, |builder| {
+    Block.accepts("lock-at-the-least-time", |builder| locked(builder, |_| 500_000_000, OFF)),
+    Block.rejects("lock-at-the-time-of-the-block", "bad-txns-nonfinal", |builder| {
         locked(builder, |builder| builder.draft(vec![]).time, OFF)
     }),
-    Mutation::rejects("lock-at-the-median-time", "bad-txns-nonfinal", Block, |builder| {
+    Block.rejects("lock-at-the-median-time", "bad-txns-nonfinal", |builder| {
         locked(builder, BlockBuilder::median_time, OFF)
     }),
-    Mutation::accepts("lock-before-the-median-time", Block, |builder| {
+    Block.accepts("lock-before-the-median-time", |builder| {
         locked(builder, |builder| builder.median_time() - 1, OFF)
     }),
-    Mutation::rejects("coinbase-locked", "bad-txns-nonfinal", Block, |builder| {
+    Block.rejects("coinbase-locked", "bad-txns-nonfinal", |builder| {
         builder.with_coinbase(|coinbase| {
             coinbase.lock_time = LockTime::from_consensus(builder.height());
             coinbase.input[0].sequence = Sequence(0);
         })
     }),
-    Mutation::rejects("relative-lock-of-4-blocks", "bad-txns-nonfinal", Spend, |builder| {
-        relative(builder, 2, |_, _| 4)
-    }),
-    Mutation::accepts("relative-lock-of-3-blocks", Spend, |builder| relative(builder, 2, |_, _| 3)),
-    Mutation::accepts("relative-lock-in-version-1", Spend, |builder| relative(builder, 1, |_, _| 4)),
-    Mutation::rejects("relative-lock-in-version-minus-1", "bad-txns-nonfinal", Spend, |builder| {
+    Spend.rejects("relative-lock-of-4-blocks", "bad-txns-nonfinal", |builder| relative(builder, 2, |_, _| 4)),
+    Spend.accepts("relative-lock-of-3-blocks", |builder| relative(builder, 2, |_, _| 3)),
+    Spend.accepts("relative-lock-in-version-1", |builder| relative(builder, 1, |_, _| 4)),
+    Spend.rejects("relative-lock-in-version-minus-1", "bad-txns-nonfinal", |builder| {
         // Versions are compared as unsigned numbers (in Core since 28).
         relative(builder, -1, |_, _| 4)
     }),
-    Mutation::accepts("relative-lock-turned-off", Spend, |builder| relative(builder, 2, |_, _| OFF | 4)),
-    Mutation::accepts("relative-lock-of-3-blocks-and-unused-bits", Spend, |builder| {
+    Spend.accepts("relative-lock-turned-off", |builder| relative(builder, 2, |_, _| OFF | 4)),
+    Spend.accepts("relative-lock-of-3-blocks-and-unused-bits", |builder| {
         relative(builder, 2, |_, _| UNUSED | 3)
     }),
-    Mutation::rejects("relative-lock-of-4-blocks-and-unused-bits", "bad-txns-nonfinal", Spend, |builder| {
+    Spend.rejects("relative-lock-of-4-blocks-and-unused-bits", "bad-txns-nonfinal", |builder| {
         relative(builder, 2, |_, _| UNUSED | 4)
     }),
-    Mutation::rejects("relative-lock-of-65535-blocks", "bad-txns-nonfinal", Spend, |builder| {
+    Spend.rejects("relative-lock-of-65535-blocks", "bad-txns-nonfinal", |builder| {
         relative(builder, 2, |_, _| 0xffff)
     }),
-    Mutation::accepts("relative-lock-of-0-blocks-in-the-block", Spend, |builder| {
-        relative_to_itself(builder, 0)
-    }),
-    Mutation::rejects("relative-lock-of-1-block-in-the-block", "bad-txns-nonfinal", Spend, |builder| {
+    Spend.accepts("relative-lock-of-0-blocks-in-the-block", |builder| relative_to_itself(builder, 0)),
+    Spend.rejects("relative-lock-of-1-block-in-the-block", "bad-txns-nonfinal", |builder| {
         relative_to_itself(builder, 1)
     }),
-    Mutation::rejects("relative-lock-of-time-1-unit-more", "bad-txns-nonfinal", Spend, |builder| {
+    Spend.rejects("relative-lock-of-time-1-unit-more", "bad-txns-nonfinal", |builder| {
         relative(builder, 2, |builder, made| BY_TIME | (units(builder, made) + 1))
     }),
-    Mutation::accepts("relative-lock-of-time-passed", Spend, |builder| {
+    Spend.accepts("relative-lock-of-time-passed", |builder| {
         relative(builder, 2, |builder, made| BY_TIME | units(builder, made))
     }),
 ];
