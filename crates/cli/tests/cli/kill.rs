@@ -120,10 +120,9 @@ impl Case {
     fn inspect(&self, what: &str, found: &mut Found) {
         // Counted first, because it is removed then.
         found.half_built += u32::from(self.net("chainstate.peregrine").exists());
-        let output = command(&["recover", "--chain", "regtest", "--json"], self.root()).output().unwrap();
+        let output = run(self.root(), &["recover", "--json"]);
         assert_eq!(output.status.code(), Some(0), "{what}: {output:?}");
-        let output =
-            command(&["utxo", "stats", "--chain", "regtest", "--json"], self.root()).output().unwrap();
+        let output = run(self.root(), &["utxo", "stats", "--json"]);
         assert_eq!(output.status.code(), Some(0), "{what}: {output:?}");
         let hash = json(&output)["hash_serialized_3"].as_str().unwrap().to_owned();
         assert!(hash == self.old_hash || hash == self.new_hash, "{what}: {hash}");

@@ -1,7 +1,7 @@
 //! What most tests of the program use.
 
 pub use crate::common::{
-    Running, command, done, given, json, peregrine, rebuilt, refused, run_on_regtest as run, text,
+    Running, command, done, given, honest, json, peregrine, rebuilt, refused, run_on_regtest as run, text,
 };
 pub use engine::{Height, Network};
 pub use rustix::process::Signal;
@@ -21,5 +21,5 @@ pub use testkit::{
     corrupt::copy_dir,
     datadir::Layout,
     node::{Node, PATIENCE, program},
-    peer::{Fault, ScriptedPeer, ServedChain},
+    peer::ScriptedPeer,
 };

@@ -6,15 +6,12 @@ use disk::{
     datadir::Datadir,
     index::{BlockStatus, IndexEntry, IndexRows},
 };
-use std::{
-    io::{BufRead as _, BufReader},
-    net::TcpListener,
-};
-use testkit::corrupt::unlocked_files;
+use std::io::{BufRead as _, BufReader};
+use testkit::{corrupt::unlocked_files, node::free_port};
 use vfs::RealDisk;
 
 fn reindex(datadir: &Path, more: &[&str]) -> Output {
-    command(&[&["reindex", "--chain", "regtest", "--json"], more].concat(), datadir).output().unwrap()
+    run(datadir, &[&["reindex", "--json"], more].concat())
 }
 
 #[test]
@@ -27,7 +24,7 @@ fn datadir_in_use_exits_with_5() {
             let error = locked(dir.path(), &more);
             assert!(error.contains(name) && error.contains("stop bitcoind"), "{error}");
         }
-        let stats = command(&["utxo", "stats", "--chain", "regtest"], dir.path()).output().unwrap();
+        let stats = run(dir.path(), &["utxo", "stats"]);
         assert_eq!(stats.status.code(), Some(5), "{stats:?}");
         drop(file);
     }
@@ -262,16 +259,11 @@ fn restart_ignores_the_checkpoint_of_an_interrupted_run() {
     }
 }
 
-/// An address at which nobody listens.
-fn nobodys_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
-}
-
 /// Without a peer, a new datadir has only the genesis block; that is one on which bitcoind starts.
 #[test]
 fn sync_without_a_peer_can_be_stopped_and_leaves_a_datadir() {
     let dir = TempDir::new().unwrap();
-    let peer = nobodys_address();
+    let peer = format!("127.0.0.1:{}", free_port().unwrap());
     let words = ["sync", "--chain", "regtest", "--json", "--progress", "lines", "--connect", &peer];
     let line = format!("peer {peer}: could not connect: connection refused");
     let (_, stderr) = Running::until_line(command(&words, dir.path()), &line).interrupt(&[Signal::INT]);
@@ -285,7 +277,7 @@ fn sync_without_a_peer_can_be_stopped_and_leaves_a_datadir() {
 #[test]
 fn a_named_peer_that_cannot_be_reached_is_named() {
     let dir = TempDir::new().unwrap();
-    let address = nobodys_address();
+    let address = format!("127.0.0.1:{}", free_port().unwrap());
     for style in ["none", "lines"] {
         let words = ["sync", "--chain", "regtest", "--connect", &address, "--progress", style];
         let mut child = command(&words, dir.path()).stderr(Stdio::piped()).spawn().unwrap();
@@ -317,13 +309,11 @@ fn hints_are_not_used_if_the_chainstate_is_complete() {
 fn an_end_below_a_marked_block_has_an_exit_code_of_its_own() {
     let main: Vec<GeneratedBlock> = datadirs::small().main().cloned().collect();
     let (dir, tip) = (TempDir::new().unwrap(), main.last().unwrap());
-    let peer =
-        |blocks: &[GeneratedBlock]| ScriptedPeer::start(&Arc::new(ServedChain::of(blocks)), Fault::None);
-    let (below, ahead) = (peer(&main[..main.len() - 1]), peer(&main));
+    let (below, ahead) = (honest(&main[..main.len() - 1]), honest(&main));
     let sync = |peer: &ScriptedPeer, more: &[&str]| {
         let address = peer.address().to_string();
-        let words = ["sync", "--chain", "regtest", "--connect", &address, "--json", "--progress", "none"];
-        command(&[&words[..], more].concat(), dir.path()).output().unwrap()
+        let words = ["sync", "--connect", &address, "--json", "--progress", "none"];
+        run(dir.path(), &[&words[..], more].concat())
     };
     let height = Value::from(tip.height - 1);
     let first = sync(&below, &[]);

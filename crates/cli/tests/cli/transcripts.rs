@@ -15,7 +15,7 @@
 //! any lines. Each JSON object is printed with a line for each field, and must match its schema in
 //! `docs/json`.
 
-use crate::common::{datadirs, schemas::Schemas};
+use crate::common::{datadirs, schemas::Schemas, shell};
 use crate::prelude::*;
 use snapbox::{Assert, Data, assert::DEFAULT_ACTION_ENV, data::DataFormat};
 use std::{io::Read as _, sync::Mutex};
@@ -117,11 +117,8 @@ impl Runner<'_> {
     /// Runs a line, and returns what it prints.
     fn run(&self, line: &str) -> String {
         let (mut reader, writer) = std::io::pipe().unwrap();
-        let program = Path::new(env!("CARGO_BIN_EXE_peregrine")).parent().unwrap().display();
-        let path = format!("{program}:{}", std::env::var("PATH").unwrap());
-        let mut command = Command::new("sh");
-        command.args(["-c", line]).current_dir(self.dir.path());
-        command.env("PATH", path).env("HOME", self.dir.path()).env("LC_ALL", "C");
+        let mut command = shell(line);
+        command.current_dir(self.dir.path()).env("HOME", self.dir.path()).env("LC_ALL", "C");
         command.env_remove("PEREGRINE_SHA256").env_remove("CLICOLOR_FORCE");
         command.stdout(writer.try_clone().unwrap()).stderr(writer);
         let mut child = command.spawn().unwrap();

@@ -13,9 +13,13 @@ use std::{
     io::{BufRead, BufReader, Read},
     path::Path,
     process::{Child, ChildStderr, Command, Output, Stdio},
+    sync::Arc,
 };
 use tempfile::TempDir;
-use testkit::Chain;
+use testkit::{
+    Chain, GeneratedBlock,
+    peer::{Fault, ScriptedPeer, ServedChain},
+};
 
 /// A command that runs `peregrine` with these arguments on a datadir.
 pub fn command(args: &[&str], datadir: &Path) -> Command {
@@ -71,11 +75,18 @@ pub fn refused(output: &Output, code: i32, words: &[&str]) {
     words.iter().for_each(|word| assert!(stderr.contains(word), "no {word:?} in {stderr}"));
 }
 
-/// Runs a line in a shell that finds the program.
-pub fn run_line(line: &str) -> Output {
+/// A shell that runs a line and finds the program.
+pub fn shell(line: &str) -> Command {
     let program = Path::new(env!("CARGO_BIN_EXE_peregrine"));
     let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    Command::new("sh").args(["-c", line]).env("PATH", path).output().unwrap()
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).env("PATH", path);
+    command
+}
+
+/// An honest peer with these blocks.
+pub fn honest<'a>(blocks: impl IntoIterator<Item = &'a GeneratedBlock>) -> ScriptedPeer {
+    ScriptedPeer::start(&Arc::new(ServedChain::of(blocks)), Fault::None)
 }
 
 /// Parses what the process printed to stdout.

@@ -1,7 +1,8 @@
 //! What `doctor` advises ends at a node that starts: in each situation of `testkit`, the commands that it
 //! prints are run, one after the other, until that is `bitcoind`, which is then started as it is printed.
 
-use crate::common::run_line;
+use super::indexes::copy;
+use crate::common::shell;
 use crate::prelude::*;
 use disk::datadir::Datadir;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -54,7 +55,7 @@ fn follow(at: &Place, server: &Node, is_deep: bool) -> Result<Vec<String>, Strin
     let mut steps: Vec<String> = Vec::new();
     while steps.len() <= MOST_COMMANDS {
         let deep = if is_deep { " --deep" } else { "" };
-        let output = run_line(&format!("{doctor}{deep} --json --progress none"));
+        let output = shell(&format!("{doctor}{deep} --json --progress none")).output().unwrap();
         let next = json(&output)["next"].as_str().map(str::to_owned);
         let mut line = next.ok_or_else(|| format!("after {steps:?}: {output:?}"))?;
         if line.starts_with("bitcoind ") {
@@ -77,7 +78,7 @@ fn follow(at: &Place, server: &Node, is_deep: bool) -> Result<Vec<String>, Strin
         while let Some(line) = help.take() {
             let is_download = ["peregrine repair", "peregrine sync"].iter().any(|it| line.starts_with(it));
             let peer = if is_download { format!(" --connect {}", server.address()) } else { String::new() };
-            let output = run_line(&format!("{line}{peer}"));
+            let output = shell(&format!("{line}{peer}")).output().unwrap();
             steps.push(line);
             let printed = String::from_utf8_lossy(&output.stderr).into_owned();
             if output.status.success() {
@@ -120,8 +121,7 @@ fn base() -> TempDir {
     chain.write_datadir(root, &layout).unwrap();
     for (height, kept) in [(OLDER, Some(base.path().join("older"))), (TIP, None)] {
         let height = height.to_string();
-        let words = ["reindex", "--chain", "regtest", "--to", &height];
-        assert!(command(&words, root).output().unwrap().status.success());
+        assert!(run(root, &["reindex", "--to", &height]).status.success());
         if let Some(kept) = kept {
             copy_dir(&Datadir::at(root, Network::Regtest).chainstate_dir(), &kept).unwrap();
         }
@@ -129,7 +129,7 @@ fn base() -> TempDir {
     let foreign = TempDir::new().unwrap();
     let other = Chain::generate(&ChainSpec { blocks: Some(112), ..ChainSpec::new(21, 40_000) });
     other.write_datadir(foreign.path(), &layout).unwrap();
-    assert!(command(&["reindex", "--chain", "regtest"], foreign.path()).output().unwrap().status.success());
+    assert!(run(foreign.path(), &["reindex"]).status.success());
     copy_dir(&foreign.path().join("regtest/chainstate"), &base.path().join("foreign")).unwrap();
     base
 }
@@ -142,8 +142,7 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
     let Some(node) = Node::start(root, &["-debuglogfile=debug.log"]) else { return };
     assert_eq!(node.height(), TIP);
     node.stop().unwrap();
-    let serving = TempDir::new().unwrap();
-    copy_dir(root, serving.path()).unwrap();
+    let serving = copy(root);
     let server = Node::start_server(&program().unwrap(), serving.path(), &[]);
     let mut failed = Vec::new();
     // Without reading everything, it does not know whether blocks are missing below those that it finds.
@@ -250,7 +249,7 @@ fn doctor_says_whether_bitcoind_starts() {
     table += "| --- | --- | --- | --- | --- |\n";
     for (name, advice, refusal) in STARTS {
         let (_dir, at) = place(base.path(), name);
-        let object = json(&command(&["doctor", "--chain", "regtest", "--json"], &at.root).output().unwrap());
+        let object = json(&run(&at.root, &["doctor", "--json"]));
         let found = object["advice"]["code"].as_str().unwrap();
         assert_eq!(object["is_sound"], object["exit_code"] == 0);
         if found != advice {
@@ -292,7 +291,7 @@ fn a_clock_that_is_behind_is_what_doctor_names() {
     };
     node.call("generatetodescriptor", json!([3, "raw(51)"])).unwrap();
     node.stop().unwrap();
-    let object = json(&command(&["doctor", "--chain", "regtest", "--json"], root).output().unwrap());
+    let object = json(&run(root, &["doctor", "--json"]));
     assert_eq!((&object["advice"]["code"], &object["exit_code"]), (&"correct-clock".into(), &5.into()));
     for words in [["verify", "--json"], ["reindex", "--json"]] {
         let report = json(&run(root, &words));

@@ -226,17 +226,13 @@ impl World {
         let coins = node.coins().unwrap();
         node.stop().unwrap();
         let snapshot_chain = snapshot_chain::blocks(SNAPSHOT_HEIGHT + 3);
-        let peers = [serve(&main), serve(&snapshot_chain)];
+        let peers = [honest(&main), honest(&snapshot_chain)];
         Self { main, coins, snapshot_chain, peers }
     }
 
     fn chain(&self, kind: Kind) -> &[GeneratedBlock] {
         if kind == Kind::Snapshot { &self.snapshot_chain } else { &self.main }
     }
-}
-
-fn serve(chain: &[GeneratedBlock]) -> ScriptedPeer {
-    ScriptedPeer::start(&ServedChain::of(chain.iter()).into(), Fault::None)
 }
 
 #[test]

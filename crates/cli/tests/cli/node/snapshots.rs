@@ -1,6 +1,7 @@
 //! Nodes that were started from a snapshot: a real bitcoind starts after each command, in each state of the
 //! two chainstates, whether it or `snapshot load` has loaded the snapshot.
 
+use super::indexes::copy;
 use crate::prelude::*;
 use testkit::{
     node::{SnapshotDatadirs, Writer},
@@ -94,12 +95,6 @@ fn assert_done(output: &Output, what: &str) {
     assert_eq!(output.status.code(), Some(0), "{what}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-fn copy(dir: &Path) -> TempDir {
-    let copy = TempDir::new().unwrap();
-    copy_dir(&dir.join("regtest"), &copy.path().join("regtest")).unwrap();
-    copy
-}
-
 /// Starts bitcoind, which must come to the height at which it was, and connect what it lacks.
 fn assert_starts(from: &SnapshotDatadirs<'_>, datadir: &Path, state: (u32, u32, bool), what: &str) {
     println!("{what}");
@@ -124,7 +119,7 @@ fn bitcoind_starts_after_each_command_in_each_state_of_its_chainstates() {
     let (dir, writer) =
         (TempDir::new().unwrap(), Writer { program: &program, flags: &[], patience: PATIENCE });
     let from = SnapshotDatadirs::new(writer, dir.path()).unwrap();
-    let peer = ScriptedPeer::start(&ServedChain::of(&from.blocks).into(), Fault::None);
+    let peer = honest(&from.blocks);
     let address = peer.address().to_string();
     let snapshot = from.file.display().to_string();
     let block = dir.path().join("block");

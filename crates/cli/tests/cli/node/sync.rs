@@ -1,5 +1,6 @@
 //! What `sync` leaves of invalid chains and marks, beside a real bitcoind.
 
+use super::indexes::copy;
 use crate::prelude::*;
 use testkit::sibling::{greedy_sibling, rebase, sibling};
 
@@ -12,15 +13,11 @@ fn greedy(main: &[GeneratedBlock], fork: usize) -> Vec<GeneratedBlock> {
     blocks
 }
 
-fn peer(blocks: &[GeneratedBlock]) -> ScriptedPeer {
-    ScriptedPeer::start(&Arc::new(ServedChain::of(blocks)), Fault::None)
-}
-
 fn sync(datadir: &Path, peers: &[&ScriptedPeer], more: &[&str]) -> (Option<i32>, Value) {
     let addresses: Vec<String> = peers.iter().map(|peer| peer.address().to_string()).collect();
     let connect = addresses.iter().flat_map(|address| ["--connect", address]);
-    let words: Vec<&str> = ["sync", "--chain", "regtest", "--json"].into_iter().chain(connect).collect();
-    let output = command(&[&words, more].concat(), datadir).output().unwrap();
+    let words: Vec<&str> = ["sync", "--json"].into_iter().chain(connect).collect();
+    let output = run(datadir, &[&words, more].concat());
     (output.status.code(), json(&output))
 }
 
@@ -30,12 +27,12 @@ fn bitcoind_goes_on_with_what_is_left_of_an_invalid_chain_and_a_mark() {
         Chain::generate(&ChainSpec { blocks: Some(130), stale: false, ..ChainSpec::new(17, 200_000) });
     let main: Vec<GeneratedBlock> = chain.main().cloned().collect();
     let tip = main.len() - 6;
-    let honest = peer(&main[..=tip]);
+    let sound = honest(&main[..=tip]);
     for more in [&[][..], &["--prune", "550M"]] {
         let dir = TempDir::new().unwrap();
         let args: &[&str] = if more.is_empty() { &[] } else { &["-prune=550"] };
-        let evil = peer(&greedy(&main, tip - 12));
-        let (code, report) = sync(dir.path(), &[&evil, &honest], more);
+        let evil = honest(&greedy(&main, tip - 12));
+        let (code, report) = sync(dir.path(), &[&evil, &sound], more);
         assert_eq!((code, &report["height"]), (Some(0), &tip.into()), "{report}");
         let Some(node) = Node::start(dir.path(), args) else { return };
         let best = main[tip].hash.to_string();
@@ -44,7 +41,7 @@ fn bitcoind_goes_on_with_what_is_left_of_an_invalid_chain_and_a_mark() {
         // The user marks the tip; a peer goes on with it.
         node.call("invalidateblock", json!([best])).unwrap();
         node.stop().unwrap();
-        let (code, report) = sync(dir.path(), &[&honest], more);
+        let (code, report) = sync(dir.path(), &[&sound], more);
         assert_eq!(code, Some(3), "{report}");
         assert_eq!([&report["height"], &report["chainstate_height"]], [&Value::from(tip - 1); 2], "{report}");
         let text = report["notes"][0]["text"].as_str().unwrap().to_owned();
@@ -71,8 +68,7 @@ fn bitcoind_follows_the_chain_again_that_it_has_marked_as_invalid() {
     let next = |dir: &Path| json(&run(dir, &["doctor", "--json"]))["next"].as_str().unwrap().to_owned();
     assert!(next(original.path()).starts_with("bitcoind "), "the mark may be meant");
     for (command, which) in [("update", &*back), ("reindex", &best), ("repair", ""), ("reindex", "")] {
-        let dir = TempDir::new().unwrap();
-        copy_dir(original.path(), dir.path()).unwrap();
+        let dir = copy(original.path());
         let report = json(&run(dir.path(), &[command, "--json"]));
         assert!(!report.to_string().contains(&best), "{report}");
         let words = [command, "--json", "--reconsider", which];
@@ -97,7 +93,7 @@ fn bitcoind_finds_sound_what_two_broken_datadirs_make() {
     let mut bytes = fs::read(&blk).unwrap();
     bytes[60_000..100_000].fill(0);
     fs::write(&blk, bytes).unwrap();
-    let peer = peer(&chain.main().cloned().collect::<Vec<_>>());
+    let peer = honest(chain.main());
     let (address, from) = (peer.address().to_string(), two.path().display().to_string());
     let output = run(one.path(), &["repair", "--from", &from, "--connect", &address, "--json"]);
     let report = json(&output);
