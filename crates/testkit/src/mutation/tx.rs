@@ -8,6 +8,10 @@ use CheckLevel::{Block, Spend};
 use bitcoin::{OutPoint, Sequence, TxIn, absolute::LockTime, transaction::Version};
 
 const MISSING: &str = "bad-txns-inputs-missingorspent";
+const NONFINAL: &str = "bad-txns-nonfinal";
+const NEGATIVE: &str = "bad-txns-vout-negative";
+const TOO_LARGE: &str = "bad-txns-vout-toolarge";
+const BELOW_OUT: &str = "bad-txns-in-belowout";
 /// The maximum amount, in satoshis.
 const MAX_MONEY: i64 = 2_100_000_000_000_000;
 /// The sequence bit that makes a relative lock count time instead of blocks.
@@ -83,28 +87,20 @@ pub(super) static ROWS: &[Mutation] = &[
         Draft { raw: vec![vec![2, 0, 0, 0, 0, 0, 0, 0, 0, 0]], ..builder.draft(vec![]) }
     }),
     Block.rejects("no-outputs", "bad-txns-vout-empty", |builder| paying_amounts(builder, &[])),
-    Block.rejects("amount-minus-1", "bad-txns-vout-negative", |builder| paying_amounts(builder, &[-1])),
-    Block.rejects("amount-of-the-least-number", "bad-txns-vout-negative", |builder| {
-        paying_amounts(builder, &[i64::MIN])
-    }),
-    Block.rejects("amount-minus-1-after-the-max", "bad-txns-vout-negative", |builder| {
+    Block.rejects("amount-minus-1", NEGATIVE, |builder| paying_amounts(builder, &[-1])),
+    Block.rejects("amount-of-the-least-number", NEGATIVE, |builder| paying_amounts(builder, &[i64::MIN])),
+    Block.rejects("amount-minus-1-after-the-max", NEGATIVE, |builder| {
         paying_amounts(builder, &[MAX_MONEY, 0, -1])
     }),
     Block.accepts("amount-0", |builder| paying_amounts(builder, &[0])),
-    Block.rejects("amount-above-max", "bad-txns-vout-toolarge", |builder| {
-        paying_amounts(builder, &[MAX_MONEY + 1])
-    }),
-    Block.rejects("amount-above-max-after-another", "bad-txns-vout-toolarge", |builder| {
+    Block.rejects("amount-above-max", TOO_LARGE, |builder| paying_amounts(builder, &[MAX_MONEY + 1])),
+    Block.rejects("amount-above-max-after-another", TOO_LARGE, |builder| {
         paying_amounts(builder, &[1, MAX_MONEY + 1])
     }),
-    Block.rejects("amount-of-the-greatest-number", "bad-txns-vout-toolarge", |builder| {
-        paying_amounts(builder, &[i64::MAX])
-    }),
+    Block.rejects("amount-of-the-greatest-number", TOO_LARGE, |builder| paying_amounts(builder, &[i64::MAX])),
     // The rules on amounts allow all money; only regtest's coins do not add up to it.
-    Spend.rejects("amount-of-all-money", "bad-txns-in-belowout", |builder| {
-        paying_amounts(builder, &[MAX_MONEY])
-    }),
-    Spend.rejects("amounts-of-all-money", "bad-txns-in-belowout", |builder| {
+    Spend.rejects("amount-of-all-money", BELOW_OUT, |builder| paying_amounts(builder, &[MAX_MONEY])),
+    Spend.rejects("amounts-of-all-money", BELOW_OUT, |builder| {
         paying_amounts(builder, &[MAX_MONEY - 1, 1, 0])
     }),
     Block.rejects("amounts-above-max", "bad-txns-txouttotal-toolarge", |builder| {
@@ -150,38 +146,34 @@ pub(super) static ROWS: &[Mutation] = &[
         let txid = builder.simple().compute_txid();
         with_second_input(builder, OutPoint { txid, ..OutPoint::null() })
     }),
-    Block.rejects("lock-at-this-height", "bad-txns-nonfinal", |builder| {
-        locked(builder, BlockBuilder::height, 0)
-    }),
+    Block.rejects("lock-at-this-height", NONFINAL, |builder| locked(builder, BlockBuilder::height, 0)),
     Block.accepts("lock-at-the-height-before", |builder| locked(builder, |builder| builder.height() - 1, 0)),
     Block
         .accepts("lock-that-no-sequence-turns-on", |builder| locked(builder, BlockBuilder::height, u32::MAX)),
-    Block.rejects("lock-that-a-sequence-just-turns-on", "bad-txns-nonfinal", |builder| {
+    Block.rejects("lock-that-a-sequence-just-turns-on", NONFINAL, |builder| {
         locked(builder, BlockBuilder::height, u32::MAX - 1)
     }),
-    Block.rejects("lock-at-the-greatest-height", "bad-txns-nonfinal", |builder| {
-        locked(builder, |_| 499_999_999, 0)
-    }),
+    Block.rejects("lock-at-the-greatest-height", NONFINAL, |builder| locked(builder, |_| 499_999_999, 0)),
     Block.accepts("lock-at-the-least-time", |builder| locked(builder, |_| 500_000_000, OFF)),
-    Block.rejects("lock-at-the-time-of-the-block", "bad-txns-nonfinal", |builder| {
+    Block.rejects("lock-at-the-time-of-the-block", NONFINAL, |builder| {
         locked(builder, |builder| builder.draft(vec![]).time, OFF)
     }),
-    Block.rejects("lock-at-the-median-time", "bad-txns-nonfinal", |builder| {
+    Block.rejects("lock-at-the-median-time", NONFINAL, |builder| {
         locked(builder, BlockBuilder::median_time, OFF)
     }),
     Block.accepts("lock-before-the-median-time", |builder| {
         locked(builder, |builder| builder.median_time() - 1, OFF)
     }),
-    Block.rejects("coinbase-locked", "bad-txns-nonfinal", |builder| {
+    Block.rejects("coinbase-locked", NONFINAL, |builder| {
         builder.with_coinbase(|coinbase| {
             coinbase.lock_time = LockTime::from_consensus(builder.height());
             coinbase.input[0].sequence = Sequence(0);
         })
     }),
-    Spend.rejects("relative-lock-of-4-blocks", "bad-txns-nonfinal", |builder| relative(builder, 2, |_, _| 4)),
+    Spend.rejects("relative-lock-of-4-blocks", NONFINAL, |builder| relative(builder, 2, |_, _| 4)),
     Spend.accepts("relative-lock-of-3-blocks", |builder| relative(builder, 2, |_, _| 3)),
     Spend.accepts("relative-lock-in-version-1", |builder| relative(builder, 1, |_, _| 4)),
-    Spend.rejects("relative-lock-in-version-minus-1", "bad-txns-nonfinal", |builder| {
+    Spend.rejects("relative-lock-in-version-minus-1", NONFINAL, |builder| {
         // Versions are compared as unsigned numbers (in Core since 28).
         relative(builder, -1, |_, _| 4)
     }),
@@ -189,17 +181,14 @@ pub(super) static ROWS: &[Mutation] = &[
     Spend.accepts("relative-lock-of-3-blocks-and-unused-bits", |builder| {
         relative(builder, 2, |_, _| UNUSED | 3)
     }),
-    Spend.rejects("relative-lock-of-4-blocks-and-unused-bits", "bad-txns-nonfinal", |builder| {
+    Spend.rejects("relative-lock-of-4-blocks-and-unused-bits", NONFINAL, |builder| {
         relative(builder, 2, |_, _| UNUSED | 4)
     }),
-    Spend.rejects("relative-lock-of-65535-blocks", "bad-txns-nonfinal", |builder| {
-        relative(builder, 2, |_, _| 0xffff)
-    }),
+    Spend.rejects("relative-lock-of-65535-blocks", NONFINAL, |builder| relative(builder, 2, |_, _| 0xffff)),
     Spend.accepts("relative-lock-of-0-blocks-in-the-block", |builder| relative_to_itself(builder, 0)),
-    Spend.rejects("relative-lock-of-1-block-in-the-block", "bad-txns-nonfinal", |builder| {
-        relative_to_itself(builder, 1)
-    }),
-    Spend.rejects("relative-lock-of-time-1-unit-more", "bad-txns-nonfinal", |builder| {
+    Spend
+        .rejects("relative-lock-of-1-block-in-the-block", NONFINAL, |builder| relative_to_itself(builder, 1)),
+    Spend.rejects("relative-lock-of-time-1-unit-more", NONFINAL, |builder| {
         relative(builder, 2, |builder, made| BY_TIME | (units(builder, made) + 1))
     }),
     Spend.accepts("relative-lock-of-time-passed", |builder| {
