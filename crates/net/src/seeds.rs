@@ -125,14 +125,7 @@ mod tests {
         let lists = ["main", "test", "testnet4", "signet", "regtest"];
         for (network, name) in Network::ALL.into_iter().zip(lists) {
             let list = std::fs::read_to_string(format!("seeds/{name}.txt")).unwrap_or_default();
-            let kinds = [
-                NetworkKind::Ipv4,
-                NetworkKind::Ipv6,
-                NetworkKind::Onion,
-                NetworkKind::I2p,
-                NetworkKind::Cjdns,
-            ];
-            let seeds = kinds.map(|kind| fixed_seeds(network, kind)).concat();
+            let seeds = NetworkKind::ALL.map(|kind| fixed_seeds(network, kind)).concat();
             assert!(seeds.iter().all(|seed| seed.address.host.is_routable()), "{network}");
             let texts: BTreeSet<_> = seeds.iter().map(|seed| seed.address.to_string()).collect();
             assert_eq!(texts, list.lines().map(str::to_owned).collect(), "{network}");
