@@ -11,6 +11,9 @@ use bitcoin::{
     script::{Builder, PushBytesBuf},
 };
 
+const NONCE_SIZE: &str = "bad-witness-nonce-size";
+const MERKLE_MATCH: &str = "bad-witness-merkle-match";
+const UNEXPECTED: &str = "unexpected-witness";
 /// Maximum weight of a block, in weight units.
 const MAX_WEIGHT: u64 = 4_000_000;
 /// Number of CHECKMULTISIGs in a script `0 IF .. ENDIF 1`, close to the limit of 201 operations.
@@ -19,9 +22,19 @@ const MULTISIGS: u64 = 190;
 /// A block with a transaction that has a witness.
 fn with_witness(builder: &mut BlockBuilder<'_>) -> Draft {
     let coin = unknown_witness_coin(builder);
-    let mut tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+    let mut tx = builder.send(&coin);
     tx.input[0].witness = Witness::from_slice(&[vec![1]]);
     builder.draft(vec![tx])
+}
+
+/// The same, with this reserved value.
+fn with_reserved_value(builder: &mut BlockBuilder<'_>, value: Vec<Vec<u8>>) -> Draft {
+    Draft { reserved_value: Some(value), ..with_witness(builder) }
+}
+
+/// The same, with this commitment.
+fn with_commitment(builder: &mut BlockBuilder<'_>, commitment: Commitment) -> Draft {
+    Draft { commitment, ..with_witness(builder) }
 }
 
 /// A coin with witness version 16: any witness of any size satisfies it.
@@ -45,7 +58,7 @@ fn of_stripped_size(builder: &mut BlockBuilder<'_>, size: usize) -> Draft {
 fn of_weight(builder: &mut BlockBuilder<'_>, weight: u64) -> Draft {
     let coin = unknown_witness_coin(builder);
     let make = |len| {
-        let mut tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+        let mut tx = builder.send(&coin);
         tx.input[0].witness = Witness::from_slice(&[vec![0; len]]);
         builder.draft(vec![tx])
     };
@@ -219,42 +232,28 @@ pub(super) static ROWS: &[Mutation] = &[
         // The top bit of the byte is set, so that the shortest push has another byte.
         of_height_bytes(builder, &[builder.height() as u8])
     }),
-    Block.rejects("reserved-value-31-bytes", "bad-witness-nonce-size", |builder| Draft {
-        reserved_value: Some(vec![vec![0; 31]]),
-        ..with_witness(builder)
+    Block.rejects("reserved-value-31-bytes", NONCE_SIZE, |builder| {
+        with_reserved_value(builder, vec![vec![0; 31]])
     }),
-    Block.rejects("reserved-value-twice", "bad-witness-nonce-size", |builder| Draft {
-        reserved_value: Some(vec![vec![0; 32]; 2]),
-        ..with_witness(builder)
+    Block.rejects("reserved-value-twice", NONCE_SIZE, |builder| {
+        with_reserved_value(builder, vec![vec![0; 32]; 2])
     }),
-    Block.rejects("reserved-value-absent", "bad-witness-nonce-size", |builder| Draft {
+    Block.rejects("reserved-value-absent", NONCE_SIZE, |builder| Draft {
         reserved_value: Some(vec![]),
         commitment: Commitment::Present,
         ..builder.draft(vec![])
     }),
-    Block.rejects("reserved-value-another", "bad-witness-merkle-match", |builder| Draft {
-        reserved_value: Some(vec![vec![1; 32]]),
-        ..with_witness(builder)
+    Block.rejects("reserved-value-another", MERKLE_MATCH, |builder| {
+        with_reserved_value(builder, vec![vec![1; 32]])
     }),
-    Block.rejects("another-commitment", "bad-witness-merkle-match", |builder| Draft {
-        commitment: Commitment::Wrong,
-        ..with_witness(builder)
+    Block.rejects("another-commitment", MERKLE_MATCH, |builder| with_commitment(builder, Commitment::Wrong)),
+    Block.accepts("last-commitment-counts", |builder| with_commitment(builder, Commitment::WrongThenRight)),
+    Block.accepts("commitment-of-39-bytes", |builder| with_commitment(builder, Commitment::Longer)),
+    Block.rejects("commitment-of-37-bytes", UNEXPECTED, |builder| {
+        with_commitment(builder, Commitment::Shorter)
     }),
-    Block.accepts("last-commitment-counts", |builder| Draft {
-        commitment: Commitment::WrongThenRight,
-        ..with_witness(builder)
-    }),
-    Block.accepts("commitment-of-39-bytes", |builder| Draft {
-        commitment: Commitment::Longer,
-        ..with_witness(builder)
-    }),
-    Block.rejects("commitment-of-37-bytes", "unexpected-witness", |builder| Draft {
-        commitment: Commitment::Shorter,
-        ..with_witness(builder)
-    }),
-    Block.rejects("witness-without-commitment", "unexpected-witness", |builder| Draft {
-        commitment: Commitment::Absent,
-        ..with_witness(builder)
+    Block.rejects("witness-without-commitment", UNEXPECTED, |builder| {
+        with_commitment(builder, Commitment::Absent)
     }),
     Block.accepts("commitment-without-witness", |builder| Draft {
         commitment: Commitment::Present,

@@ -214,10 +214,23 @@ impl<'a> BlockBuilder<'a> {
         tx
     }
 
-    /// Makes a transaction that spends a whole free coin to `TRUE`.
+    /// Makes a transaction that spends a whole coin to `TRUE`.
+    #[must_use]
+    pub fn send(&self, coin: &BuilderCoin) -> Transaction {
+        self.spend(&[coin], vec![anyone(coin.coin.amount)])
+    }
+
+    /// Makes one that spends a free coin.
     pub fn simple(&mut self) -> Transaction {
         let coin = self.take();
-        self.spend(&[&coin], vec![anyone(coin.coin.amount)])
+        self.send(&coin)
+    }
+
+    /// Makes one that spends a free coin, and one that spends its output.
+    pub fn family(&mut self) -> [Transaction; 2] {
+        let parent = self.simple();
+        let child = self.send(&self.coin_of(&parent, 0));
+        [parent, child]
     }
 
     /// Returns the coin of `prevout` as a node that misses the violation would find it: among the coins, the

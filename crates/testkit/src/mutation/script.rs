@@ -39,7 +39,7 @@ pub(super) fn coin(builder: &mut BlockBuilder<'_>, script: ScriptBuf, low_bits: 
 fn signed(builder: &mut BlockBuilder<'_>, kind: Kind, low_bits: i64) -> Transaction {
     let script = builder.pool_script(ScriptRef::new(kind, 1));
     let coin = coin(builder, script, low_bits);
-    builder.spend(&[&coin], vec![anyone(coin.coin.amount)])
+    builder.send(&coin)
 }
 
 /// A block that spends a coin of a script, created one block before; `change` is applied to the transaction.
@@ -49,7 +49,7 @@ fn unlocked(
     change: impl FnOnce(&mut Transaction),
 ) -> Draft {
     let coin = coin(builder, script, ALL);
-    let mut tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+    let mut tx = builder.send(&coin);
     change(&mut tx);
     builder.draft(vec![tx])
 }

@@ -8,11 +8,12 @@ use CheckLevel::Spend;
 use bitcoin::ScriptBuf;
 
 const MISSING: &str = "bad-txns-inputs-missingorspent";
+const PREMATURE: &str = "bad-txns-premature-spend-of-coinbase";
 
 /// A block that spends the coinbase of `age` blocks ago.
 fn of_coinbase_age(builder: &BlockBuilder<'_>, age: u32) -> Draft {
     let coin = builder.coinbase_of(builder.height() - age);
-    let tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+    let tx = builder.send(&coin);
     builder.draft(vec![tx])
 }
 
@@ -40,33 +41,28 @@ pub(super) static ROWS: &[Mutation] = &[
     }),
     Spend.rejects("spent-twice-in-the-block", MISSING, |builder| {
         let coin = builder.take();
-        let first = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+        let first = builder.send(&coin);
         let second = builder.spend(&[&coin], vec![anyone(coin.coin.amount - 1)]);
         builder.draft(vec![first, second])
     }),
     Spend.rejects("spent-in-the-block-before", MISSING, |builder| {
         let coin = builder.take();
-        let first = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+        let first = builder.send(&coin);
         builder.add(vec![first]);
         let second = builder.spend(&[&coin], vec![anyone(coin.coin.amount - 1)]);
         builder.draft(vec![second])
     }),
     Spend.rejects("made-later-in-the-block", MISSING, |builder| {
-        let parent = builder.simple();
-        let coin = builder.coin_of(&parent, 0);
-        let child = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+        let [parent, child] = builder.family();
         builder.draft(vec![child, parent])
     }),
     Spend.accepts("made-earlier-in-the-block", |builder| {
-        let parent = builder.simple();
-        let coin = builder.coin_of(&parent, 0);
-        let child = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
-        builder.draft(vec![parent, child])
+        let family = builder.family();
+        builder.draft(family.into())
     }),
     Spend.rejects("coin-of-the-block-spent-twice", MISSING, |builder| {
-        let parent = builder.simple();
+        let [parent, child] = builder.family();
         let coin = builder.coin_of(&parent, 0);
-        let child = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
         let rival = builder.spend(&[&coin], vec![anyone(coin.coin.amount - 1)]);
         builder.draft(vec![parent, child, rival])
     }),
@@ -95,20 +91,18 @@ pub(super) static ROWS: &[Mutation] = &[
         let tx = builder.simple();
         builder.add(vec![tx.clone()]);
         let coin = builder.tip_coin_of(&tx, 0);
-        let spend = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+        let spend = builder.send(&coin);
         builder.add(vec![spend]);
         builder.draft(vec![tx])
     }),
-    Spend.rejects("coinbase-aged-99", "bad-txns-premature-spend-of-coinbase", |builder| {
-        of_coinbase_age(builder, 99)
-    }),
+    Spend.rejects("coinbase-aged-99", PREMATURE, |builder| of_coinbase_age(builder, 99)),
     Spend.accepts("coinbase-aged-100", |builder| of_coinbase_age(builder, 100)),
-    Spend.rejects("own-coinbase-spent", "bad-txns-premature-spend-of-coinbase", |builder| {
+    Spend.rejects("own-coinbase-spent", PREMATURE, |builder| {
         let draft = builder.draft(vec![]);
         let coinbase = draft.coinbase.clone().expect("a draft has one");
         let mut coin = builder.coin_of(&coinbase, 0);
         coin.coin.code |= 1;
-        let tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+        let tx = builder.send(&coin);
         Draft { txs: vec![tx], ..draft }
     }),
     Spend.rejects("pays-1-more-than-it-spends", "bad-txns-in-belowout", |builder| of_surplus(builder, 1)),

@@ -3,7 +3,7 @@
 
 use super::{
     CheckLevel, Mutation,
-    block_builder::{BlockBuilder, Draft, anyone, paying},
+    block_builder::{BlockBuilder, Draft, paying},
     failed,
     script::coin,
 };
@@ -85,7 +85,7 @@ fn spend(
     witness: impl FnOnce(&Unsigned) -> Vec<Vec<u8>>,
 ) -> Draft {
     let coin = coin(builder, output.clone(), 0);
-    let tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+    let tx = builder.send(&coin);
     let mut unsigned = Unsigned { tx, prevout: paying(coin.coin.amount, output.clone()), leaf };
     let witness = witness(&unsigned);
     unsigned.tx.input[0].witness = Witness::from_slice(&witness);

@@ -11,6 +11,7 @@ const MISSING: &str = "bad-txns-inputs-missingorspent";
 const NONFINAL: &str = "bad-txns-nonfinal";
 const NEGATIVE: &str = "bad-txns-vout-negative";
 const TOO_LARGE: &str = "bad-txns-vout-toolarge";
+const TOTAL_TOO_LARGE: &str = "bad-txns-txouttotal-toolarge";
 const BELOW_OUT: &str = "bad-txns-in-belowout";
 /// The maximum amount, in satoshis.
 const MAX_MONEY: i64 = 2_100_000_000_000_000;
@@ -21,7 +22,8 @@ const OFF: u32 = 1 << 31;
 /// The sequence bits without a meaning.
 const UNUSED: u32 = !(OFF | BY_TIME | 0xffff);
 
-fn paying_amounts(builder: &mut BlockBuilder<'_>, amounts: &[i64]) -> Draft {
+/// A block with a transaction that pays these amounts.
+fn amounts(builder: &mut BlockBuilder<'_>, amounts: &[i64]) -> Draft {
     let coin = builder.take();
     let tx = builder.spend(&[&coin], amounts.iter().map(|amount| anyone(*amount)).collect());
     builder.draft(vec![tx])
@@ -49,9 +51,7 @@ fn with_second_input(builder: &mut BlockBuilder<'_>, previous_output: OutPoint) 
 
 /// A block with a relative lock on a coin that it has created itself.
 fn relative_to_itself(builder: &mut BlockBuilder<'_>, blocks: u32) -> Draft {
-    let parent = builder.simple();
-    let coin = builder.coin_of(&parent, 0);
-    let mut child = builder.spend(&[&coin], vec![anyone(coin.coin.amount)]);
+    let [parent, mut child] = builder.family();
     child.input[0].sequence = Sequence(blocks);
     builder.draft(vec![parent, child])
 }
@@ -86,30 +86,23 @@ pub(super) static ROWS: &[Mutation] = &[
         // It has no outputs either; with outputs, these bytes would be read as a segwit marker.
         Draft { raw: vec![vec![2, 0, 0, 0, 0, 0, 0, 0, 0, 0]], ..builder.draft(vec![]) }
     }),
-    Block.rejects("no-outputs", "bad-txns-vout-empty", |builder| paying_amounts(builder, &[])),
-    Block.rejects("amount-minus-1", NEGATIVE, |builder| paying_amounts(builder, &[-1])),
-    Block.rejects("amount-of-the-least-number", NEGATIVE, |builder| paying_amounts(builder, &[i64::MIN])),
-    Block.rejects("amount-minus-1-after-the-max", NEGATIVE, |builder| {
-        paying_amounts(builder, &[MAX_MONEY, 0, -1])
-    }),
-    Block.accepts("amount-0", |builder| paying_amounts(builder, &[0])),
-    Block.rejects("amount-above-max", TOO_LARGE, |builder| paying_amounts(builder, &[MAX_MONEY + 1])),
+    Block.rejects("no-outputs", "bad-txns-vout-empty", |builder| amounts(builder, &[])),
+    Block.rejects("amount-minus-1", NEGATIVE, |builder| amounts(builder, &[-1])),
+    Block.rejects("amount-of-the-least-number", NEGATIVE, |builder| amounts(builder, &[i64::MIN])),
+    Block.rejects("amount-minus-1-after-the-max", NEGATIVE, |builder| amounts(builder, &[MAX_MONEY, 0, -1])),
+    Block.accepts("amount-0", |builder| amounts(builder, &[0])),
+    Block.rejects("amount-above-max", TOO_LARGE, |builder| amounts(builder, &[MAX_MONEY + 1])),
     Block.rejects("amount-above-max-after-another", TOO_LARGE, |builder| {
-        paying_amounts(builder, &[1, MAX_MONEY + 1])
+        amounts(builder, &[1, MAX_MONEY + 1])
     }),
-    Block.rejects("amount-of-the-greatest-number", TOO_LARGE, |builder| paying_amounts(builder, &[i64::MAX])),
+    Block.rejects("amount-of-the-greatest-number", TOO_LARGE, |builder| amounts(builder, &[i64::MAX])),
     // The rules on amounts allow all money; only regtest's coins do not add up to it.
-    Spend.rejects("amount-of-all-money", BELOW_OUT, |builder| paying_amounts(builder, &[MAX_MONEY])),
-    Spend.rejects("amounts-of-all-money", BELOW_OUT, |builder| {
-        paying_amounts(builder, &[MAX_MONEY - 1, 1, 0])
-    }),
-    Block.rejects("amounts-above-max", "bad-txns-txouttotal-toolarge", |builder| {
-        paying_amounts(builder, &[MAX_MONEY, 1])
-    }),
+    Spend.rejects("amount-of-all-money", BELOW_OUT, |builder| amounts(builder, &[MAX_MONEY])),
+    Spend.rejects("amounts-of-all-money", BELOW_OUT, |builder| amounts(builder, &[MAX_MONEY - 1, 1, 0])),
+    Block.rejects("amounts-above-max", TOTAL_TOO_LARGE, |builder| amounts(builder, &[MAX_MONEY, 1])),
     // The first invalid output is reported: the one after it is negative.
-    Block.rejects("amounts-above-max-first", "bad-txns-txouttotal-toolarge", |builder| {
-        paying_amounts(builder, &[MAX_MONEY, 1, -1])
-    }),
+    Block
+        .rejects("amounts-above-max-first", TOTAL_TOO_LARGE, |builder| amounts(builder, &[MAX_MONEY, 1, -1])),
     Block.accepts("outputs-of-one-transaction-spent", |builder| {
         let (first, other) = (builder.take(), builder.take());
         let share = first.coin.amount / 9;
