@@ -250,13 +250,19 @@ mod tests {
     use testkit::fault::{FaultDisk, InjectedFault, Operations};
     use wire::Network;
 
-    /// Appends the genesis block and flushes twice. Returns the results, and the number of operations.
-    fn flush_twice(disk: &FaultDisk, root: &Path) -> ([Result<(), Error>; 3], u64) {
+    /// A writer to a new datadir.
+    fn writer<'d>(disk: &'d FaultDisk, root: &Path) -> BlockWriter<'d> {
         let datadir = Datadir::at(root, Network::Regtest);
         std::fs::create_dir_all(datadir.blocks_dir()).unwrap();
         let files = BlockFiles::new(disk, &datadir, Obfuscation::default());
-        let params = ChainParams::of(Network::Regtest);
-        let writer = BlockWriter::new(params, None, files.append_after(Vec::new(), AppendOptions::default()));
+        let appender = files.append_after(Vec::new(), AppendOptions::default());
+        BlockWriter::new(ChainParams::of(Network::Regtest), None, appender)
+    }
+
+    /// Appends the genesis block and flushes twice. Returns the results, and the number of operations.
+    fn flush_twice(disk: &FaultDisk, root: &Path) -> ([Result<(), Error>; 3], u64) {
+        let writer = writer(disk, root);
+        let params = writer.params;
         let genesis = (Height(0), params.genesis.time, &params.genesis_block());
         let appended = lock(&writer.appending).append(genesis.0, genesis.1, genesis.2).map(drop);
         let before = disk.count();
@@ -267,12 +273,9 @@ mod tests {
 
     #[test]
     fn what_the_index_records_of_files_is_known_by_block() {
-        let dir = tempfile::tempdir().unwrap();
-        let (datadir, disk) = (Datadir::at(dir.path(), Network::Regtest), FaultDisk::healthy());
-        std::fs::create_dir_all(datadir.blocks_dir()).unwrap();
-        let files = BlockFiles::new(&disk, &datadir, Obfuscation::default());
-        let params = ChainParams::of(Network::Regtest);
-        let writer = BlockWriter::new(params, None, files.append_after(Vec::new(), AppendOptions::default()));
+        let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
+        let writer = writer(&disk, dir.path());
+        let params = writer.params;
         let (arrived_in, arrived) = unbounded();
         let (outcomes_in, outcomes) = unbounded();
         for _ in 0..500 {

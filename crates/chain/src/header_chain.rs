@@ -448,23 +448,24 @@ mod tests {
         mined.unzip()
     }
 
-    fn chain() -> (HeaderChain, BlockHash, BlockTime) {
+    /// A chain of the genesis block alone; headers and hashes of so many blocks above it.
+    fn mined(count: u32) -> (HeaderChain, Vec<Header>, Vec<BlockHash>) {
         let params = ChainParams::of(Network::Regtest);
-        (HeaderChain::new(params), params.genesis_hash, params.genesis.time)
+        let (headers, hashes) = mine((params.genesis_hash, params.genesis.time), count, 1);
+        (HeaderChain::new(params), headers, hashes)
     }
 
-    /// A chain of so many blocks above the genesis block: their headers and hashes.
+    /// The same, where the chain has them.
     fn grown(count: u32) -> (HeaderChain, Vec<Header>, Vec<BlockHash>) {
-        let (mut chain, genesis, time) = chain();
-        let (headers, hashes) = mine((genesis, time), count, 1);
-        chain.add(genesis, &headers, &hashes, NOW).unwrap();
+        let (mut chain, headers, hashes) = mined(count);
+        chain.add(chain.tip, &headers, &hashes, NOW).unwrap();
         (chain, headers, hashes)
     }
 
     #[test]
     fn the_chain_with_the_most_work_wins_and_known_headers_are_not_new() {
-        let (mut chain, genesis, time) = chain();
-        let (first, first_hashes) = mine((genesis, time), 5, 1);
+        let (mut chain, first, first_hashes) = mined(5);
+        let (genesis, time) = (chain.tip, chain.headers[0].time);
         let added = chain.add(genesis, &first, &first_hashes, NOW).unwrap();
         let all =
             AddedHeaders { new: 5, height: Height(5), shared: Height(5), fork: None, from_future: None };
@@ -493,14 +494,13 @@ mod tests {
 
     #[test]
     fn wrong_headers_are_refused_and_change_nothing() {
-        let (mut chain, genesis, time) = chain();
-        let (headers, hashes) = mine((genesis, time), 3, 1);
+        let (mut chain, headers, hashes) = mined(3);
         let refused = chain.add(hashes[0], &headers[1..], &hashes[1..], NOW).unwrap_err();
         assert!(matches!(refused, RefusedHeaders::Unconnected));
         let mut early = headers.clone();
-        early[2].time = BlockTime(time.0 - 1);
+        early[2].time = BlockTime(chain.headers[0].time.0 - 1);
         let early_hashes: Vec<_> = early.iter().map(Header::hash).collect();
-        let refused = chain.add(genesis, &early, &early_hashes, NOW).unwrap_err();
+        let refused = chain.add(chain.tip, &early, &early_hashes, NOW).unwrap_err();
         assert!(matches!(refused, RefusedHeaders::Invalid), "{refused:?}");
         assert_eq!(chain.tip_height(), Height(0));
     }
@@ -508,8 +508,8 @@ mod tests {
     /// All headers of a message were dropped once, because of the last ones.
     #[test]
     fn headers_before_one_from_the_future_are_kept() {
-        let (mut chain, genesis, time) = chain();
-        let (headers, hashes) = mine((genesis, time), 5, 1);
+        let (mut chain, headers, hashes) = mined(5);
+        let (genesis, time) = (chain.tip, chain.headers[0].time);
         for (clock, new) in [(0, 0), (2, 2), (2, 0), (5, 3)] {
             let now = BlockTime(time.0 + clock - 7_200);
             let added = chain.add(genesis, &headers, &hashes, now).unwrap();
@@ -565,45 +565,41 @@ mod tests {
         );
     }
 
+    /// One that no peer has comes back once that is forgotten; an invalid one never.
     #[test]
-    fn an_invalid_block_and_what_follows_it_do_not_come_back() {
-        let (mut chain, headers, hashes) = grown(4);
-        chain.invalidate(Height(3));
-        assert_eq!((chain.tip_height(), chain.hash(Height(2))), (Height(2), Some(hashes[1])));
-        let again = chain.add(hashes[1], &headers[2..], &hashes[2..], NOW).unwrap_err();
-        assert!(matches!(again, RefusedHeaders::KnownInvalid));
-        let (other, other_hashes) = mine((hashes[1], headers[1].time), 1, 9);
-        assert_eq!(chain.add(hashes[1], &other, &other_hashes, NOW).unwrap().new, 1);
-    }
-
-    #[test]
-    fn a_withheld_block_and_what_follows_it_do_not_come_back_but_are_not_invalid() {
-        let (mut chain, headers, hashes) = grown(4);
-        chain.set_aside(Height(3));
-        assert_eq!((chain.tip_height(), chain.is_invalid(&hashes[2])), (Height(2), false));
-        let again = chain.add(hashes[1], &headers[2..], &hashes[2..], NOW).unwrap_err();
-        assert!(matches!(again, RefusedHeaders::Withheld));
-        let (other, other_hashes) = mine((hashes[1], headers[1].time), 1, 9);
-        assert_eq!(chain.add(hashes[1], &other, &other_hashes, NOW).unwrap().height, Height(3));
-        chain.forget_withheld();
-        assert_eq!(chain.add(hashes[1], &headers[2..], &hashes[2..], NOW).unwrap().height, Height(4));
+    fn an_invalid_or_withheld_block_and_what_follows_it_do_not_come_back() {
+        for is_invalid in [true, false] {
+            let (mut chain, headers, hashes) = grown(4);
+            let refuse = if is_invalid { HeaderChain::invalidate } else { HeaderChain::set_aside };
+            refuse(&mut chain, Height(3));
+            assert_eq!((chain.tip_height(), chain.hash(Height(2))), (Height(2), Some(hashes[1])));
+            assert_eq!(chain.is_invalid(&hashes[2]), is_invalid);
+            let again = |chain: &mut HeaderChain| chain.add(hashes[1], &headers[2..], &hashes[2..], NOW);
+            let refused = again(&mut chain).unwrap_err();
+            assert_eq!(matches!(refused, RefusedHeaders::KnownInvalid), is_invalid);
+            assert_eq!(matches!(refused, RefusedHeaders::Withheld), !is_invalid);
+            let (other, other_hashes) = mine((hashes[1], headers[1].time), 1, 9);
+            let added = chain.add(hashes[1], &other, &other_hashes, NOW).unwrap();
+            assert_eq!((added.new, added.height), (1, Height(3)));
+            chain.forget_withheld();
+            assert_eq!(again(&mut chain).is_ok_and(|added| added.height == Height(4)), !is_invalid);
+        }
     }
 
     #[test]
     fn blocks_that_an_index_marks_as_invalid_are_refused() {
-        let (mut chain, genesis, time) = chain();
-        let (headers, hashes) = mine((genesis, time), 2, 1);
+        let (mut chain, headers, hashes) = mined(2);
         chain.note_marked(hashes[1], Height(2));
-        let refused = chain.add(genesis, &headers, &hashes, NOW).unwrap_err();
+        let refused = chain.add(chain.tip, &headers, &hashes, NOW).unwrap_err();
         assert!(matches!(refused, RefusedHeaders::Marked(hash, Height(2)) if hash == hashes[1]));
-        let (before, _) = chain.first_refused(genesis, &hashes).unwrap();
+        let (before, _) = chain.first_refused(chain.tip, &hashes).unwrap();
         assert_eq!(before, 1, "the first block is not marked");
     }
 
     #[test]
     fn the_genesis_block_alone_has_not_the_minimum_work() {
         assert!(!HeaderChain::new(ChainParams::of(Network::Main)).has_minimum_work());
-        assert!(chain().0.has_minimum_work(), "that of regtest is 0");
+        assert!(mined(0).0.has_minimum_work(), "that of regtest is 0");
     }
 
     #[test]
