@@ -272,11 +272,7 @@ impl Case<'_> {
     }
 
     fn program(&self) -> Program<'_> {
-        Program {
-            path: &self.context.peregrine,
-            user: self.scene.peregrine_user,
-            patience: self.context.patience,
-        }
+        self.context.program(self.scene.peregrine_user)
     }
 
     /// Returns what the run printed and how it ended.
@@ -416,12 +412,18 @@ impl Case<'_> {
         }
     }
 
-    /// Starts the node between two runs, as a user may.
-    fn node_between(&mut self, stopped: bool) -> Res<()> {
+    /// Starts the node on the datadir, and waits for it.
+    fn start_node(&mut self, when: &str) -> Res<(Node, Started)> {
         let datadir = self.scene.datadir();
         let mut node = Node::spawn(start(self.context, &self.scene, &datadir))?;
         let started = node.wait();
-        self.log += &format!("  bitcoind between: {started:?}\n");
+        self.log += &format!("  bitcoind {when}: {started:?}\n");
+        Ok((node, started))
+    }
+
+    /// Starts the node between two runs, as a user may.
+    fn node_between(&mut self, stopped: bool) -> Res<()> {
+        let (node, started) = self.start_node("between")?;
         self.compare(&started);
         if stopped && started.is_yes() {
             node.stop()?;
@@ -446,10 +448,7 @@ impl Case<'_> {
 
     /// Runs `reindex` while a node runs on the datadir.
     fn beside_node(&mut self, args: &[String]) -> Res<()> {
-        let datadir = self.scene.datadir();
-        let mut node = Node::spawn(start(self.context, &self.scene, &datadir))?;
-        let started = node.wait();
-        self.log += &format!("  bitcoind beside: {started:?}\n");
+        let (node, started) = self.start_node("beside")?;
         self.look()?;
         if started.is_yes() {
             let ran = self.program().run(args, &Disturbance::None)?;
@@ -458,13 +457,11 @@ impl Case<'_> {
                 self.find("ran-beside-node", format!("exit {:?}", ran.code));
             }
             let after = look(&self.scene.live)?;
-            let live = &self.scene.live;
-            let foreign = &self.scene.foreign;
             let compared = Comparison {
-                live,
+                live: &self.scene.live,
                 before: &self.tree,
                 after: &after,
-                foreign,
+                foreign: &self.scene.foreign,
                 files: (&self.files, false),
                 may_append: MayAppend::Nothing,
                 sets_aside: false,
@@ -536,10 +533,7 @@ impl Case<'_> {
     /// Starts the node after all steps, and compares.
     fn after(&mut self) -> Res<()> {
         let stats = if self.runs.done { self.stats()? } else { None };
-        let datadir = self.scene.datadir();
-        let mut node = Node::spawn(start(self.context, &self.scene, &datadir))?;
-        let started = node.wait();
-        self.log += &format!("  bitcoind after: {started:?}\n");
+        let (mut node, started) = self.start_node("after")?;
         self.compare(&started);
         // If only undo data was lost, the node connects the blocks itself. If it came no higher before, the
         // index marks a block as failed that it had connected.

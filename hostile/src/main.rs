@@ -20,6 +20,7 @@ mod tree;
 
 use case::{Outcome, clear, run_case};
 use clap::Parser;
+use program::Program;
 use std::{
     collections::BTreeMap,
     fs,
@@ -102,6 +103,11 @@ pub struct Context {
 }
 
 impl Context {
+    /// The peregrine, run by this user.
+    pub fn program(&self, user: Option<u32>) -> Program<'_> {
+        Program { path: &self.peregrine, user, patience: self.patience }
+    }
+
     /// The bitcoind, with these flags.
     pub fn writer<'a>(&'a self, flags: &'a [String]) -> Writer<'a> {
         Writer { program: &self.bitcoind, flags, patience: self.patience }

@@ -84,6 +84,12 @@ impl Scene<'_> {
         self.named(kind).into_iter().filter(|path| is_file(path)).collect()
     }
 
+    /// Returns a random one of these.
+    pub fn any(&mut self, kind: &str) -> Option<PathBuf> {
+        let all = self.numbered(kind);
+        self.pick(&all)
+    }
+
     /// Returns the `blk` and `rev` files, links to files among them, sorted by number.
     pub fn block_files(&self) -> Vec<PathBuf> {
         let all = ["blk", "rev"].into_iter().flat_map(|kind| self.named(kind));

@@ -1,10 +1,6 @@
 //! The steps of a case after the damage.
 
-use crate::{
-    Context, Res,
-    program::{Disturbance, Program},
-    scene::Scene,
-};
+use crate::{Context, Res, program::Disturbance, scene::Scene};
 use disk::node_indexes::IndexKind;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -277,9 +273,7 @@ fn indexes(scene: &mut Scene<'_>, disturbance: Disturbance) -> Step {
 /// The hashes of the base's blocks that `doctor` names as damaged.
 fn damaged(context: &Context, scene: &Scene<'_>) -> Res<Vec<String>> {
     let args = common(scene, &["doctor", "--deep", "--json"]);
-    let program =
-        Program { path: &context.peregrine, user: scene.peregrine_user, patience: context.patience };
-    let ran = program.run(&args, &Disturbance::None)?;
+    let ran = context.program(scene.peregrine_user).run(&args, &Disturbance::None)?;
     let words = ran.stdout.split(|letter: char| !letter.is_ascii_hexdigit());
     Ok(words.filter(|word| scene.base.heights.contains_key(*word)).map(str::to_owned).collect())
 }

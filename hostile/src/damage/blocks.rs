@@ -18,8 +18,7 @@ use wire::{Header, Network};
 
 /// Returns a random file, and the length of its records in bytes.
 pub(super) fn file(scene: &mut Scene<'_>, kind: &str) -> Res<Option<(PathBuf, usize)>> {
-    let all = scene.numbered(kind);
-    let path = scene.pick(&all);
+    let path = scene.any(kind);
     used(scene, path)
 }
 
@@ -36,8 +35,7 @@ fn used(scene: &Scene<'_>, path: Option<PathBuf>) -> Res<Option<(PathBuf, usize)
 }
 
 pub fn delete_any(scene: &mut Scene<'_>, kind: &str) -> Description {
-    let all = scene.numbered(kind);
-    let Some(path) = scene.pick(&all) else { return Ok(None) };
+    let Some(path) = scene.any(kind) else { return Ok(None) };
     fs::remove_file(&path)?;
     Ok(Some(format!("{} deleted", name(&path))))
 }
@@ -50,8 +48,7 @@ pub fn cut(scene: &mut Scene<'_>, kind: &str) -> Description {
 }
 
 pub fn blk_cut_at_record(scene: &mut Scene<'_>) -> Description {
-    let all = scene.numbered("blk");
-    let Some(path) = scene.pick(&all) else { return Ok(None) };
+    let Some(path) = scene.any("blk") else { return Ok(None) };
     let records = scene.records(&path)?;
     let kept = scene.below(records.len());
     let Some(record) = records.get(kept) else { return Ok(None) };
@@ -148,8 +145,7 @@ pub fn blk_sibling_record(scene: &mut Scene<'_>) -> Description {
 }
 
 pub fn swap(scene: &mut Scene<'_>, kind: &str) -> Description {
-    let all = scene.numbered(kind);
-    let (Some(one), Some(other)) = (scene.pick(&all), scene.pick(&all)) else { return Ok(None) };
+    let (Some(one), Some(other)) = (scene.any(kind), scene.any(kind)) else { return Ok(None) };
     if one == other {
         return Ok(None);
     }
@@ -168,8 +164,7 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Res<()> {
 
 /// Replaces a file by one of another datadir, as it is or with this datadir's obfuscation.
 pub fn of_another(scene: &mut Scene<'_>, kind: &str) -> Description {
-    let all = scene.numbered(kind);
-    let Some(path) = scene.pick(&all) else { return Ok(None) };
+    let Some(path) = scene.any(kind) else { return Ok(None) };
     let bases = scene.bases;
     let other = &bases[scene.below(bases.len())];
     let blocks = Datadir::at(&other.dir.join("datadir"), other.network).blocks_dir();

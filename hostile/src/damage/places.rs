@@ -40,8 +40,7 @@ pub fn link(scene: &Scene<'_>, dir: &Path, name: &str) -> Description {
 
 /// Replaces an undo file by a link, which leads nowhere in one case of three.
 pub fn rev_link(scene: &mut Scene<'_>) -> Description {
-    let all = scene.numbered("rev");
-    let Some(path) = scene.pick(&all) else { return Ok(None) };
+    let Some(path) = scene.any("rev") else { return Ok(None) };
     let Some([to, target]) = move_behind_link(scene, &path, &name(&path))? else { return Ok(None) };
     let dangling = scene.rng.chance(1, 3);
     if dangling {

@@ -85,8 +85,7 @@ pub fn rev_repeat_record(scene: &mut Scene<'_>) -> Description {
 }
 
 pub fn rev_empty(scene: &mut Scene<'_>) -> Description {
-    let all = scene.numbered("rev");
-    let Some(path) = scene.pick(&all) else { return Ok(None) };
+    let Some(path) = scene.any("rev") else { return Ok(None) };
     truncate(&path, 0)?;
     Ok(Some(format!("{} is empty", name(&path))))
 }
