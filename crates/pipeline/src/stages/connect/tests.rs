@@ -89,6 +89,13 @@ fn connect(
     connect_with(coins, params, block, None).map_err(violation)
 }
 
+/// Connects the child of the best block with these transactions. Returns it, and its undo data.
+fn add(coins: &mut MemoryCoins, params: &ChainParams, height: u32, txs: &[Vec<u8>]) -> (Block, Vec<u8>) {
+    let block = Block::next(coins, height, txs);
+    let undo = connect(coins, params, &block).unwrap();
+    (block, undo)
+}
+
 fn violation<E: std::fmt::Debug>(error: ConnectError<E>) -> rules::Violation {
     match error {
         ConnectError::Violation(violation) => violation,
@@ -127,8 +134,8 @@ fn disconnect<S: CoinSource>(
 fn assert_reversible(mut coins: MemoryCoins, params: &ChainParams, blocks: &[(u32, Vec<Vec<u8>>)]) {
     let mut connected = Vec::new();
     for (height, txs) in blocks {
-        let (before, block) = (all(&coins), Block::next(&coins, *height, txs));
-        let undo = connect(&mut coins, params, &block).unwrap();
+        let before = all(&coins);
+        let (block, undo) = add(&mut coins, params, *height, txs);
         assert_eq!(coins.best_block(), block.hash);
         connected.push((before, block, undo));
     }
@@ -188,13 +195,11 @@ fn params() -> ChainParams {
 #[test]
 fn a_coinbase_cannot_be_repeated_while_its_coin_is_unspent() {
     let (params, mut coins) = (params(), no_coins());
-    let first = Block::next(&coins, 1, &[coinbase(7)]);
-    connect(&mut coins, &params, &first).unwrap();
+    add(&mut coins, &params, 1, &[coinbase(7)]);
     let repeated = Block::next(&coins, 2, &[coinbase(7)]);
     let error = connect(&mut coins, &params, &repeated).unwrap_err();
     assert_eq!((error.core.as_ref(), error.tx), ("bad-txns-BIP30", Some(TxIndex(0))));
-    let other = Block::next(&coins, 2, &[coinbase(8)]);
-    connect(&mut coins, &params, &other).unwrap();
+    add(&mut coins, &params, 2, &[coinbase(8)]);
 }
 
 #[test]
@@ -207,8 +212,7 @@ fn a_coinbase_can_be_repeated_once_its_coin_is_spent() {
         (102, vec![coinbase(7)]),
     ];
     for (height, txs) in &blocks {
-        let block = Block::next(&coins, *height, txs);
-        connect(&mut coins, &params, &block).unwrap();
+        add(&mut coins, &params, *height, txs);
     }
     let Ok(Some(coin)) = coins.coin(&made) else { panic!("the coinbase has created a coin again") };
     assert_eq!(coin.code, Coin::code_of(Height(102), true));
@@ -227,8 +231,7 @@ fn coins_are_overwritten_where_bip30_is_not_enforced() {
     let made = output(&coinbase(7), 0);
     let repeat = |params: &ChainParams, height, hash, ancestor| {
         let mut coins = no_coins();
-        let first = Block::next(&coins, 1, &[coinbase(7)]);
-        connect(&mut coins, params, &first).unwrap();
+        add(&mut coins, params, 1, &[coinbase(7)]);
         let block = Block::next(&coins, height, &[coinbase(7)]);
         let block = Block { hash, bip34_ancestor: ancestor, ..block };
         connect(&mut coins, params, &block).map(|_| coins)
@@ -273,8 +276,7 @@ fn another_coin_missing_in_an_overwritten_block_is_unclean() {
     let mut params = params();
     params.overwritten_coinbases = &[(Height(MATURE), BlockHash([1; 32]))];
     let mut coins = no_coins();
-    let first = Block::next(&coins, 1, &[coinbase(7)]);
-    connect(&mut coins, &params, &first).unwrap();
+    add(&mut coins, &params, 1, &[coinbase(7)]);
     let spend = tx(&[output(&coinbase(7), 0)], &[(BTC, ANYONE)]);
     let block = Block::next(&coins, MATURE, &[coinbase(8), spend.clone()]);
     let block = Block { hash: BlockHash([1; 32]), ..block };
@@ -292,8 +294,7 @@ fn unspendable_outputs_are_no_coins() {
     let long = vec![0x51; 10_001];
     let first = coinbase_paying(1, &[(BTC, UNSPENDABLE), (BTC, ANYONE), (BTC, &long), (0, &long[1..])]);
     let mut coins = no_coins();
-    let block = Block::next(&coins, 1, std::slice::from_ref(&first));
-    connect(&mut coins, &params(), &block).unwrap();
+    add(&mut coins, &params(), 1, std::slice::from_ref(&first));
     let is_coin = [0, 1, 2, 3].map(|vout| coins.coin(&output(&first, vout)).unwrap().is_some());
     assert_eq!(is_coin, [false, true, false, true]);
     let spend = tx(&[output(&first, 1)], &[(BTC, UNSPENDABLE)]);
@@ -309,10 +310,8 @@ fn a_coin_can_be_created_and_spent_in_the_block() {
     let grandchild = tx(&[output(&child, 0)], &[(BTC, ANYONE)]);
     let blocks = [(1, vec![first]), (MATURE, vec![coinbase(2), parent, child, grandchild.clone()])];
     let mut coins = no_coins();
-    let block = Block::next(&coins, 1, &blocks[0].1);
-    connect(&mut coins, &params, &block).unwrap();
-    let block = Block::next(&coins, MATURE, &blocks[1].1);
-    let undo = connect(&mut coins, &params, &block).unwrap();
+    add(&mut coins, &params, 1, &blocks[0].1);
+    let (_, undo) = add(&mut coins, &params, MATURE, &blocks[1].1);
     let mut arena = UndoArena::default();
     let undo = UndoView::parse(&undo, &mut arena).unwrap();
     let codes: Vec<Vec<u32>> = undo.txs().map(|coins| coins.map(|coin| coin.code).collect()).collect();

@@ -11,8 +11,7 @@ use wire::{Sats, ScriptFault, ScriptFlags, ScriptVerifier, TxVerifier, TxView, r
 fn three_coins() -> (MemoryCoins, [OutPoint; 3]) {
     let first = coinbase_paying(1, &[(BTC, ANYONE); 3]);
     let mut coins = no_coins();
-    let block = Block::next(&coins, 1, std::slice::from_ref(&first));
-    connect(&mut coins, &params(), &block).unwrap();
+    add(&mut coins, &params(), 1, std::slice::from_ref(&first));
     (coins, [0, 1, 2].map(|vout| output(&first, vout)))
 }
 
@@ -106,8 +105,7 @@ impl CoinSource for FailingSource {
 
 #[test]
 fn every_failure_of_the_database_is_reported() {
-    let (coins, [a, b, _]) = three_coins();
-    let block = Block::next(&coins, MATURE, &[coinbase(2), tx(&[a, b], &[(BTC, ANYONE); 2])]);
+    let (coins, connected, block, undo, _) = spending_block();
     let above = |coins: &MemoryCoins, look_ups| {
         let source = FailingSource { coins: coins.clone(), left: Cell::new(look_ups) };
         CoinsCache::new(source, coins.best_block(), SipKey(1, 2))
@@ -118,8 +116,6 @@ fn every_failure_of_the_database_is_reported() {
         let is_expected = matches!(error, ConnectError::Coins(CacheError::Source(fmt::Error)));
         assert!(is_expected, "{look_ups}: {error:?}");
     }
-    let mut connected = coins.clone();
-    let undo = connect(&mut connected, &params(), &block).unwrap();
     assert_eq!(connect_with(&mut above(&coins, 5), &params(), &block, None).unwrap(), undo);
     // Three coins removed, two looked up and restored.
     for look_ups in 0..5 {
@@ -134,9 +130,9 @@ fn every_failure_of_the_database_is_reported() {
 /// The coins before and after a block that spends two coins, the block, its undo data and the coins spent.
 fn spending_block() -> (MemoryCoins, MemoryCoins, Block, Vec<u8>, [OutPoint; 2]) {
     let (before, [a, b, _]) = three_coins();
-    let block = Block::next(&before, MATURE, &[coinbase(2), tx(&[a, b], &[(BTC, ANYONE); 2])]);
     let mut coins = before.clone();
-    let undo = connect(&mut coins, &params(), &block).unwrap();
+    let txs = [coinbase(2), tx(&[a, b], &[(BTC, ANYONE); 2])];
+    let (block, undo) = add(&mut coins, &params(), MATURE, &txs);
     (before, coins, block, undo, [a, b])
 }
 
