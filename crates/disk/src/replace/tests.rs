@@ -76,8 +76,8 @@ fn a_database_whose_parent_directory_is_missing_can_be_created() {
     check_owner(&RealDisk, home.path(), &names()).unwrap();
 }
 
-fn recover(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<Option<Recovery>, DiskError> {
-    super::recover(disk, home, names, |_| Ok(()))
+fn recover(disk: &dyn Disk, home: &Path) -> Result<Option<Recovery>, DiskError> {
+    super::recover(disk, home, &names(), |_| Ok(()))
 }
 
 fn begin<'d>(disk: &'d dyn Disk, home: &Path, keep_old: bool) -> Replacement<'d> {
@@ -112,7 +112,7 @@ fn crash_at_each(in_steps: bool, keep_old: bool, meanwhile: impl Fn(&Path) + Syn
             let home = dir.path();
             meanwhile(home);
             let kills = (0..1_000).map(|later| first_kill.saturating_add(later));
-            let mut recoveries = kills.map(|kill| recover(&killed_at(kill, in_steps), home, &names()));
+            let mut recoveries = kills.map(|kill| recover(&killed_at(kill, in_steps), home));
             let recovery = recoveries.find_map(Result::ok).unwrap_or_else(|| panic!("{what}: no recovery"));
             let kept = leftovers(home).iter().all(|path| path.extension().is_some_and(|end| end == "old"));
             assert!(kept, "{what}: {:?}", leftovers(home));
@@ -162,7 +162,7 @@ fn a_commit_with_two_faults_replaces_both_databases_or_neither() {
                     clean_ups_failed += 1;
                 }
                 replacement.discard();
-                recover(&RealDisk, home.path(), &names()).unwrap();
+                recover(&RealDisk, home.path()).unwrap();
                 let case = format!("{in_steps} {second_fault:?} {first} {second}");
                 assert!(
                     [["old"; 2], ["new"; 2]].contains(&texts(home.path()).each_ref().map(|text| &**text)),
@@ -233,11 +233,11 @@ fn a_database_that_is_in_neither_place_keeps_the_journal() {
         names_there.iter().for_each(|name| fs::rename(from.join(name), to.join(name)).unwrap());
     };
     move_all(home.path(), mounted.path());
-    let error = recover(&RealDisk, home.path(), &names()).unwrap_err().to_string();
+    let error = recover(&RealDisk, home.path()).unwrap_err().to_string();
     assert!(error.contains("mount the disk with it"), "{error}");
     assert_eq!(texts(home.path()), ["old", ""]);
     move_all(mounted.path(), home.path());
-    assert_eq!(recover(&RealDisk, home.path(), &names()).unwrap(), Some(Recovery::Finished));
+    assert_eq!(recover(&RealDisk, home.path()).unwrap(), Some(Recovery::Finished));
     assert_eq!(texts(home.path()), ["new", "new"]);
 }
 
@@ -251,7 +251,7 @@ fn a_crash_in_what_is_called_last_leaves_the_journal() {
         let crash = || super::recover(&RealDisk, home.path(), &names(), |_| panic!("the power fails again"));
         assert!(panic::catch_unwind(AssertUnwindSafe(crash)).is_err());
     }
-    assert_eq!(recover(&RealDisk, home.path(), &names()).unwrap(), Some(Recovery::Finished));
+    assert_eq!(recover(&RealDisk, home.path()).unwrap(), Some(Recovery::Finished));
     assert_eq!((texts(home.path()), leftovers(home.path())), (["new", "new"].map(String::from), vec![]));
 }
 
@@ -301,7 +301,7 @@ fn a_foreign_directory_under_the_temporary_name_is_neither_used_nor_removed() {
         fs::create_dir(&foreign).unwrap();
         fs::write(foreign.join(name), text).unwrap();
         assert!(!needs_recovery(&RealDisk, home.path(), &names()).unwrap());
-        assert_eq!(recover(&RealDisk, home.path(), &names()).unwrap(), None);
+        assert_eq!(recover(&RealDisk, home.path()).unwrap(), None);
         let error = Replacement::begin(&RealDisk, home.path(), &names(), ID, false).err().unwrap();
         assert!(
             matches!(&error, DiskError::NotReplaceable { obstacle: Obstacle::ForeignFiles, .. }),
@@ -326,7 +326,7 @@ fn recovery_removes_what_an_earlier_job_has_built() {
     let home = home();
     begin(&RealDisk, home.path(), false);
     assert!(needs_recovery(&RealDisk, home.path(), &names()).unwrap());
-    assert_eq!(recover(&RealDisk, home.path(), &names()).unwrap(), None);
+    assert_eq!(recover(&RealDisk, home.path()).unwrap(), None);
     assert_eq!(leftovers(home.path()), [] as [PathBuf; 0]);
     assert_eq!(texts(home.path()), ["old", "old"]);
 }
@@ -341,7 +341,7 @@ fn what_was_built_before_a_database_became_a_link_is_removed() {
     fs::remove_dir_all(&path).unwrap();
     std::os::unix::fs::symlink(&target, &path).unwrap();
     assert!(needs_recovery(&RealDisk, home.path(), &[Path::new(CHAINSTATE)]).unwrap());
-    assert_eq!(recover(&RealDisk, home.path(), &names()).unwrap(), None);
+    assert_eq!(recover(&RealDisk, home.path()).unwrap(), None);
     assert_eq!(leftovers(home.path()), [] as [PathBuf; 0]);
     assert!(!needs_recovery(&RealDisk, home.path(), &names()).unwrap());
     assert_eq!(texts(home.path()), ["old", "old"]);
@@ -465,15 +465,15 @@ fn a_damaged_or_foreign_journal_is_refused_and_stays() {
         let mut flipped = bytes.clone();
         flipped[at] ^= 1;
         fs::write(&path, &flipped).unwrap();
-        let error = recover(&RealDisk, home.path(), &names()).unwrap_err().to_string();
+        let error = recover(&RealDisk, home.path()).unwrap_err().to_string();
         assert!(error.contains("move this file away"), "{at}: {error}");
         fs::write(&path, &bytes[..at]).unwrap();
-        assert!(recover(&RealDisk, home.path(), &names()).is_err(), "{at}");
+        assert!(recover(&RealDisk, home.path()).is_err(), "{at}");
         assert_eq!(fs::read(&path).unwrap(), bytes[..at]);
     }
     // A name that leads out of the directory.
     let entries = vec![JournalEntry { name: "../chainstate".into(), ..journal.entries[0].clone() }];
     Journal { entries, ..journal }.write(&RealDisk, home.path()).unwrap();
-    assert!(recover(&RealDisk, home.path(), &names()).is_err());
+    assert!(recover(&RealDisk, home.path()).is_err());
     assert_eq!(texts(home.path()), ["old", "old"]);
 }
