@@ -197,7 +197,7 @@ mod tests {
         tx
     }
 
-    fn scripts(script_sigs: &[&[u8]], pubkeys: &[&'static [u8]]) -> Result<TxScripts, ScriptError> {
+    fn scripts(script_sigs: &[&[u8]], pubkeys: &[&[u8]]) -> Result<TxScripts, ScriptError> {
         let bytes = tx(script_sigs);
         let mut arena = BlockArena::default();
         let view = arena.parse_tx(&bytes).unwrap();
@@ -272,10 +272,7 @@ mod tests {
             (&[0], vec![], None),
         ];
         for (script_sig, pubkey, decisive) in cases {
-            let bytes = tx(&[script_sig]);
-            let mut arena = BlockArena::default();
-            let view = arena.parse_tx(&bytes).unwrap();
-            let scripts = TxScripts::new(&view, [(Sats(1), &pubkey[..])].into_iter()).unwrap();
+            let scripts = scripts(&[script_sig], &[&pubkey[..]]).unwrap();
             let verify = |flags| scripts.verify(0..1, flags);
             let failure = failed(verify(ScriptFlags::ALL));
             assert_eq!(failure.decisive, decisive, "{failure}");

@@ -1,6 +1,5 @@
 //! BIP-0325: the real blocks of the default signet are signed, and changed blocks are not.
 
-use digest::sha256::sha256d_many;
 use disk::{
     datadir::{Datadir, Location},
     scan::scan_files,
@@ -8,19 +7,15 @@ use disk::{
 };
 use peregrine_script::{ScriptError, TxScripts};
 use rules::{ChainParams, signet::SIGNET_FLAGS, signet_solution};
-use testkit::data::unpack_core_datadir;
+use testkit::{block::ids, data::unpack_core_datadir};
 use vfs::{Disk, RealDisk};
-use wire::{BlockArena, Network, Sats, Txid};
+use wire::{BlockArena, Network, Sats};
 
 /// Returns whether the block is signed; `None` if its form is so wrong that no script is run.
 fn is_signed(block: &[u8], challenge: &[u8]) -> Option<bool> {
     let mut arena = BlockArena::default();
     let block = arena.parse(block).unwrap();
-    let messages: Vec<_> = block.txs().map(|tx| tx.txid_message()).collect();
-    let mut hashes = Vec::new();
-    sha256d_many(&messages, &mut hashes);
-    let txids: Vec<Txid> = hashes.into_iter().map(Txid).collect();
-    let bytes = signet_solution(&block, &txids, challenge)?;
+    let bytes = signet_solution(&block, &ids(&block).0, challenge)?;
     let mut arena = BlockArena::default();
     let to_sign = arena.parse_tx(&bytes).unwrap();
     let scripts = TxScripts::new(&to_sign, [(Sats(0), challenge)].into_iter()).unwrap();
