@@ -2,7 +2,7 @@
 
 use crate::common;
 
-use common::{Changes, SpentOutput, assert_inputs_pass};
+use common::{Changes, SpentOutput, assert_inputs_pass, prepare};
 use disk::undo::{UndoArena, UndoView};
 use peregrine_script::{ScriptError, TxScripts};
 use rules::{ChainParams, script_flags};
@@ -63,15 +63,13 @@ fn placeholders_fail() {
     let chain = Chain::generate(&ChainSpec { signed: false, ..ChainSpec::new(4, 400_000) });
     let (mut failed, mut passed) = (0, 0);
     let verify = |scripts: TxScripts, flags| scripts.verify(0..scripts.input_count(), flags);
-    for_each_tx(&chain, |flags, tx, coins| {
-        match verify(TxScripts::new(&tx, coins.into_iter()).unwrap(), flags) {
-            Ok(()) => passed += 1,
-            Err(ScriptError::Failed(failure)) => {
-                assert!((failure.input as usize) < tx.input_count());
-                failed += 1;
-            }
-            Err(other) => panic!("{other}"),
+    for_each_tx(&chain, |flags, tx, coins| match verify(prepare(tx.bytes(), &coins), flags) {
+        Ok(()) => passed += 1,
+        Err(ScriptError::Failed(failure)) => {
+            assert!((failure.input as usize) < tx.input_count());
+            failed += 1;
         }
+        Err(other) => panic!("{other}"),
     });
     assert!(failed > 100 && failed > 10 * passed);
 }
@@ -90,10 +88,7 @@ fn only_the_part_with_a_failing_input_fails() {
     let inputs = coins.len() as u32;
     assert!(inputs >= 100, "{inputs}");
     let split = |bytes: &[u8]| {
-        let mut arena = BlockArena::default();
-        let view = arena.parse_tx(bytes).expect("a transaction");
-        let scripts = TxScripts::new(&view, coins.iter().map(|(value, script)| (*value, script)));
-        let scripts = &scripts.expect("one coin per input");
+        let scripts = &prepare(bytes, &coins);
         thread::scope(|scope| {
             let part = |at| inputs * at / 4..inputs * (at + 1) / 4;
             let run = |at| scope.spawn(move || scripts.verify(part(at), ScriptFlags::ALL));
