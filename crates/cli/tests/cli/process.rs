@@ -296,8 +296,7 @@ fn hints_are_not_used_if_the_chainstate_is_complete() {
     let ((dir, chain), files) = (rebuilt(), TempDir::new().unwrap());
     let hints = files.path().join("hints");
     done(run(dir.path(), &["hints", "make", "--to", "60", "-o", text(&hints), "--progress", "none"]));
-    let main: Vec<GeneratedBlock> = chain.main().cloned().collect();
-    let peer = ScriptedPeer::start(&Arc::new(ServedChain::of(&main)), Fault::None);
+    let peer = honest(chain.main());
     let address = peer.address().to_string();
     let words = ["sync", "--connect", &address, "--hints", text(&hints), "--progress", "none"];
     let report = done(run(dir.path(), &words));
