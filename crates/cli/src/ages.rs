@@ -82,7 +82,6 @@ struct BandJson {
     amount_sat: Sats,
 }
 
-/// Runs the command.
 pub fn run(args: &AgesArgs) -> Done {
     let bands = &AgeBands::new(args.bands.clone()).map_err(|text| Error::new(ErrorKind::Usage, text))?;
     let (located, chain) = args.reading.locate()?;

@@ -32,7 +32,6 @@ pub struct BitcoinConf {
 /// Where a setting is.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Place {
-    /// The file.
     pub file: PathBuf,
     /// The number of its line, if it is a configuration file.
     pub line: Option<u32>,
@@ -54,13 +53,10 @@ type Part<'a> = Option<&'a str>;
 pub struct Setting {
     /// The chain to whose part it belongs; empty for the common part; `None` for `settings.json`.
     section: Option<String>,
-    /// Its name.
     pub name: String,
     /// `None` if the values before it are taken back.
     value: Option<String>,
-    /// Where it is.
     pub place: Place,
-    /// Whether a comment follows it.
     pub has_comment: bool,
 }
 

@@ -81,7 +81,6 @@ pub struct Located {
     pub root: PathBuf,
     /// The directory of the block files, if it is elsewhere.
     pub blocksdir: Option<PathBuf>,
-    /// The parameters of the chain.
     pub params: &'static ChainParams,
     /// What the configuration file says of assumed validity.
     pub assume_valid: Option<AssumeValid>,
@@ -404,7 +403,6 @@ impl CoreArgs {
 }
 
 impl Located {
-    /// The network.
     pub fn network(&self) -> Network {
         self.params.network
     }
@@ -415,7 +413,6 @@ impl Located {
         Location { root, blocksdir, network: self.params.network, magic: self.params.magic }
     }
 
-    /// The paths of the datadir.
     pub fn datadir(&self) -> Datadir {
         Datadir::of(&RealDisk, &self.location()).unwrap_or(Datadir::new(&self.location()))
     }

@@ -24,7 +24,6 @@ use tables::script_type::{self, ScriptType};
 /// A script to look for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Wanted {
-    /// The script.
     pub script: ScriptBuf,
     /// Its descriptor, as Core describes it.
     pub descriptor: String,
@@ -180,7 +179,6 @@ impl Translator<DefiniteDescriptorKey> for PlainKeys<'_> {
     translate_hash_clone!(DefiniteDescriptorKey);
 }
 
-/// Appends the checksum of a descriptor.
 fn with_checksum(descriptor: &str) -> String {
     let mut engine = checksum::Engine::new();
     match engine.input(descriptor) {

@@ -25,7 +25,6 @@ pub enum ExportCommand {
     History(history::ExportHistoryArgs),
 }
 
-/// Runs a command.
 pub fn run(command: &ExportCommand) -> Done {
     match command {
         ExportCommand::Utxo(args) => utxo::utxo(args),

@@ -48,7 +48,6 @@ impl HintLocation {
         }
     }
 
-    /// Returns it as a source of chunks.
     pub fn snapshot_source(&self, proxy: Option<SocketAddr>) -> SnapshotSource {
         self.remote(proxy).map_or_else(|| SnapshotSource::Path(self.file()), SnapshotSource::Remote)
     }
@@ -93,7 +92,6 @@ impl FromStr for HintLocation {
     }
 }
 
-/// Returns the host of a URL.
 fn host_of_url(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();

@@ -237,7 +237,6 @@ impl<'a> ErrorWithHelp<'a> {
     }
 }
 
-/// An error as a JSON object.
 pub fn failure_json(error: &Error) -> String {
     json(&FailureJson {
         schema: SCHEMA,

@@ -48,7 +48,6 @@ struct Peer {
     failures: u32,
 }
 
-/// Path of the file.
 fn path(datadir: &Datadir) -> PathBuf {
     datadir.net_dir().join(FILE)
 }

@@ -3,7 +3,6 @@
 use crate::{core_args::CoreJsonArgs, prelude::*};
 use engine::recover::{Recovery, RecoveryReport};
 
-/// Runs the command.
 pub fn run(args: &CoreJsonArgs) -> Done {
     let report = engine::recover(&RealDisk, &args.core.locate()?.location())?;
     Ok(reply(&report, Exit::Done, rows))

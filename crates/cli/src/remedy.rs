@@ -31,12 +31,10 @@ pub fn remedy_text_for(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> St
     }
 }
 
-/// Returns the text of an error.
 pub fn error_text(error: &Error) -> String {
     error.text(remedy_text)
 }
 
-/// Returns the text of a note.
 pub fn note_text(note: &Note) -> String {
     match note {
         Note::FewerThreads { .. } => format!("{note}; {} to use them", remedy_text(&Remedy::MoreMemory)),
@@ -48,7 +46,6 @@ pub fn note_text(note: &Note) -> String {
     }
 }
 
-/// Returns the text of a warning.
 pub fn warning_text(warning: &Warning) -> String {
     match warning {
         Warning::UnknownAssumedBlock { hash, .. } => format!(

@@ -50,7 +50,6 @@ impl RepairArgs {
     }
 }
 
-/// Runs the command.
 pub fn run(args: &RepairArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let mut options = args.options(&located)?;

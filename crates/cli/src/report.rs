@@ -225,7 +225,6 @@ fn next_of_output(chainstate: &Path) -> String {
     )
 }
 
-/// Returns the time of each stage.
 pub fn stages_text(stages: &[StageTime]) -> String {
     let stages =
         stages.iter().map(|StageTime { stage, time }| format!("{stage} {:.2} s", time.as_secs_f64()));

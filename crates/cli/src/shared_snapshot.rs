@@ -100,7 +100,6 @@ pub struct SharedSets {
     sets: Vec<SharedSet>,
 }
 
-/// Runs `snapshot share`.
 pub fn share(args: &ShareSnapshotArgs) -> Done {
     let reports = match &args.from {
         Some(file) => vec![args.datadir.run(None, stages::SHARE_FILE, |watch| {
@@ -149,7 +148,6 @@ fn block_text(hash: BlockHash, height: Option<Height>) -> String {
     }
 }
 
-/// Runs `snapshot fetch`.
 pub fn fetch(args: &FetchSnapshotArgs) -> Done {
     args.sources.iter().try_for_each(|source| source.check(args.proxy))?;
     let options = FetchOptions {

@@ -31,7 +31,6 @@ enum DiskKind {
 }
 
 impl StorageJson {
-    /// Returns the name of the file system.
     pub fn file_system(self) -> Option<String> {
         self.file_system
     }

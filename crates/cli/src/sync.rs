@@ -159,7 +159,6 @@ impl SyncArgs {
     }
 }
 
-/// Runs the command.
 pub fn run(args: &SyncArgs) -> Done {
     let located = args.datadir.core.locate_new()?;
     let mut options = args.options(&located)?;

@@ -33,7 +33,6 @@ pub struct UpdateArgs {
     pub marks: MarkArgs,
 }
 
-/// Runs the command.
 pub fn run(args: &UpdateArgs) -> Done {
     let located = args.datadir.core.locate()?;
     let chain = args.datadir.checking_options(&located, args.memory, args.assumevalid);

@@ -468,7 +468,6 @@ fn head_bytes(outpoint: &OutPoint, coin: Coin<'_>) -> [u8; HEAD_LEN] {
     bytes
 }
 
-/// Calls `use_bytes` with the bytes of an element.
 fn with_element<T>(outpoint: &OutPoint, coin: Option<Coin<'_>>, use_bytes: impl FnOnce(&[u8]) -> T) -> T {
     match coin {
         None => use_bytes(&outpoint_bytes(outpoint)),

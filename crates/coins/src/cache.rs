@@ -114,7 +114,6 @@ impl<S> CoinsCache<S> {
         self.flush_count
     }
 
-    /// The database.
     pub const fn source(&self) -> &S {
         &self.source
     }
@@ -401,7 +400,6 @@ impl Kept {
         Self { cell: Cell::without_coin(outpoint), state: State::Spent }
     }
 
-    /// Whether it is an unspent coin.
     fn is_coin(&self) -> bool {
         !self.cell.is_free() && self.state != State::Spent
     }
@@ -438,12 +436,10 @@ impl<'a> Changes<'a> {
         self.order.is_empty()
     }
 
-    /// Returns the outpoint of the change with this number.
     pub fn outpoint(&self, number: usize) -> Option<OutPoint> {
         self.order.get(number).map(|&(_, at)| self.kept[at].cell.outpoint())
     }
 
-    /// Returns the changes with the numbers of `range`.
     pub fn range(&self, range: Range<usize>) -> impl Iterator<Item = CoinChange<'_>> {
         let order = self.order.get(range).unwrap_or_default();
         let following = order.iter().skip(PREFETCHED).map(Some).chain(iter::repeat(None));

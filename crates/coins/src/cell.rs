@@ -111,7 +111,6 @@ impl Cell {
         self.vout == outpoint.vout && self.txid == outpoint.txid.0
     }
 
-    /// Returns the compressed output.
     #[inline]
     fn out<'a>(&'a self, long_outputs: &'a LongOutputs) -> &'a [u8] {
         if self.shape & LONG != 0 {

@@ -38,7 +38,6 @@ impl CoinList {
         self.coins.is_empty()
     }
 
-    /// Returns all coins, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Coin<'_>> + Clone {
         let mut start = 0;
         self.coins.iter().map(move |&(code, end)| {

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use wire::{Coin, OutPoint};
 
-/// A coin that owns its bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OwnedCoin {
     /// height * 2 + coinbase.
@@ -13,7 +12,6 @@ pub struct OwnedCoin {
 }
 
 impl OwnedCoin {
-    /// Returns the coin, borrowed.
     pub fn as_coin(&self) -> Coin<'_> {
         Coin { code: self.code, out: &self.out }
     }

@@ -43,7 +43,6 @@ impl CoinbaseTxids {
         }
     }
 
-    /// Returns the key of the hashes.
     pub const fn key(&self) -> SipKey {
         self.key
     }

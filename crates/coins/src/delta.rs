@@ -88,7 +88,6 @@ struct Spend<'c> {
 pub struct Delta {
     /// Hash table of the transactions with open addressing: index + 1, or 0. At most half full.
     table: Vec<u32>,
-    /// The txid of each transaction.
     txids: Vec<Txid>,
     /// The [`Coin::code`] of each transaction's coins.
     codes: Vec<u32>,

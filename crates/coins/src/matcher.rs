@@ -30,7 +30,6 @@ impl Spender {
         Some(Self((height.0 as u64) << INPUT_BITS | input as u64))
     }
 
-    /// Height of its block.
     pub const fn height(self) -> Height {
         Height((self.0 >> INPUT_BITS) as u32)
     }

@@ -82,7 +82,6 @@ impl Head {
 struct Next {
     /// The first 8 bytes of the key, which nearly always decide.
     prefix: u64,
-    /// Index of the source.
     source: usize,
     head: Head,
 }
@@ -156,7 +155,6 @@ impl<S: EntrySource> Merge<S> {
         Ok(Self { matcher, sources, heap, current, pairs })
     }
 
-    /// Returns the matcher of this merge.
     pub const fn matcher(&mut self) -> &mut Matcher {
         &mut self.matcher
     }

@@ -31,7 +31,6 @@ impl<T> Chunks<T> {
         pooled.as_mut().and_then(Vec::pop).unwrap_or_else(|| Vec::with_capacity(len))
     }
 
-    /// Returns a chunk to the pool.
     pub(crate) fn give(&self, mut chunk: Vec<T>) {
         chunk.clear();
         if let Some(pooled) = &mut *self.pooled.lock().unwrap_or_else(PoisonError::into_inner) {

@@ -25,7 +25,6 @@ impl Survivors {
         Self { shards }
     }
 
-    /// Returns the net size of all shards.
     pub fn size(&self) -> NetSize {
         self.shards.iter().map(SurvivorShard::size).sum()
     }

@@ -41,7 +41,6 @@ impl MuHash3072 {
         Self { numerator: Num3072::ONE, denominator: Num3072::ONE }
     }
 
-    /// Adds an element.
     pub fn insert(&mut self, element: &[u8]) {
         self.numerator.multiply(&Num3072::of_element(element));
     }

@@ -130,7 +130,6 @@ impl<'a> RecordSearch<'a> {
         Ok(self.window.get((start - self.window_start) as usize..).unwrap_or_default())
     }
 
-    /// Whether the magic is at `start`.
     fn has_magic(&mut self, start: u64) -> Result<bool, DiskError> {
         let magic = self.magic;
         Ok(self.bytes(start, magic.len())?.starts_with(&magic))
@@ -166,7 +165,6 @@ pub struct BlockRecord {
     /// found to be wrong.
     pub size: u32,
     pub header: Header,
-    /// Hash of the header.
     pub hash: BlockHash,
     /// Number of transactions that the block states.
     pub tx_count: u32,
@@ -303,7 +301,6 @@ impl<'a> BlockScanner<'a> {
     }
 }
 
-/// Where a block ends.
 enum BlockEnd {
     /// After so many bytes.
     At(u32),

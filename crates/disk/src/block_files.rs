@@ -41,7 +41,6 @@ impl<'a> BlockFiles<'a> {
         self.datadir.block_file_path(kind, number)
     }
 
-    /// Opens a file for reading.
     pub fn open(&self, kind: FileKind, number: FileNo) -> Result<RecordFile, FileError> {
         let path = self.path(kind, number);
         let opened = self.disk.open(&path).and_then(|file| file.len().map(|len| (file, len)));

@@ -116,7 +116,6 @@ impl<'d> ChainstateReader<'d> {
         self.best_block
     }
 
-    /// The obfuscation of the values.
     pub const fn obfuscation(&self) -> Obfuscation {
         self.obfuscation
     }
@@ -126,7 +125,6 @@ impl<'d> ChainstateReader<'d> {
         self.database.table_bytes()
     }
 
-    /// Returns a cursor over all coins.
     pub fn coins(&self) -> Result<CoinCursor<'_>, DiskError> {
         self.coins_between(&[], None)
     }

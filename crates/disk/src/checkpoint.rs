@@ -41,7 +41,6 @@ use std::path::{Path, PathBuf};
 use vfs::{AtomicFile, Disk, During as _, Metadata, remove_if_there};
 use wire::{FileNo, Network};
 
-/// Name of the manifest.
 const MANIFEST: &str = "manifest";
 /// Name of the file with coins on the way to their spenders, which no manifest lists.
 const DELIVERIES: &str = "deliveries.tmp";
@@ -86,9 +85,7 @@ pack_fields!(Stamp { len, modified });
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FileStamp {
     pub file: FileNo,
-    /// Stamp of the `blk` file.
     pub blk: Stamp,
-    /// Stamp of the `rev` file.
     pub rev: Stamp,
 }
 
@@ -108,7 +105,6 @@ impl FileStamp {
 /// The state of an interrupted rebuild, from which it resumes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checkpoint {
-    /// The network of the blocks.
     pub network: Network,
     /// Digest of the completed blocks.
     pub chain: [u8; 32],

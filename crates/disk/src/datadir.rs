@@ -68,7 +68,6 @@ impl FileKind {
 /// Why a directory is not the datadir of a network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Absence {
-    /// There is no such directory.
     NoDirectory,
     /// It has no directory `blocks` for any network.
     NoBlocks,

@@ -143,7 +143,6 @@ impl Delta {
         Ok(unfinished::write(disk, &path, &self.seal(&path)?)?)
     }
 
-    /// Returns the bytes of the list.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.sealed()
     }

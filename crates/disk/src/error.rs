@@ -176,7 +176,6 @@ pub enum DiskError {
 pub enum Obstacle {
     /// A file has the name of the database.
     NotDirectory,
-    /// The database is a mount point.
     MountPoint,
     /// Something that is not Peregrine's has the name under which the new database would be built, or undo
     /// data made.

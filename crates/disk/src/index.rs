@@ -224,7 +224,6 @@ impl IndexEntry {
         Ok(Some(found))
     }
 
-    /// The key of the row of a block.
     fn key(hash: &BlockHash) -> Vec<u8> {
         [&[BLOCK][..], &hash.0].concat()
     }

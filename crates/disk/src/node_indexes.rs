@@ -174,7 +174,6 @@ pub struct IndexContents {
 pub struct NodeIndex {
     /// The name of its directory.
     pub name: String,
-    /// Its directory.
     pub path: PathBuf,
     pub kind: IndexKind,
 }

@@ -36,7 +36,6 @@ const MAX_LEN: u64 = 1 << 30;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PlannedBlock {
     pub hash: BlockHash,
-    /// Its median time past.
     pub median_time: BlockTime,
     /// Number of its `blk` and `rev` file.
     pub file: FileNo,
@@ -56,7 +55,6 @@ pub struct RangePlan {
     pub magic: [u8; 4],
     /// The rules by which blocks are checked: a version of Bitcoin Core.
     pub rules: String,
-    /// Whether scripts are run.
     pub scripts: bool,
     /// Height up to which they are not run, because of the assumed-valid block.
     pub assumed_valid_to: Option<Height>,
@@ -111,7 +109,6 @@ impl RangePlan {
         Ok((plan, sha256(&bytes)))
     }
 
-    /// Returns the bytes of the file.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.sealed()
     }

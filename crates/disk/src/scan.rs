@@ -33,7 +33,6 @@ const MAX_WASTED_HASHES_PER_BYTE: u64 = 256;
 /// A block found in a `blk` file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScannedBlock {
-    /// Hash of the header.
     pub hash: BlockHash,
     pub header: Header,
     /// Number of the file pair.
@@ -327,7 +326,6 @@ impl<'a> Matcher<'a> {
     }
 }
 
-/// Reads the bytes of a block.
 type ReadBlock<'a> = dyn Fn(&ScannedBlock) -> Result<Vec<u8>, DiskError> + 'a;
 
 /// Number of inputs of each transaction but the coinbase.

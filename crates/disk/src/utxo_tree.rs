@@ -38,7 +38,6 @@ const LEAF_LEN: u64 = 32;
 /// Bytes before the leaves.
 const HEAD_LEN: u64 = 32 + 2 + 8;
 
-/// Returns the name of the file of a chunk.
 pub fn chunk_name(index: u64) -> String {
     format!("{index:06}.chunk")
 }
@@ -221,7 +220,6 @@ impl SnapshotOutput for ChunkWriter<'_> {
     }
 }
 
-/// Whether a file with this name belongs to a set.
 fn is_file_of_set(name: &str) -> bool {
     let is_chunk = name.strip_suffix(".chunk").is_some_and(|digits| digits.parse::<u64>().is_ok());
     is_chunk || name == TREE_NAME || name == DESCRIPTION_NAME

@@ -35,7 +35,6 @@ pub struct Base {
     pub next_sequence: u32,
     /// The header of the filter of the block below the first.
     pub header: [u8; 32],
-    /// The place of the next filter.
     pub place: FilterPlace,
     /// The totals at the block below the first.
     pub totals: Totals,
@@ -145,7 +144,6 @@ impl Base {
     }
 }
 
-/// Returns the base of an index, if there is one.
 pub fn base_of(bases: &[Base], kind: IndexKind) -> Option<&Base> {
     bases.iter().find(|base| base.kind == kind)
 }

@@ -109,7 +109,6 @@ impl BitWriter {
 /// A place in the files with filters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct FilterPlace {
-    /// Number of the file.
     pub file: u32,
     /// Position in the file.
     pub pos: u32,
@@ -181,7 +180,6 @@ pub fn framed(block: &BlockHash, filter: &[u8]) -> Vec<u8> {
 /// The hashes in the row of a filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FilterHashes {
-    /// The hash of the filter.
     pub hash: [u8; 32],
     /// The filter header, which commits to all filters up to this one.
     pub header: [u8; 32],

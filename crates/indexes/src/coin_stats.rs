@@ -74,7 +74,6 @@ impl Totals {
         Self(numbers)
     }
 
-    /// Returns the value of the row of a height.
     pub fn row_value(&self, block: &BlockHash, muhash: &[u8; 32]) -> Vec<u8> {
         let mut value = [block.0, *muhash].concat();
         for (at, number) in self.0.iter().enumerate() {
@@ -105,7 +104,6 @@ impl Totals {
     }
 }
 
-/// Returns the row with the MuHash of all coins.
 pub fn muhash_row(muhash: &MuHash3072) -> Row {
     (MUHASH.to_vec(), muhash.to_bytes().to_vec())
 }

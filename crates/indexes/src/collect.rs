@@ -31,7 +31,6 @@ use wire::{BlockHash, Height};
 /// coins.
 const PART_BLOCKS: u32 = 64;
 
-/// The filter of a block.
 pub struct Filter {
     pub encoded: Vec<u8>,
     pub hashes: FilterHashes,
@@ -46,7 +45,6 @@ pub struct Stats {
 
 /// Takes filters and statistics, in the order of the blocks.
 pub trait InOrderSink: Send {
-    /// Takes the filter of a block.
     fn filter(&mut self, height: Height, hash: &BlockHash, filter: Filter) -> Result<(), Error>;
 
     /// Takes the statistics at a block.
@@ -66,7 +64,6 @@ impl InOrderSink for () {
 
 /// What was collected.
 pub struct Collected {
-    /// The rows of transactions.
     pub rows: Vec<Box<dyn TxRows>>,
     /// The MuHash of all coins at the last block, if statistics were wanted.
     pub muhash: MuHash3072,

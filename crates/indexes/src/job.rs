@@ -32,7 +32,6 @@ use wire::Height;
 
 /// What a command works with.
 pub struct IndexJob<'a> {
-    /// The datadir.
     pub files: &'a Files<'a>,
     /// The chain up to the chainstate's best block.
     pub plan: &'a Plan,
@@ -40,7 +39,6 @@ pub struct IndexJob<'a> {
     pub work: &'a WorkDir<'a>,
     /// How the memory is divided.
     pub budget: MemoryBudget,
-    /// The options of the command.
     pub options: &'a IndexOptions,
     /// Where events go, and whether to stop.
     pub watch: Watch<'a>,

@@ -42,7 +42,6 @@ pub struct Observed {
     pub tip: BlockHash,
     /// The indexes whose rows were made.
     pub bases: Vec<Base>,
-    /// The rows of transactions.
     pub rows: Vec<Box<dyn TxRows>>,
     /// The blocks that were given.
     pub blocks: ObservedBlocks,

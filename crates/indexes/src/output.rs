@@ -25,7 +25,6 @@ use wire::{BlockHash, Height, Reader, Txid};
 /// What is made of a block for the indexes whose rows depend on the blocks below.
 #[derive(Default)]
 pub struct BlockOutput {
-    /// The encoded filter.
     pub filter: Option<Vec<u8>>,
     /// What the block adds to the statistics, and the MuHash of the coins that it creates and spends.
     pub stats: Option<(Totals, MuHash3072)>,

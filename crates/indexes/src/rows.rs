@@ -21,7 +21,6 @@ pub type RowSink<'s> = dyn FnMut(&[u8], &[u8], Option<Height>) -> Result<(), Err
 /// The place of a transaction: its block, and its offset there. The offset includes the header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TxPlace {
-    /// Height of the block.
     pub height: Height,
     /// Offset in bytes.
     pub offset: u32,

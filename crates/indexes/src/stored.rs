@@ -176,7 +176,6 @@ impl<'d> StoredIndex<'d> {
         Ok(sequences)
     }
 
-    /// Returns the place of the next filter.
     pub fn next_place(&self) -> Result<FilterPlace, Error> {
         self.row(NEXT_PLACE, "place of the next filter", |value| {
             let (place, rest) = FilterPlace::read(value)?;

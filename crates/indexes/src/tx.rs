@@ -70,7 +70,6 @@ fn placed_txs<'b>(
     })
 }
 
-/// Rows by txid.
 pub struct ByTxid;
 
 impl ByTxid {
@@ -93,7 +92,6 @@ impl RowForm<40> for ByTxid {
     }
 }
 
-/// Rows by block.
 pub struct ByBlock {
     hasher: SipHash13Uj,
     sequences: Sequences,

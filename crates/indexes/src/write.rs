@@ -87,7 +87,6 @@ pub fn add_rows(
 pub struct FilterFiles<'a> {
     disk: &'a dyn Disk,
     dir: PathBuf,
-    /// The place of the next filter.
     place: FilterPlace,
     file: Option<Box<dyn WriteAt>>,
     /// The bytes that are not written yet. They end at `place`.
@@ -100,7 +99,6 @@ impl<'a> FilterFiles<'a> {
         Self { disk, dir: dir.to_owned(), place, file: None, buffer: Vec::new() }
     }
 
-    /// Appends a filter; returns its place.
     pub fn append(&mut self, block: &BlockHash, filter: &[u8]) -> Result<FilterPlace, Error> {
         let framed = block_filter::framed(block, filter);
         let place = self.place.of_next(framed.len() as u32);

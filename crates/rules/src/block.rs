@@ -18,15 +18,11 @@ pub const LOCKTIME_THRESHOLD: u32 = 500_000_000;
 /// The sequence number of an input that does not require the lock time (Core `SEQUENCE_FINAL`).
 pub const SEQUENCE_FINAL: u32 = u32::MAX;
 
-/// A block and the context of its rules.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockContext<'a> {
-    /// The network.
     pub params: &'a ChainParams,
-    /// Height of the block.
     pub height: Height,
     pub block: &'a BlockView<'a>,
-    /// The txid of each transaction.
     pub txids: &'a [Txid],
     /// The wtxid of each transaction, which equals its txid if it has no witness; the coinbase's is ignored.
     /// Empty if no transaction other than the coinbase has a witness.

@@ -18,7 +18,6 @@ const OP_PUSHDATA1: u8 = 0x4c;
 const OP_CHECKSIG: u8 = 0xac;
 
 impl ChainParams {
-    /// Returns the serialised genesis block.
     pub fn genesis_block(&self) -> Vec<u8> {
         let (text, key) = match self.network {
             Network::Testnet4 => (TEXT_OF_TESTNET4, &PUBLIC_KEY_OF_TESTNET4[..]),

@@ -18,7 +18,6 @@ pub const MEDIAN_TIME_SPAN: usize = 11;
 
 /// The ancestors of a header, by height. The methods are called only with heights below the header's.
 pub trait Ancestors {
-    /// Returns the time of the ancestor at `height`.
     fn time(&self, height: Height) -> BlockTime;
     /// Returns the compact target of the ancestor at `height`.
     fn bits(&self, height: Height) -> u32;
@@ -38,12 +37,9 @@ impl Ancestors for &[Header] {
     }
 }
 
-/// A header and the context of its rules.
 #[derive(Clone, Copy)]
 pub struct HeaderContext<'a> {
-    /// The network.
     pub params: &'a ChainParams,
-    /// Height of the header.
     pub height: Height,
     pub header: &'a Header,
     pub hash: &'a BlockHash,
@@ -84,7 +80,6 @@ pub fn median_times(mut times: Vec<BlockTime>) -> Vec<BlockTime> {
     times
 }
 
-/// Returns the median time past of the block below `height`.
 fn median_time_past_before(height: Height, ancestors: &dyn Ancestors) -> BlockTime {
     let mut times = [BlockTime(0); MEDIAN_TIME_SPAN];
     let count = (height.0 as usize).min(MEDIAN_TIME_SPAN);

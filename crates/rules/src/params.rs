@@ -19,7 +19,6 @@ pub struct ChainParams {
     /// custom signet.
     pub magic: [u8; 4],
     pub genesis: Header,
-    /// Hash of the genesis header.
     pub genesis_hash: BlockHash,
     /// The highest valid target.
     pub pow_limit: U256,
@@ -344,7 +343,6 @@ static REGTEST: ChainParams = ChainParams {
 };
 
 impl ChainParams {
-    /// Returns the parameters of a network.
     pub const fn of(network: Network) -> &'static Self {
         match network {
             Network::Main => &MAIN,

@@ -35,7 +35,6 @@ pub struct SpentCoin<'a> {
     pub script: CompressedScript<'a>,
     /// Height of the block that created it.
     pub height: Height,
-    /// Whether a coinbase created it.
     pub is_coinbase: bool,
 }
 
@@ -54,7 +53,6 @@ impl<'a> SpentCoin<'a> {
 /// Running sums over a block's transactions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BlockTotals {
-    /// Sum of the fees.
     pub fees: Sats,
     /// Total cost of the signature operations.
     pub sigop_cost: u64,
@@ -63,15 +61,11 @@ pub struct BlockTotals {
 /// A transaction with the coins that it spends.
 #[derive(Clone, Copy, Debug)]
 pub struct SpendContext<'a> {
-    /// The network.
     pub params: &'a ChainParams,
-    /// Height of the block.
     pub height: Height,
     /// Hash of the block, by which exceptions from script rules are recognised.
     pub hash: &'a BlockHash,
-    /// The transaction.
     pub tx: &'a TxView<'a>,
-    /// Its index in the block.
     pub tx_index: TxIndex,
     /// The coins in the order of its inputs; empty for a coinbase.
     pub coins: &'a [SpentCoin<'a>],
@@ -84,7 +78,6 @@ pub struct SpendContext<'a> {
 /// A block with the coins that it spends.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockSpendContext<'a> {
-    /// The network.
     pub params: &'a ChainParams,
     /// Height of the block; not 0, since the genesis block is never connected.
     pub height: Height,
@@ -103,9 +96,7 @@ pub struct BlockSpendContext<'a> {
 /// A coinbase and the fees that it may claim.
 #[derive(Clone, Copy, Debug)]
 pub struct RewardContext<'a> {
-    /// The network.
     pub params: &'a ChainParams,
-    /// Height of the block.
     pub height: Height,
     pub coinbase: &'a TxView<'a>,
     /// Sum of the fees of all other transactions.

@@ -15,13 +15,9 @@ pub const MAX_COINBASE_SCRIPT_SIZE: usize = 100;
 /// A transaction and its location in the chain.
 #[derive(Clone, Copy, Debug)]
 pub struct TxContext<'a> {
-    /// The network.
     pub params: &'a ChainParams,
-    /// Height of its block.
     pub height: Height,
-    /// The transaction.
     pub tx: &'a TxView<'a>,
-    /// Its index in the block.
     pub tx_index: TxIndex,
 }
 

@@ -81,7 +81,6 @@ pub struct RuleInfo {
     pub id: &'static str,
     /// The requirement, as one RFC 2119 sentence.
     pub must: &'static str,
-    /// The source that defines it.
     pub source: RuleSource,
     /// Bitcoin Core's reject string. For version rules, Core appends the version: see [`Violation::core`].
     pub core: &'static str,
@@ -122,11 +121,9 @@ impl RuleInfo {
 /// A row of the table; `F` is the type of its check, a function of the section's context.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule<F: 'static> {
-    /// Its description.
     pub info: RuleInfo,
     /// Returns whether the rule applies to a block at this height.
     pub active: fn(&ChainParams, Height) -> bool,
-    /// Checks the rule.
     pub check: F,
 }
 
@@ -152,7 +149,6 @@ impl ViolationDetails {
         self
     }
 
-    /// Adds the index of the input.
     #[must_use]
     pub const fn at_input(mut self, index: u32) -> Self {
         self.input = Some(index);
@@ -166,7 +162,6 @@ impl ViolationDetails {
         self
     }
 
-    /// Returns the violation of `rule` with these details.
     pub fn of(self, rule: &'static RuleInfo) -> Violation {
         let core = self.core.map_or(Cow::Borrowed(rule.core), Cow::Owned);
         Violation { rule, tx: self.tx, input: self.input, core, detail: self.detail }

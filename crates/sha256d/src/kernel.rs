@@ -122,7 +122,6 @@ impl Kernel {
         false
     }
 
-    /// Returns the implementation.
     pub(crate) fn hasher(&self) -> &dyn Hasher {
         match &self.0 {
             Isa::Portable => &Portable,

@@ -73,7 +73,6 @@ pub fn sum_with(kernel: Kernel, midstate: &[u32; 8], blocks: &[[u8; 64]], per_me
     carry(&sums)
 }
 
-/// Adds one digest to the sums of its words.
 #[inline]
 pub(super) fn add_digest(sums: &mut WordSums, digest: &[u8; 32]) {
     for (sum, word) in sums.iter_mut().zip(digest.as_chunks::<4>().0) {

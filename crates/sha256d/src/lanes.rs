@@ -174,13 +174,11 @@ fn longest_first(counts: &[u32]) -> Vec<u32> {
 pub(super) struct States<const LANES: usize>(pub(super) [[u32; LANES]; 8]);
 
 impl<const LANES: usize> States<LANES> {
-    /// Sets the state of a lane.
     #[inline]
     pub(super) fn set(&mut self, lane: usize, state: &State) {
         self.0.iter_mut().zip(state).for_each(|(words, word)| words[lane] = *word);
     }
 
-    /// Returns the state of a lane.
     #[inline]
     pub(super) fn lane(&self, lane: usize) -> State {
         self.0.each_ref().map(|words| words[lane])
@@ -259,7 +257,6 @@ pub(super) struct Lane<'a> {
     pub(super) blocks: usize,
     /// Number of blocks that have been compressed.
     pub(super) number: usize,
-    /// The index of the message.
     index: u32,
     /// The longest sequence of blocks that lie within one part.
     whole: &'a [Block],

@@ -273,7 +273,6 @@ pub trait Disk: Send + Sync {
     /// Any I/O error except `NotFound`.
     fn metadata(&self, path: &Path) -> io::Result<Option<Metadata>>;
 
-    /// Whether `path` exists.
     fn exists(&self, path: &Path) -> io::Result<bool> {
         Ok(self.metadata(path)?.is_some())
     }
@@ -340,7 +339,6 @@ pub trait Disk: Send + Sync {
     /// Any I/O error; the names are then as before, unless restoring them failed too.
     fn exchange(&self, a: &Path, b: &Path) -> io::Result<()>;
 
-    /// Removes a file.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
     /// Removes an empty directory. There is no method that removes a directory with its content: callers

@@ -339,13 +339,11 @@ impl<'a> TxView<'a> {
         (self.span.outputs.1 - self.span.outputs.0) as usize
     }
 
-    /// Returns the inputs in order.
     pub fn inputs(&self) -> impl ExactSizeIterator<Item = InputView<'a>> + Clone + use<'a> {
         let bytes = self.bytes;
         spans(&self.arena.inputs, self.span.inputs).iter().map(move |&span| InputView { bytes, span })
     }
 
-    /// Returns the outputs in order.
     pub fn outputs(&self) -> impl ExactSizeIterator<Item = OutputView<'a>> + Clone + use<'a> {
         let bytes = self.bytes;
         spans(&self.arena.outputs, self.span.outputs).iter().map(move |&span| OutputView { bytes, span })
@@ -358,7 +356,6 @@ impl<'a> TxView<'a> {
     }
 }
 
-/// An input of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct InputView<'a> {
     bytes: &'a [u8],
@@ -373,7 +370,6 @@ impl<'a> InputView<'a> {
         OutPoint { txid: Txid(txid), vout: u32_at(self.bytes, at + 32) }
     }
 
-    /// Returns the signature script.
     pub fn script_sig(&self) -> &'a [u8] {
         slice(self.bytes, self.span.script, self.span.script_end)
     }
@@ -391,7 +387,6 @@ impl<'a> InputView<'a> {
     }
 }
 
-/// An output of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct OutputView<'a> {
     bytes: &'a [u8],

@@ -86,7 +86,6 @@ impl<'a> Coin<'a> {
         Height(self.code >> 1)
     }
 
-    /// Returns whether a coinbase created it.
     pub const fn is_coinbase(&self) -> bool {
         self.code & 1 == 1
     }
@@ -186,12 +185,10 @@ fn begin_utxo_element(element: &mut Vec<u8>, outpoint: &OutPoint, code: u32, amo
 /// A coin as the hashes of the UTXO set cover it, with its script uncompressed ([`write_utxo_element`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UtxoElement<'a> {
-    /// Its key.
     pub outpoint: OutPoint,
     /// Height and coinbase flag, as in [`Coin::code`].
     pub code: u32,
     pub amount: Sats,
-    /// The output script.
     pub script: &'a [u8],
 }
 
@@ -207,7 +204,6 @@ impl<'a> UtxoElement<'a> {
         Ok(Self { outpoint, code, amount: Sats(amount as i64), script: reader.byte_string()? })
     }
 
-    /// Appends the element.
     pub fn write(&self, element: &mut Vec<u8>) {
         begin_utxo_element(element, &self.outpoint, self.code, self.amount);
         write_compact_size(element, self.script.len() as u64);
@@ -219,7 +215,6 @@ impl<'a> UtxoElement<'a> {
         Height(self.code >> 1)
     }
 
-    /// Returns whether a coinbase created it.
     pub const fn is_coinbase(&self) -> bool {
         self.code & 1 == 1
     }
@@ -247,7 +242,6 @@ pub enum CompressedScript<'a> {
     P2pk {
         /// 2 or 3: the first byte of a compressed key; 4 or 5: an uncompressed key whose y is even or odd.
         tag: u8,
-        /// The x coordinate.
         x: &'a [u8; 32],
     },
     /// Any other script, uncompressed.

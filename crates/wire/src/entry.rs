@@ -6,9 +6,7 @@ use std::ops;
 /// The creation of a coin, or the spend of one with its claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
-    /// Whether the entry is a spend.
     pub is_spend: bool,
-    /// The outpoint of the coin.
     pub outpoint: OutPoint,
     /// The coin created, or the coin claimed by the spend.
     pub coin: Coin<'a>,

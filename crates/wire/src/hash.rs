@@ -80,7 +80,6 @@ impl OutPoint {
     /// The outpoint of a coinbase's input (Core `COutPoint::SetNull`).
     pub const NULL: Self = Self { txid: Txid([0; 32]), vout: u32::MAX };
 
-    /// Returns whether this is [`OutPoint::NULL`].
     pub fn is_null(&self) -> bool {
         *self == Self::NULL
     }

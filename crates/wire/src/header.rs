@@ -13,7 +13,6 @@ use crate::{
 pub struct Header {
     /// Version; signed as in Core, since soft forks compare it as a signed number.
     pub version: i32,
-    /// Hash of the previous block.
     pub prev: BlockHash,
     /// Root of the merkle tree of txids.
     pub merkle_root: [u8; 32],

@@ -111,7 +111,6 @@ pub struct ExportedBlocksJson {
     seconds: f64,
 }
 
-/// Exports a table.
 pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Option<&SpendsArgs>) -> Done {
     let started = Instant::now();
     let (located, chain) = args.reading.locate()?;

@@ -97,7 +97,6 @@ pub struct ExportedHistoryJson {
     seconds: f64,
 }
 
-/// Exports the history of all scripts.
 pub fn history(args: &ExportHistoryArgs) -> Done {
     let started = Instant::now();
     let (located, chain) = args.reading.locate()?;

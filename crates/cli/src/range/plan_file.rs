@@ -89,7 +89,6 @@ impl PlanJson {
         })
     }
 
-    /// Writes the file.
     pub fn write(&self, path: &Path) -> Result<(), Error> {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');

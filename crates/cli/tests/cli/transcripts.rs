@@ -150,7 +150,6 @@ impl Runner<'_> {
     }
 }
 
-/// Whether a line goes on with a command.
 fn goes_on(command: &str, line: &str) -> bool {
     command.ends_with('\\') || line.starts_with("> ")
 }

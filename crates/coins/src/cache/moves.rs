@@ -84,7 +84,6 @@ pub struct FoundCoins {
 }
 
 impl FoundCoins {
-    /// Adds a coin.
     pub fn push(&mut self, outpoint: HashedOutPoint, coin: Coin<'_>) {
         self.outpoints.push(outpoint);
         self.coins.push(coin);

@@ -38,7 +38,6 @@ macro_rules! multiply_words {
     };
 }
 
-/// Returns all words of a product.
 #[target_feature(enable = "bmi2,adx")]
 pub(super) fn wide_product(a: &[u64; LIMBS], b: &[u64; LIMBS]) -> [u64; 2 * LIMBS] {
     let mut product = [0; 2 * LIMBS];

@@ -32,7 +32,6 @@ pub struct SavedState {
 pub enum SavedMatching {
     /// The join keeps nothing else.
     Join,
-    /// Matching with hints.
     Hints {
         /// Key of the sum, a secret.
         key: Zeroizing<[u8; 32]>,

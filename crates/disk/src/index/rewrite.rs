@@ -139,7 +139,6 @@ pub fn extend_block_index(
     Ok(update.commit([rows])?)
 }
 
-/// Rows by their keys.
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Returns all rows whose keys begin like those of files, after `change`, and the number of the last file if

@@ -15,7 +15,6 @@ const MAX_OPEN: usize = 16;
 
 type SharedFile = Arc<Mutex<Box<dyn WriteAt>>>;
 
-/// Open files by their paths.
 #[derive(Default)]
 pub struct OpenFiles {
     inner: Mutex<Inner>,

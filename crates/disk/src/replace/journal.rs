@@ -29,7 +29,6 @@ const MAX_LEN: u64 = 64 << 10;
 /// Upper limit, in bytes, of LevelDB's file `CURRENT`, which names the live manifest.
 const CURRENT_LEN_LIMIT: u64 = 4096;
 
-/// The phase of a replacement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JournalPhase {
     /// Names are being exchanged.
@@ -68,7 +67,6 @@ pub fn is_interrupted(disk: &dyn Disk, home: &Path) -> Result<bool, DiskError> {
 }
 
 impl Journal {
-    /// The path of the journal in `home`.
     pub fn path(home: &Path) -> PathBuf {
         home.join(NAME)
     }

@@ -41,7 +41,6 @@ pub(super) struct Previous {
     pub(super) code: u32,
 }
 
-/// A decoded entry.
 pub(super) struct Decoded {
     pub(super) is_spend: bool,
     /// Range of the coin's `out` in the bytes of the entry; it ends with the entry.

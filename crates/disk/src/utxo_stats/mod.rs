@@ -51,7 +51,6 @@ impl FromStr for UtxoHash {
 pub struct UtxoStats {
     /// What does not depend on the order of ranges.
     pub counts: UtxoCounts,
-    /// `hash_serialized_3`.
     pub hash_serialized_3: UtxoHash,
     /// `muhash`, if it was requested.
     pub muhash: Option<UtxoHash>,

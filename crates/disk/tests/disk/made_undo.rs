@@ -36,7 +36,6 @@ struct Case {
 /// File, parent and undo data of a record.
 type Record = (FileNo, BlockHash, Vec<u8>);
 
-/// The records that are made.
 fn records() -> Vec<Record> {
     let record = |number: u32| {
         let undo = vec![number as u8; 1 + number as usize * 37 % 3_000];
@@ -80,7 +79,6 @@ impl Case {
         Self { root, datadir, synced: Cell::new(0) }
     }
 
-    /// The datadir of an output elsewhere.
     fn elsewhere(&self) -> Datadir {
         Datadir::at(&self.root.path().join("output"), Network::Regtest)
     }

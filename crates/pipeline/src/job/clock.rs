@@ -18,7 +18,6 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Starts the clock.
     pub fn start() -> Self {
         let now = Instant::now();
         Self { started: now, lap: now, stages: Vec::new(), parallel: Duration::ZERO }

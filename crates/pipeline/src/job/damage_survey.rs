@@ -34,7 +34,6 @@ pub const MAX_NAMED_BLOCKS: usize = 5;
 pub struct BlockSurvey {
     /// The blocks that are damaged, or that break a rule that needs no coins.
     pub flawed: Vec<(Height, Error)>,
-    /// The undo data.
     pub undo: UndoSurvey,
 }
 

@@ -147,7 +147,6 @@ impl MemoryBudget {
 struct Consumers {
     /// Number of worker threads.
     threads: usize,
-    /// Whether scripts are run.
     scripts: bool,
     /// Number of blocks of the chain.
     blocks: usize,

@@ -34,7 +34,6 @@ const WANTED_BYTES: usize = 96;
 struct WantedCoins {
     /// In order.
     coins: Vec<(OutPoint, Spender)>,
-    /// Whether each one was found.
     found: Vec<AtomicBool>,
     /// The first 8 bytes of their txids, which decide for nearly all transactions that they are not wanted.
     txids: HashSet<u64>,

@@ -91,7 +91,6 @@ pub fn check_pinned_hash(
 
 /// The final UTXO set, and how it was obtained.
 pub struct MatchedCoins {
-    /// The coins.
     pub unspent: Unspent,
     /// How they were obtained.
     pub stats: MatchStats,
@@ -103,7 +102,6 @@ pub struct MatchStats {
     pub counts: Counts,
     /// How spends were matched with coins.
     pub matching: Matching,
-    /// Whether hints were used.
     pub used_hints: bool,
     /// Number of blocks that an interrupted run had completed before.
     pub resumed: u32,
@@ -244,14 +242,12 @@ pub fn scripts_report(options: &ChainOptions, plan: &Plan, counts: &Counts) -> O
 /// What the parallel stages share.
 #[derive(Clone, Copy)]
 pub struct Job<'a> {
-    /// The block files.
     pub files: &'a Files<'a>,
     pub plan: &'a Plan,
     /// The memory budget, made when the plan was complete.
     pub budget: MemoryBudget,
     /// What the caller asked for.
     pub options: &'a ChainOptions,
-    /// The hints to use.
     pub hints: Option<&'a HintOptions>,
     /// How effects are matched.
     pub method: &'a Method,

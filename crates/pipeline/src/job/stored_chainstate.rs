@@ -65,17 +65,13 @@ impl<'d> StoredChainstate<'d> {
     }
 }
 
-/// A coin of a chainstate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredCoin {
-    /// Its key.
     pub outpoint: OutPoint,
     pub amount: Sats,
-    /// The output script.
     pub script: Vec<u8>,
     /// Height of the block that created it.
     pub height: Height,
-    /// Whether a coinbase created it.
     pub is_coinbase: bool,
     /// Number of blocks from the one that created it to the best block, both included; `None` if the height
     /// of the best block is unknown.

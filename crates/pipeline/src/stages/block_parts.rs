@@ -36,11 +36,9 @@ const PROGRESS_BLOCKS: u32 = 32;
 /// An input that spends an output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SpendingInput {
-    /// Height of its block.
     pub height: Height,
     /// Index of its transaction in the block.
     pub tx_index: u32,
-    /// Its index in the transaction.
     pub input_index: u32,
     /// The id of its transaction, if it was asked for.
     pub txid: Option<Txid>,
@@ -105,7 +103,6 @@ pub trait BlockConsumer: Sync {
 
 /// What takes the blocks of a part, in order of height.
 pub trait PartConsumer {
-    /// Takes a block.
     fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error>;
 
     /// The part has no more blocks.
@@ -114,7 +111,6 @@ pub trait PartConsumer {
 
 /// Parts of a chain that are to be read.
 pub struct BlockParts<'a> {
-    /// The chain.
     pub plan: &'a Plan,
     /// Where its blocks are.
     pub files: &'a Files<'a>,

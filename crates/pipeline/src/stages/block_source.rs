@@ -32,7 +32,6 @@ const BATCH_BLOCKS: u32 = 32;
 pub struct Block {
     /// Heights of blocks that were assigned to the owner of these buffers and not read yet.
     pub batch: Range<u32>,
-    /// Height in the chain.
     pub height: Height,
     /// The serialised block, and what follows it in its record.
     pub block: RecordBuffer,
@@ -56,7 +55,6 @@ pub enum Stop {
     Now,
 }
 
-/// Which undo data is read.
 #[derive(Clone, Copy)]
 pub struct UndoReading {
     /// The first block whose undo data is read.

@@ -47,14 +47,12 @@ pub struct Routing<'a> {
     pub spill: &'a Spill<'a>,
     /// What matches have delivered, if undo data is made.
     pub deliveries: Option<&'a Deliveries<'a>>,
-    /// The queue of scripts, if scripts are run.
     pub scripts: Option<&'a ScriptQueue<'a>>,
 }
 
 /// What all workers share.
 pub struct Shared<'a> {
     pub chain: &'a Chain,
-    /// The block files.
     pub files: &'a Files<'a>,
     /// Where the blocks come from.
     pub source: &'a BlockSource<'a>,
@@ -64,7 +62,6 @@ pub struct Shared<'a> {
     pub routing: Routing<'a>,
     /// Who is given the blocks.
     pub observer: Option<&'a dyn BlockObserver>,
-    /// The lowest block fault.
     pub faults: &'a BlockFaults,
     /// Set when a worker has failed; the others then stop.
     pub failed: &'a AtomicBool,
@@ -278,7 +275,6 @@ pub struct SpendCheck<'a> {
     /// The network's rules.
     pub params: &'static ChainParams,
     pub chain: &'a Chain,
-    /// Height of the block.
     pub height: Height,
     pub block: &'a BlockView<'a>,
     /// Number of signature operations of its own scripts.

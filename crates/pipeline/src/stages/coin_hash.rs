@@ -49,7 +49,6 @@ impl CoinHash {
 /// Sums over coins, in any order.
 #[derive(Clone, Debug, Default)]
 pub struct CoinSums {
-    /// Their number.
     pub coins: u64,
     pub amount: Sats,
     pub muhash: MuHash3072,

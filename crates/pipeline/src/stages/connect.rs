@@ -24,9 +24,7 @@ pub type BlockUndo = Vec<Vec<OwnedCoin>>;
 /// A block and its place in the chain.
 #[derive(Clone, Copy)]
 pub struct ConnectContext<'a> {
-    /// The network.
     pub params: &'a ChainParams,
-    /// Height of the block.
     pub height: Height,
     pub hash: &'a BlockHash,
     /// The block, which has passed [`rules::check_block`].

@@ -39,7 +39,6 @@ impl Deliveries<'_> {
         Ok(())
     }
 
-    /// Takes all deliveries of a part.
     pub fn take(&self, part: usize) -> Result<SortedDeliveries, Error> {
         Ok(SortedDeliveries::new(self.parts.take(part)?))
     }

@@ -59,7 +59,6 @@ const LOOK_AFTER: u64 = 1 << 14;
 /// Capacity of the map of a script's coins that is kept for the next script.
 const KEPT_CAPACITY: usize = 1 << 12;
 
-/// A movement as it is in a bucket.
 #[derive(Clone, Copy)]
 struct Movement<'a> {
     script_hash: [u8; 32],
@@ -112,12 +111,10 @@ impl<'a> Movement<'a> {
 pub struct HistoryEntry {
     /// SHA-256 of the script, in the order of the hash function.
     pub script_hash: [u8; 32],
-    /// Height of the block.
     pub height: Height,
     /// Index of the transaction in the block.
     pub tx_index: u32,
     pub block_time: BlockTime,
-    /// The transaction.
     pub txid: Txid,
     /// Whether it is an input; otherwise it is an output.
     pub is_input: bool,
@@ -180,7 +177,6 @@ pub struct HistoryBuckets<'a> {
     digits: u32,
     wanted: RangeInclusive<u32>,
     key: SipKey,
-    /// Time of each block.
     times: Vec<AtomicU32>,
     outputs: AtomicU64,
 }

@@ -44,7 +44,6 @@ use wire::{BlockArena, BlockHash, BlockView, ByteOffset, Coin, FileNo, Height, r
 
 /// The undo data of a block, and where it goes.
 pub struct PlacedUndo<'a> {
-    /// Height of the block.
     pub height: Height,
     pub file: FileNo,
     /// Its position there, after the record's frame.
@@ -97,11 +96,9 @@ pub struct UndoMaker<'a> {
     pub reader: &'a BlockReader<'a>,
     /// What was delivered to the blocks.
     pub deliveries: &'a Deliveries<'a>,
-    /// The queue of scripts, if scripts are run.
     pub scripts: Option<&'a ScriptQueue<'a>>,
     /// Who is given the blocks, which are those whose coins were not known before.
     pub observer: Option<&'a dyn BlockObserver>,
-    /// The lowest block fault.
     pub faults: &'a BlockFaults,
     /// What peers claim that blocks spend.
     pub claims: Option<&'a PeerClaims>,

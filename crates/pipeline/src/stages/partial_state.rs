@@ -37,7 +37,6 @@ pub struct PartialState {
 pub enum MatchState {
     /// The join keeps everything.
     Join,
-    /// Matching with hints.
     Hints {
         /// The sum of all coins created less all coins spent; it has the aggregate's key.
         sum: Sum,

@@ -53,7 +53,6 @@ pub struct Parts<'a> {
     file: Mutex<Option<Arc<ScratchFile>>>,
 }
 
-/// The bytes of one part.
 #[derive(Default)]
 struct Part {
     in_memory: Vec<u8>,
@@ -92,7 +91,6 @@ impl<'a> Parts<'a> {
         self.parts.len()
     }
 
-    /// Returns the heights of the blocks of a part.
     pub fn heights(&self, part: usize) -> Range<u32> {
         match self.bounds.get(part..part + 2) {
             Some(&[first, end]) => first.0..end.0,
@@ -105,7 +103,6 @@ impl<'a> Parts<'a> {
         self.bounds.partition_point(|&first| first <= height).saturating_sub(1)
     }
 
-    /// Appends bytes to a part.
     pub fn add(&self, part: usize, bytes: &[u8]) -> Result<(), Error> {
         if let Some(part) = self.parts.get(part) {
             let in_memory = &mut lock(part).in_memory;
@@ -164,7 +161,6 @@ impl<'a> Parts<'a> {
         Ok(Arc::clone(file.insert(Arc::new(created))))
     }
 
-    /// Takes all bytes of a part.
     pub fn take(&self, part: usize) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         self.take_up_to(part, usize::MAX, &mut bytes)?;

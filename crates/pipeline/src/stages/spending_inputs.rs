@@ -290,7 +290,6 @@ impl<C: BlockConsumer> BlockConsumer for Giver<'_, C> {
     }
 }
 
-/// A part that is given to the consumer.
 struct GivenPart<'a> {
     spends: &'a SpendingInputs<'a>,
     consumer: Box<dyn PartConsumer + 'a>,
@@ -364,7 +363,6 @@ impl GivenPart<'_> {
     }
 }
 
-/// The records of a part.
 #[derive(Default)]
 struct Records {
     bytes: Vec<u8>,

@@ -140,7 +140,6 @@ impl<'a> Spill<'a> {
         lock(&self.runs)
     }
 
-    /// Records that there is a mismatch.
     pub fn set_mismatch(&self) {
         self.mismatch.store(true, Ordering::Relaxed);
     }
@@ -290,7 +289,6 @@ impl<'a> Spill<'a> {
         Ok(())
     }
 
-    /// Writes a sorted run.
     fn write_run(
         &self,
         level: u8,

@@ -54,7 +54,6 @@ const SMALL_BLOCK_BYTES: usize = 64 << 10;
 /// What connects blocks of a chain.
 pub struct Window<'a> {
     pub chain: &'a Chain,
-    /// Reads its blocks.
     pub reader: &'a BlockReader<'a>,
     /// The network's rules.
     pub params: &'static ChainParams,
@@ -117,7 +116,6 @@ impl CheckedWindow {
     }
 }
 
-/// A window that was connected.
 pub struct ConnectedWindow {
     pub blocks: Vec<ConnectedBlock>,
     /// How much was checked.
@@ -126,7 +124,6 @@ pub struct ConnectedWindow {
     pub next: Option<CheckedWindow>,
 }
 
-/// A block that was connected.
 pub struct ConnectedBlock {
     pub height: Height,
     pub hash: BlockHash,
@@ -140,7 +137,6 @@ pub struct ConnectedBlock {
     pub stats: Option<Box<StatsChange>>,
     /// The coins that it created, except for those that replaced equal ones (BIP-0030).
     pub created: UtxoCounts,
-    /// The coins that it spent.
     pub spent: UtxoCounts,
 }
 

@@ -145,7 +145,6 @@ impl<'a> WorkDir<'a> {
         self.path.join(CHAINSTATE)
     }
 
-    /// Whether it exists.
     pub fn exists(&self) -> Result<bool, Error> {
         Ok(self.disk.exists(&self.path).during("look for", &self.path)?)
     }

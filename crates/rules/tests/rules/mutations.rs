@@ -35,7 +35,6 @@ fn each_row_is_refused_at_its_level_with_cores_reject_string() {
     }
 }
 
-/// Returns whether the source contains a test of this name.
 fn holds_test(source: &str, name: &str) -> bool {
     let opening = format!("fn {name}() {{");
     let lines: Vec<&str> = source.lines().map(str::trim).collect();

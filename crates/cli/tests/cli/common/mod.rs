@@ -84,7 +84,6 @@ pub fn shell(line: &str) -> Command {
     command
 }
 
-/// An honest peer with these blocks.
 pub fn honest<'a>(blocks: impl IntoIterator<Item = &'a GeneratedBlock>) -> ScriptedPeer {
     ScriptedPeer::start(&Arc::new(ServedChain::of(blocks)), Fault::None)
 }
@@ -95,7 +94,6 @@ pub fn json(output: &Output) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?} {output:?}"))
 }
 
-/// A running process.
 pub struct Running {
     pub child: Child,
     stderr: BufReader<ChildStderr>,

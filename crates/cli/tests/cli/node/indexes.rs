@@ -80,7 +80,6 @@ pub fn answers(node: &Node, chain: &Chain) -> Vec<Value> {
     answers
 }
 
-/// A copy of a datadir.
 pub fn copy(datadir: &Path) -> TempDir {
     let dir = TempDir::new().unwrap();
     copy_all(&datadir.join("."), dir.path()).unwrap();

@@ -16,7 +16,6 @@ use testkit::{
 const MISSING: usize = 40;
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/releases.md");
 
-/// A release of Core.
 struct Release {
     bitcoind: PathBuf,
     version: String,
@@ -166,7 +165,6 @@ impl Release {
         node.stop().unwrap();
     }
 
-    /// The rows of the table.
     fn rows(&self, world: &World) -> String {
         // In 27.99 and 28.99, the hash at this height is that of a made-up set, which no chain has.
         let knows_snapshot = !["27.", "28."].iter().any(|known| self.version.starts_with(known));
