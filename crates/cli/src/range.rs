@@ -201,6 +201,7 @@ pub fn check(args: &CheckArgs) -> Done {
     let located = args.datadir.core.locate_on(plan.network())?;
     paths::check(&located, None, &[("--output", Some(&args.output))])?;
     let chain = args.datadir.checking_options(&located, args.memory, None);
+    let host_name = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     let options = CheckRangeOptions {
         chain: ChainOptions { resume: args.resume.options(), ..chain },
         range: args.range,
@@ -211,11 +212,6 @@ pub fn check(args: &CheckArgs) -> Done {
         ranges::check_range(&RealDisk, &plan, &options, &args.output, watch)
     })?;
     Ok(reply(&DeltaJson::new(&args.output, delta), Exit::Done, DeltaJson::rows))
-}
-
-/// The name of this machine.
-fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 pub fn merge(args: &MergeArgs) -> Done {

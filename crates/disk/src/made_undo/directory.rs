@@ -153,13 +153,6 @@ fn state_of(disk: &dyn Disk, index: &Path) -> Result<[u8; DIGEST_LEN], DiskError
     Ok(sha.finalize())
 }
 
-/// The contents of a file of numbers that begins with `head`.
-fn numbers_file(head: &[u8], numbers: &[u32]) -> Vec<u8> {
-    let mut bytes = head.to_vec();
-    put_all(numbers, &mut bytes);
-    with_checksum(bytes)
-}
-
 impl MadeUndoDir {
     /// Returns the directory in `result`, whether it exists or not. `datadir` has the block index that the
     /// run began with.
@@ -284,7 +277,9 @@ impl MadeUndoDir {
         head: &[u8],
         numbers: &[u32],
     ) -> Result<(), DiskError> {
-        write_synced(disk, &self.path.join(name), &numbers_file(head, numbers))?;
+        let mut bytes = head.to_vec();
+        put_all(numbers, &mut bytes);
+        write_synced(disk, &self.path.join(name), &with_checksum(bytes))?;
         Ok(disk.sync_dir(&self.path).during("sync", &self.path)?)
     }
 

@@ -168,12 +168,6 @@ impl Identity<'_> {
         files.into_iter().map(stamp).collect()
     }
 
-    /// Files that have changed since `before`, or are not in it.
-    fn changed_since(&self, before: &[FileStamp]) -> Vec<FileNo> {
-        let changed = self.stamps.iter().filter(|now| !before.contains(now));
-        changed.map(|now| now.file).collect()
-    }
-
     /// Reads the checkpoint, if there is one, and removes sorted runs that it does not name.
     ///
     /// # Errors
@@ -217,12 +211,9 @@ impl Identity<'_> {
         let runs: Result<Vec<SpillFile>, Error> =
             checkpoint.runs.iter().map(|named| open(work, self.files.params.network, named)).collect();
         clear_runs(work, &checkpoint.runs)?;
-        Ok(Some(Resumed {
-            partial,
-            changed: self.changed_since(&checkpoint.files),
-            runs: runs?,
-            next_run: checkpoint.next_run,
-        }))
+        let changed = self.stamps.iter().filter(|now| !checkpoint.files.contains(now));
+        let changed = changed.map(|now| now.file).collect();
+        Ok(Some(Resumed { partial, changed, runs: runs?, next_run: checkpoint.next_run }))
     }
 }
 

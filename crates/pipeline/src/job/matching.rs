@@ -281,11 +281,6 @@ impl Job<'_> {
         Ok(Identity { files, chain, is_paced, skipped_to, settings, stamps })
     }
 
-    /// Whether a checkpoint that belongs to another job is to be discarded.
-    fn is_discarded(&self, error: &Error) -> bool {
-        self.resume.is_some_and(|resume| resume.discard_other) && error.kind == ErrorKind::Usage
-    }
-
     /// The initial state: empty, or restored from the checkpoint of an interrupted run.
     fn initial_state(&self, identity: &Identity<'_>) -> Result<(State, Vec<SpillFile>, u64), Error> {
         let blocks = self.plan.chain.block_count();
@@ -301,8 +296,9 @@ impl Job<'_> {
             start_over()?;
             return Ok((state, Vec::new(), 0));
         }
+        let discards_other = self.resume.is_some_and(|resume| resume.discard_other);
         let resumed = match identity.resume(self.work, self.method) {
-            Err(error) if self.is_discarded(&error) => {
+            Err(error) if discards_other && error.kind == ErrorKind::Usage => {
                 self.work.remove()?;
                 None
             }

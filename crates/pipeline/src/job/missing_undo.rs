@@ -51,21 +51,12 @@ impl WantedCoins {
         Self { coins, found, txids }
     }
 
-    /// Whether two inputs spend the same coin.
-    fn has_double_spend(&self) -> bool {
-        self.coins.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b))
-    }
-
     /// Delivers a coin if it is wanted. Returns false if it was found before, or is created too late.
     fn deliver(&self, outpoint: &OutPoint, coin: Coin<'_>, deliveries: &mut Vec<u8>) -> bool {
         let Ok(at) = self.coins.binary_search_by(|(wanted, _)| wanted.cmp(outpoint)) else { return true };
         let (spender, found) = (self.coins[at].1, &self.found[at]);
         Delivery::encode(spender, outpoint, coin, deliveries);
         coin.height() < spender.height() && !found.swap(true, Ordering::Relaxed)
-    }
-
-    fn are_all_found(&self) -> bool {
-        self.found.iter().all(|found| found.load(Ordering::Relaxed))
     }
 }
 
@@ -98,8 +89,8 @@ impl Job<'_> {
             };
             deliveries.add(&mut spending.deliveries)?;
             let wanted = WantedCoins::new(spending.wanted);
-            if wanted.has_double_spend() {
-                return Ok(false);
+            if wanted.coins.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b)) {
+                return Ok(false); // Two inputs spend the same coin.
             }
             let is_consistent = self.find_coins(walk, survey, &known, &wanted, &deliveries)?;
             let flawed = self.flawed(survey);
@@ -108,7 +99,7 @@ impl Job<'_> {
                 known = flawed;
                 continue;
             }
-            if !is_consistent || !wanted.are_all_found() {
+            if !is_consistent || !wanted.found.iter().all(|found| found.load(Ordering::Relaxed)) {
                 return Ok(false);
             }
             clock.lap(Stage::Match);
