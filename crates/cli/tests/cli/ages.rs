@@ -70,16 +70,15 @@ fn ages_are_those_of_unspent_outputs() {
         let file = out.join("ages.csv");
         let is_live = name == "live";
         let at = if is_live { "0-1,150,999-1001".to_owned() } else { format!("0-1,150,999-1001,{tip}") };
-        let all = ["utxo", "ages", "--bands", "1,3,10", "--at", &at, "--json", "-o", text(&file)];
-        let output = run(dir.path(), &[&all[..], words].concat());
-        assert!(output.status.success(), "{output:?}");
+        let all = ["utxo", "ages", "--bands", "1,3,10", "--at", &at, "-o", text(&file)];
+        let report = report(dir.path(), &[&all[..], words].concat());
         let expected = expected.iter().filter(|(key, _)| !is_live || key.0 < tip);
         let rows = written(&out);
         assert!(rows.is_sorted_by_key(|(key, _)| (key.0, key.1)));
         let rows: BTreeMap<_, _> = rows.into_iter().collect();
         assert!(rows.iter().eq(expected), "{name}");
         if !is_live {
-            let last = json(&output)["heights"].as_array().unwrap().last().unwrap().clone();
+            let last = report["heights"].as_array().unwrap().last().unwrap();
             let model = &chain.model;
             assert_eq!(last["coins"], model.coins.len(), "{last}");
             assert_eq!(last["total_amount_sat"], model.coins.values().map(|coin| coin.amount).sum::<i64>());

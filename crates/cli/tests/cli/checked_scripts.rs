@@ -36,8 +36,7 @@ mod node {
             assert!(row == core || !is_of_chain, "{row:?} is {core:?} in the index of bitcoind");
         }
         for what in ["as bitcoind has left it", "as peregrine has left it"] {
-            let output = run(dir.path(), &["reindex", "--json", CHECKED[0], CHECKED[1]]);
-            let report = json(&output);
+            let report = report(dir.path(), &["reindex", CHECKED[0], CHECKED[1]]);
             let expected = (&"none".into(), &height.into(), &"block_index".into());
             let scripts = &report["scripts"];
             let found = (&scripts["checked"], &scripts["assumed_valid_to"], &scripts["trusted"]);

@@ -11,10 +11,7 @@ pub type Row = BTreeMap<String, String>;
 
 /// Exports, and returns the report.
 pub fn export(datadir: &Path, table: &str, out: &Path, words: &[&str]) -> Value {
-    let all = ["export", table, "--json", "-o", out.to_str().unwrap()];
-    let output = run(datadir, &[&all[..], words].concat());
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    json(&output)
+    report(datadir, &[&["export", table, "-o", text(out)], words].concat())
 }
 
 /// The rows of the CSV files of a table, in the order of the files' names.

@@ -59,6 +59,14 @@ impl Fixture {
         self.run(&[&["reindex", "--json", "--hints", hints], more].concat())
     }
 
+    /// Does so, and trusts this certificate.
+    fn trusting(&self, certificate: &str, hints: &str, more: &[&str]) -> Output {
+        let authorities = self.files.path().join("authorities.pem");
+        std::fs::write(&authorities, certificate).unwrap();
+        let words = [&["reindex", "--json", "--hints", hints], more].concat();
+        self.command(&words).env("SSL_CERT_FILE", &authorities).output().unwrap()
+    }
+
     fn copies(&self) -> PathBuf {
         self.datadir.path().join("regtest/peregrine-hints")
     }
@@ -157,13 +165,8 @@ fn hints_are_downloaded_by_https_from_a_server_whose_certificate_is_trusted() {
         _ => answer("404 Not Found", "Content-Length: 0\r\n", b""),
     });
     let fixture = Fixture::new();
-    let authorities = fixture.files.path().join("authorities.pem");
-    std::fs::write(&authorities, certificate).unwrap();
-    let trusting = |path: &str| {
-        let url = format!("https://localhost:{}{path}", address.port());
-        let words = ["reindex", "--json", "--hints", &url];
-        fixture.command(&words).env("SSL_CERT_FILE", &authorities).output().unwrap()
-    };
+    let url = |path: &str| format!("https://localhost:{}{path}", address.port());
+    let trusting = |path: &str| fixture.trusting(&certificate, &url(path), &[]);
     let done = trusting("/hints.xz");
     fixture.assert_done(&done);
     let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -177,12 +180,11 @@ fn hints_are_downloaded_by_https_from_a_server_whose_certificate_is_trusted() {
     );
     fixture.assert_refused(&trusting("/other"), 5, &["the server answered with status 404"]);
     // Nobody vouches for the certificate.
-    let url = format!("https://localhost:{}/hints.xz", address.port());
-    fixture.assert_refused(&fixture.reindex(&url, &[]), 5, &["cannot download the hints", "ertificate"]);
-    let ip = format!("https://{address}/hints.xz");
-    let words = ["reindex", "--json", "--hints", &ip];
-    let other_name = fixture.command(&words).env("SSL_CERT_FILE", &authorities).output().unwrap();
-    fixture.assert_refused(&other_name, 5, &["cannot download the hints", "ertificate"]);
+    let untrusted = fixture.reindex(&url("/hints.xz"), &[]);
+    let other_name = fixture.trusting(&certificate, &format!("https://{address}/hints.xz"), &[]);
+    for output in [untrusted, other_name] {
+        fixture.assert_refused(&output, 5, &["cannot download the hints", "ertificate"]);
+    }
 }
 
 #[test]
@@ -238,10 +240,8 @@ fn a_proxy_gets_the_name_of_the_server() {
     assert_eq!(*asked.lock().unwrap(), without_password("hintsexample.onion:80"));
     let (server, certificate) = https(|_| ok(&packed_hints().1));
     let (proxy, asked) = socks_proxy(server);
-    let authorities = fixture.files.path().join("authorities.pem");
-    std::fs::write(&authorities, certificate).unwrap();
-    let words = ["reindex", "--json", "--hints", "https://localhost/hints", "--proxy", &proxy.to_string()];
-    fixture.assert_done(&fixture.command(&words).env("SSL_CERT_FILE", &authorities).output().unwrap());
+    let more = ["--proxy", &proxy.to_string()];
+    fixture.assert_done(&fixture.trusting(&certificate, "https://localhost/hints", &more));
     assert_eq!(*asked.lock().unwrap(), without_password("localhost:443"));
 }
 

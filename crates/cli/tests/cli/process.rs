@@ -21,8 +21,7 @@ fn datadir_in_use_exits_with_5() {
         let file = lock(&dir.path().join("regtest").join(name));
         let output = TempDir::new().unwrap();
         for more in [vec![], vec!["--output", output.path().to_str().unwrap()]] {
-            let error = locked(dir.path(), &more);
-            assert!(error.contains(name) && error.contains("stop bitcoind"), "{error}");
+            assert_locked(dir.path(), &more, &[name, "stop bitcoind"]);
         }
         let stats = run(dir.path(), &["utxo", "stats"]);
         assert_eq!(stats.status.code(), Some(5), "{stats:?}");
@@ -31,14 +30,16 @@ fn datadir_in_use_exits_with_5() {
     assert_eq!(reindex(dir.path(), &[]).status.code(), Some(0));
 }
 
-/// Returns the error of a run that finds a lock held by this process. Does not compare files: closing a lock
-/// file that was read would release the lock.
-fn locked(datadir: &Path, more: &[&str]) -> String {
+/// Checks the error of a run that finds a lock held by another process, or by this one. Does not compare
+/// files: closing a lock file that was read would release the lock.
+#[track_caller]
+fn assert_locked(datadir: &Path, more: &[&str], words: &[&str]) {
     let output = reindex(datadir, more);
     assert_eq!(output.status.code(), Some(5), "{output:?}");
     let error = json(&output)["error"].clone();
     assert_eq!(error["kind"], "environment");
-    [&error["detail"], &error["help"]].map(ToString::to_string).join("; ")
+    let text = [&error["detail"], &error["help"]].map(ToString::to_string).join("; ");
+    words.iter().for_each(|word| assert!(text.contains(word), "no {word:?} in {text}"));
 }
 
 #[test]
@@ -146,10 +147,8 @@ fn second_run_on_a_datadir_exits_with_5() {
     let first = start_and_stop(dir.path(), &[&flag, &hash], "check");
     let note = || fs::read(dir.path().join("regtest/peregrine-command")).unwrap();
     let before = note();
-    let error = locked(dir.path(), &[]);
-    assert!(error.contains("regtest/.lock is in use"), "{error}");
-    let error = locked(dir.path(), &["--output", dir.path().join("new").to_str().unwrap()]);
-    assert!(error.contains("regtest/.lock is in use"), "{error}");
+    assert_locked(dir.path(), &[], &["regtest/.lock is in use"]);
+    assert_locked(dir.path(), &["--output", text(&dir.path().join("new"))], &["regtest/.lock is in use"]);
     assert_eq!(note(), before, "the note of the first one");
     let report = resume(first);
     assert_eq!(report["resumed_blocks"], 0);
@@ -166,27 +165,20 @@ fn second_run_into_an_output_or_work_dir_exits_with_5() {
     // In stage finish its checkpoint is saved, and it holds the work directory.
     let first = start_and_stop(dir.path(), &words(&one), "finish");
     assert!(Path::new(&work).join("peregrine-work/manifest").exists());
-    let error = locked(dir.path(), &words(&two));
-    assert!(
-        error.contains("another peregrine process works there") && error.contains("--work-dir"),
-        "{error}"
-    );
-    let error = locked(dir.path(), &["--output", &one]);
-    assert!(error.contains("one/regtest/.lock is in use"), "{error}");
+    assert_locked(dir.path(), &words(&two), &["another peregrine process works there", "--work-dir"]);
+    assert_locked(dir.path(), &["--output", &one], &["one/regtest/.lock is in use"]);
     // In place, since the first one only reads the datadir.
-    let error = locked(dir.path(), &[]);
-    assert!(error.contains("blocks/index/LOCK is in use"), "{error}");
+    assert_locked(dir.path(), &[], &["blocks/index/LOCK is in use"]);
     let other_work = place("other-work");
-    let elsewhere = reindex(dir.path(), &[&flag, &hash, "--work-dir", &other_work, "--output", &two]);
-    assert_eq!(elsewhere.status.code(), Some(0), "{elsewhere:?}");
-    assert_eq!(json(&elsewhere)["resumed_blocks"], 0);
-    assert_eq!(resume(first)["hash_serialized_3"], json(&elsewhere)["hash_serialized_3"]);
+    let options = [&flag, &hash, "--work-dir", &other_work, "--output", &two];
+    let elsewhere = report(dir.path(), &[&["reindex"], &options[..]].concat());
+    assert_eq!(elsewhere["resumed_blocks"], 0);
+    assert_eq!(resume(first)["hash_serialized_3"], elsewhere["hash_serialized_3"]);
     assert_eq!(fs::read_dir(&work).unwrap().count(), 0);
     // The refused run succeeds later.
     fs::remove_dir_all(Path::new(&two).join("regtest")).unwrap();
-    let later = reindex(dir.path(), &words(&two));
-    assert_eq!(later.status.code(), Some(0), "{later:?}");
-    assert_eq!(json(&later)["resumed_blocks"], 0);
+    let later = report(dir.path(), &[&["reindex"], &words(&two)[..]].concat());
+    assert_eq!(later["resumed_blocks"], 0);
     assert_eq!(fs::read_dir(&work).unwrap().count(), 0);
 }
 
@@ -268,9 +260,7 @@ fn sync_without_a_peer_can_be_stopped_and_leaves_a_datadir() {
     let line = format!("peer {peer}: could not connect: connection refused");
     let (_, stderr) = Running::until_line(command(&words, dir.path()), &line).interrupt(&[Signal::INT]);
     assert!(stderr.contains("the blocks that were downloaded are kept"), "{stderr}");
-    let output = reindex(dir.path(), &[]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert_eq!(json(&output)["height"], 0);
+    assert_eq!(report(dir.path(), &["reindex"])["height"], 0);
 }
 
 /// A run that waits for a peer says so, whatever else is hidden.

@@ -33,6 +33,14 @@ pub fn run_on_regtest(datadir: &Path, args: &[&str]) -> Output {
     command(&[args, &["--chain", "regtest"]].concat(), datadir).output().unwrap()
 }
 
+/// Does so, which must succeed. Returns the report.
+#[track_caller]
+pub fn report(datadir: &Path, args: &[&str]) -> Value {
+    let output = run_on_regtest(datadir, &[args, &["--json"]].concat());
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+    json(&output)
+}
+
 /// A new folder with the datadir of this name.
 pub fn given(name: &str) -> TempDir {
     let dir = TempDir::new().unwrap();

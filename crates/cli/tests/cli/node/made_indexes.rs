@@ -10,10 +10,7 @@ const ADDRESS: &str = "bcrt1qw508d6qejxtdg4y5r3zarvary0c5xw7kygt080";
 
 /// Runs a command, which must succeed, and returns its report.
 fn report(datadir: &Path, line: &str) -> Value {
-    let words: Vec<&str> = line.split(' ').chain(["--json", "--progress", "none"]).collect();
-    let output = run(datadir, &words);
-    assert_eq!(output.status.code(), Some(0), "{line}: {output:?}");
-    json(&output)
+    crate::common::report(datadir, &line.split(' ').chain(["--progress", "none"]).collect::<Vec<_>>())
 }
 
 /// Asserts that a check of all indexes finds nothing, and that they end at this height.

@@ -92,8 +92,7 @@ fn killed_at_any_moment_bitcoind_starts_as_a_pruned_or_a_full_node() {
         }
         child.wait().unwrap();
         // Any command finishes or undoes an interrupted exchange of databases.
-        let recovered = run(dir.path(), &["recover"]);
-        assert!(recovered.status.success(), "{recovered:?}");
+        done(run(dir.path(), &["recover"]));
         let node = Node::start(dir.path(), &PRUNED).unwrap();
         assert_eq!(node.height(), chain.tip().height, "round {round}");
         assert!(node.finds_sound(4, 30), "round {round}");
@@ -106,7 +105,6 @@ fn killed_at_any_moment_bitcoind_starts_as_a_pruned_or_a_full_node() {
         }
     }
     println!("{kills} kills, {full} of them after the end");
-    let output = unpruning(dir.path(), &peer).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
+    done(unpruning(dir.path(), &peer).output().unwrap());
     assert_full(dir.path(), &chain, &before);
 }
