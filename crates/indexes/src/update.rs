@@ -133,13 +133,19 @@ fn complete(
     let chain = &job.plan.chain;
     let rows = rows.iter().find(|rows| rows.kind() == index.kind).map(|rows| &**rows);
     let starts = (1..rows.map_or(1, TxRows::ranges)).filter_map(|range| Some(rows?.bounds(range)));
-    let starts: Vec<_> = starts.map(|[start, _]| start).collect();
     let (bytes, threads) = (bytes_of_rows(job, base), job.budget.threads);
+    // Where nothing is written anew, one range makes the fewest tables.
+    let is_merged = index.database.bytes_merged_with(bytes) > 0;
+    let starts: Vec<_> = starts.filter(|_| is_merged).map(|[start, _]| start).collect();
     let rows = add_rows(&mut index.database, bytes, &starts, threads, job.watch.interrupt, |range, sink| {
         if range == 0 {
             base.give_first_rows(chain, state.clone(), sink)?;
         }
-        rows.map_or(Ok(()), |rows| rows.give(chain, range, job.sort_bytes(), sink))
+        match rows {
+            Some(rows) if is_merged => rows.give(chain, range, job.sort_bytes(), sink),
+            Some(rows) => job.give_all(rows, sink),
+            None => Ok(()),
+        }
     })?;
     Ok(Some(MadeIndex { rows, ..made }))
 }

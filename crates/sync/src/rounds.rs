@@ -8,7 +8,7 @@ use crate::{
     new_datadir,
     options::{SyncOptions, SyncReport, SyncSink, SyncWarnings},
     prune_stored::prune_stored,
-    stored_coins::{lacks_last_undo, must_be_replaced},
+    stored_coins::{Reason, lacks_last_undo, why_replaced},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -26,6 +26,7 @@ use chain::{
         existing_state::ExistingState,
         indexes::{DeletedBlocks, before_pruning},
         planner::{AfterSuspect, is_pruned},
+        second_chainstate::CHECKED_AT_START,
     },
     session::Session,
 };
@@ -118,7 +119,7 @@ fn sync_session<'d>(
     let files = &session.files()?;
     check_one_chainstate(files)?;
     ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
-    let must_be_replaced = must_be_replaced(files, &options, Watch { sink, interrupt })?;
+    let why = why_replaced(files, &options, work.may_have_checkpoint(), Watch { sink, interrupt })?;
     if let Some(which) = options.chain.reconsider.take() {
         // What is invalid is marked again.
         reconsider(files, which)?;
@@ -127,8 +128,11 @@ fn sync_session<'d>(
     let rebuild = &mut rebuild.clone();
     let (mut report, known) = loop {
         let is_rebuilt = before.as_ref().is_some_and(|report: &SyncReport| report.rebuild.is_some());
-        let must_be_replaced = must_be_replaced && !is_rebuilt;
-        // What cannot stay has no height that must be reached again.
+        let why = why.filter(|_| !is_rebuilt);
+        // Without a last block that the user has chosen, the rebuild ends near the tip of the chain.
+        let must_be_replaced = why.is_some_and(|why| why == Reason::Damaged || stop_at_height.is_none());
+        // What cannot be read has no height that must be reached again; blocks above the end that pruning
+        // leaves to bitcoind can be connected again.
         rebuild.accept_lower_tip = must_be_replaced;
         let round = Round {
             disk,
@@ -369,8 +373,8 @@ impl Round<'_> {
         done.map_err(|error| explain_interrupt(error, "downloaded"))
     }
 
-    /// Whether the last blocks of the chainstate lack undo data, and all blocks are there to make it. Before
-    /// blocks are deleted, that was found out already.
+    /// Whether the blocks that bitcoind checks when it starts lack undo data, and all blocks are there to make
+    /// it. Before blocks are deleted, that was found out already.
     fn lacks_undo(
         &self,
         files: &Files<'_>,
@@ -380,7 +384,7 @@ impl Round<'_> {
         let SyncOptions { chain, prune_bytes, .. } = self.options;
         let has_all = prune_bytes.is_none() && near.is_some_and(|(best, _)| best <= height);
         let best = ExistingState::read(files, false)?.best_block.filter(|_| has_all);
-        best.map_or(Ok(false), |best| lacks_last_undo(files, chain, best))
+        best.map_or(Ok(false), |best| lacks_last_undo(files, chain, best, CHECKED_AT_START))
     }
 
     /// Makes the undo data that is missing below the chainstate, which stays as it is.

@@ -39,15 +39,29 @@ pub fn read_all(
     }
 }
 
-/// Whether blocks are to be deleted, and coins that were made of them cannot be read, or undo data is missing
-/// that could be made only now.
+/// Why the chainstate is replaced before blocks are deleted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// Its coins cannot be read.
+    Damaged,
+    /// One of its last blocks, of as many as every node keeps, lacks undo data, which could be made only now.
+    LacksUndo,
+}
+
+/// Returns why the chainstate cannot stay if blocks are to be deleted. `is_resumed` is whether an earlier run
+/// has begun with that: the undo data that was missing then is missing still.
 ///
 /// # Errors
 /// The same errors; those of [`lacks_undo`]; [`ErrorKind::Damaged`] after an interrupted flush: to complete
 /// it, bitcoind reads blocks again that may be far below the best one (Core `ReplayBlocks`).
-pub fn must_be_replaced(files: &Files<'_>, options: &SyncOptions, watch: Watch<'_>) -> Result<bool, Error> {
+pub fn why_replaced(
+    files: &Files<'_>,
+    options: &SyncOptions,
+    is_resumed: bool,
+    watch: Watch<'_>,
+) -> Result<Option<Reason>, Error> {
     if options.prune_bytes.is_none() {
-        return Ok(false);
+        return Ok(None);
     }
     let dir = files.datadir.chainstate_dir();
     if let Err(error @ DiskError::InterruptedFlush { .. }) = ChainstateReader::open(files.disk, &dir) {
@@ -55,17 +69,22 @@ pub fn must_be_replaced(files: &Files<'_>, options: &SyncOptions, watch: Watch<'
         let error = Error::damaged(detail).in_file(dir, None).caused_by(error);
         return Err(error.with_remedies([Remedy::LetBitcoindFinish]));
     }
-    let best = read_all(files, &options.chain, watch)?;
-    best.map_or(Ok(true), |best| lacks_last_undo(files, &options.chain, best))
+    let Some(best) = read_all(files, &options.chain, watch)? else { return Ok(Some(Reason::Damaged)) };
+    // A pruned node would have to download all blocks again.
+    let is_new = is_resumed || !is_pruned(files)?;
+    let count = if is_new { options.chain.hooks.undo_blocks as usize } else { CHECKED_AT_START };
+    Ok(lacks_last_undo(files, &options.chain, best, count)?.then_some(Reason::LacksUndo))
 }
 
-/// Whether any of the chainstate's last blocks lacks its undo data, of as many as every node keeps. A pruned
-/// node would have to download all blocks to get it: there, only those count that bitcoind checks when it
-/// starts.
+/// Whether any of the chainstate's last blocks lacks its undo data.
 ///
 /// # Errors
 /// Those of [`lacks_undo`].
-pub fn lacks_last_undo(files: &Files<'_>, options: &ChainOptions, best: BlockHash) -> Result<bool, Error> {
-    let last = if is_pruned(files)? { CHECKED_AT_START } else { options.hooks.undo_blocks as usize };
-    Ok(options.undo != UndoPolicy::Trust && lacks_undo(files, best, last)?)
+pub fn lacks_last_undo(
+    files: &Files<'_>,
+    options: &ChainOptions,
+    best: BlockHash,
+    count: usize,
+) -> Result<bool, Error> {
+    Ok(options.undo != UndoPolicy::Trust && lacks_undo(files, best, count)?)
 }
