@@ -142,7 +142,7 @@ fn an_update_refuses_what_it_cannot_continue() {
     assert_offers(&refuses(None, &["has two chainstates"]), &[Remedy::MoveSnapshotAway]);
 }
 
-/// It said that bitcoind can be started, or, with blocks to connect, did not name what `doctor` advises.
+/// It said that bitcoind can be started, or, with blocks to connect, only that a file is to be restored.
 #[test]
 fn missing_undo_data_is_reported_with_what_helps() {
     for missing in ["of the last blocks", "lower"] {
@@ -160,7 +160,8 @@ fn missing_undo_data_is_reported_with_what_helps() {
     let words = &["bytes of the file are in use, but it has 0"];
     let options = update_options(dir.path(), AT_ONCE, None);
     let error = refused_by(dir.path(), ErrorKind::Damaged, words, || update(&options));
-    assert_offers(&error, &[Remedy::MakeUndo, Remedy::RestoreFile]);
+    // A rebuild makes undo data, and leaves nothing to connect.
+    assert_offers(&error, &[Remedy::RebuildChainstate, Remedy::RestoreFile]);
 }
 
 /// The files of deleted blocks are not needed if the chainstate is above them.
