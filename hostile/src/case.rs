@@ -14,7 +14,7 @@ use crate::{
     indexes::{self, Answers},
     program::{Disturbance, Program, Ran},
     scene::Scene,
-    steps::{Command, Step, plan},
+    steps::{Command, Step, common, plan},
     tree::{Tree, What, look},
 };
 use disk::datadir::Datadir;
@@ -398,9 +398,8 @@ impl Case<'_> {
             let is_lower = is < connected && was.is_none_or(|was| is < was);
             self.runs.lower_than = is_lower.then_some((connected, is));
         }
-        let scans = args.iter().any(|arg| arg == "--scan");
         if let Some(best) = self.state.best.clone()
-            && !scans
+            && !has(args, "--scan")
             && !self.state.known.is_empty()
             && !self.state.known.contains_key(&best.hash)
             && now.best != Some(best.clone())
@@ -625,15 +624,10 @@ impl Case<'_> {
     }
 
     fn stats(&mut self) -> Res<Option<Value>> {
-        let (network, datadir) = (self.scene.base.network.name(), self.scene.datadir().display().to_string());
-        let at = ["--json", "--chain", network, "--datadir", &datadir];
-        let run = |verb: &[&str]| {
-            let args: Vec<String> = verb.iter().chain(&at).map(|word| (*word).to_owned()).collect();
-            self.program().run(&args, &Disturbance::None)
-        };
+        let run = |verb: &[&str]| self.program().run(&common(&self.scene, verb), &Disturbance::None);
         // A later run may have been killed while it replaced databases.
-        run(&["recover"])?;
-        let ran = run(&["utxo", "stats"])?;
+        run(&["recover", "--json"])?;
+        let ran = run(&["utxo", "stats", "--json"])?;
         if ran.code == Some(0) {
             return Ok(Some(serde_json::from_str(&ran.stdout)?));
         }

@@ -95,7 +95,8 @@ impl Reindex {
 /// What `reindex` and other commands can do with undo data.
 const UNDO: [&str; 3] = ["auto", "trust", "make"];
 
-fn common(scene: &Scene<'_>, verb: &[&str]) -> Vec<String> {
+/// A command on the datadir.
+pub fn common(scene: &Scene<'_>, verb: &[&str]) -> Vec<String> {
     let mut args: Vec<String> = verb.iter().map(|word| (*word).to_owned()).collect();
     args.extend(["--chain".to_owned(), scene.base.network.name().to_owned(), "--datadir".to_owned()]);
     args.push(scene.datadir().display().to_string());

@@ -4,7 +4,7 @@ use super::{Case, MOST_ADVICE, clear, first_line, has, start};
 use crate::{
     Res,
     program::{Disturbance, Ran},
-    steps::Command,
+    steps::{Command, common},
 };
 use serde_json::{Value, json};
 use testkit::node::{Node, Start, copy_all};
@@ -13,9 +13,7 @@ impl Case<'_> {
     /// Runs what `doctor` advises, as it is printed, until that is `bitcoind` or nothing. If a command is
     /// refused, the first command that its error names is next.
     pub(super) fn follow_advice(&mut self) -> Res<()> {
-        let datadir = self.scene.datadir().display().to_string();
-        let place = ["--chain", self.scene.base.network.name(), "--datadir", &datadir].map(str::to_owned);
-        let mut doctor = [&["doctor", "--json"].map(str::to_owned)[..], &place].concat();
+        let mut doctor = common(&self.scene, &["doctor", "--json"]);
         for _ in 0..MOST_ADVICE {
             let ran = self.program().run(&doctor, &Disturbance::None)?;
             // What it finds is in its report, not in an error message.
