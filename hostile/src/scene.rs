@@ -79,6 +79,11 @@ impl Scene<'_> {
         all.get(at).cloned()
     }
 
+    /// Returns a random one of some paths, if it is a folder and not a link to one.
+    pub fn pick_dir(&mut self, all: &[PathBuf]) -> Option<PathBuf> {
+        self.pick(all).filter(|dir| is_dir(dir))
+    }
+
     /// Returns the regular files `blk*.dat` or `rev*.dat`, sorted by number.
     pub fn numbered(&self, kind: &str) -> Vec<PathBuf> {
         self.named(kind).into_iter().filter(|path| is_file(path)).collect()

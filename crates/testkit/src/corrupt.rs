@@ -85,7 +85,7 @@ pub fn flip_bit(path: &Path, offset: u64, bit: u32) -> io::Result<()> {
     file.write_all_at(&byte, offset)
 }
 
-/// Truncates a file to `len` bytes.
+/// Truncates or extends a file to `len` bytes.
 ///
 /// # Errors
 /// Any I/O error.
@@ -98,9 +98,7 @@ pub fn truncate(path: &Path, len: u64) -> io::Result<()> {
 /// # Errors
 /// Any I/O error.
 pub fn pad(path: &Path, len: u64) -> io::Result<()> {
-    let file = OpenOptions::new().write(true).open(path)?;
-    let old = file.metadata()?.len();
-    file.set_len(old + len)
+    truncate(path, std::fs::metadata(path)?.len() + len)
 }
 
 /// Overwrites bytes of a file.

@@ -6,7 +6,7 @@
 //! last files are padded with zeros to the next preallocated chunk. There is no chainstate: the tests rebuild
 //! it.
 
-use crate::{block::GeneratedBlock, chain::Chain, rng::Rng};
+use crate::{block::GeneratedBlock, chain::Chain, corrupt::truncate, rng::Rng};
 use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
@@ -15,7 +15,7 @@ use disk::{
     datadir::{Datadir, FileKind},
     index::{BlockIndex, BlockStatus, IndexEntry, write_block_index},
 };
-use std::{collections::BTreeMap, fs::OpenOptions, path::Path};
+use std::{collections::BTreeMap, path::Path};
 use vfs::{Disk, During as _, RealDisk};
 use wire::{BlockHash, Coin, FileNo, Height, Network, OutPoint};
 
@@ -165,9 +165,7 @@ impl DatadirWriter {
         };
         for (kind, used) in [(FileKind::Blk, info.size), (FileKind::Rev, info.undo_size)] {
             let path = self.paths.block_file_path(kind, FileNo(number as u32 - 1));
-            let file = OpenOptions::new().write(true).open(&path);
-            file.and_then(|file| file.set_len(u64::from(used).next_multiple_of(chunk_len(kind))))
-                .during("extend", &path)?;
+            truncate(&path, u64::from(used).next_multiple_of(chunk_len(kind))).during("extend", &path)?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::{
 };
 use testkit::{
     block::{header_of, mine},
-    corrupt::{flip_bit, overwrite, truncate},
+    corrupt::{flip_bit, overwrite, pad, truncate},
 };
 use wire::{Header, Network};
 
@@ -215,8 +215,7 @@ pub fn blk_far_number(scene: &mut Scene<'_>) -> Description {
 pub fn sparse_tails(scene: &mut Scene<'_>) -> Description {
     for kind in ["blk", "rev"] {
         if let Some(path) = scene.numbered(kind).pop() {
-            let len = fs::metadata(&path)?.len();
-            fs::OpenOptions::new().write(true).open(&path)?.set_len(len + (16 << 20))?;
+            pad(&path, 16 << 20)?;
         }
     }
     Ok(Some("the last files end in 16 MiB of zeros".to_owned()))

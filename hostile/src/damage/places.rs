@@ -52,10 +52,7 @@ pub fn rev_link(scene: &mut Scene<'_>) -> Description {
 
 pub fn link_dangling(scene: &mut Scene<'_>) -> Description {
     let places = [scene.paths.chainstate_dir(), scene.paths.index_dir(), scene.blocks()];
-    let Some(dir) = scene.pick(&places) else { return Ok(None) };
-    if !is_dir(&dir) {
-        return Ok(None);
-    }
+    let Some(dir) = scene.pick_dir(&places) else { return Ok(None) };
     fs::remove_dir_all(&dir)?;
     symlink("nowhere/at/all", &dir)?;
     Ok(Some(format!("{} leads nowhere", dir.display())))
@@ -105,10 +102,7 @@ pub fn leftover_with_notes(scene: &mut Scene<'_>) -> Description {
 
 pub fn notes_in_database(scene: &mut Scene<'_>) -> Description {
     let dirs = [scene.paths.chainstate_dir(), scene.paths.index_dir()];
-    let Some(dir) = scene.pick(&dirs) else { return Ok(None) };
-    if !is_dir(&dir) {
-        return Ok(None);
-    }
+    let Some(dir) = scene.pick_dir(&dirs) else { return Ok(None) };
     scene.add_note(&dir.join("notes.txt"))
 }
 
@@ -124,10 +118,7 @@ fn as_node_user(scene: &mut Scene<'_>) -> Res<()> {
 pub fn read_only(scene: &mut Scene<'_>) -> Description {
     as_node_user(scene)?;
     let dirs = [scene.net(), scene.blocks(), scene.paths.chainstate_dir(), scene.paths.index_dir()];
-    let Some(dir) = scene.pick(&dirs) else { return Ok(None) };
-    if !is_dir(&dir) {
-        return Ok(None);
-    }
+    let Some(dir) = scene.pick_dir(&dirs) else { return Ok(None) };
     fs::set_permissions(&dir, Permissions::from_mode(0o555))?;
     Ok(Some(format!("{} is read-only", dir.display())))
 }

@@ -19,8 +19,7 @@ fn begun_by_bitcoind() -> TempDir {
     let (dir, peer) = (scratch(), peer());
     run(&SyncOptions { blocks_only: true, ..from_to(dir.path(), &[&peer], 0) });
     let datadir = Datadir::at(dir.path(), Network::Regtest);
-    let file = std::fs::OpenOptions::new().write(true).open(datadir.blk_path(FileNo(0))).unwrap();
-    file.set_len(1 << 20).unwrap();
+    truncate(&datadir.blk_path(FileNo(0)), 1 << 20).unwrap();
     edit_index(dir.path(), |index| *index = BlockIndex::default());
     dir
 }
