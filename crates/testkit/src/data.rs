@@ -1,7 +1,8 @@
 //! Finds the real data that some tests read, and records that they are skipped if it is missing.
 
+use crate::corrupt::truncate;
 use disk::datadir::{Datadir, Location};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use tempfile::TempDir;
@@ -34,9 +35,8 @@ fn unpack(archive: File, to: &Path) -> io::Result<()> {
         if path.is_file() {
             let bytes = fs::read(&path)?;
             let used = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-            let file = OpenOptions::new().write(true).open(&path)?;
-            file.set_len(used as u64)?;
-            file.set_len(bytes.len() as u64)?;
+            truncate(&path, used as u64)?;
+            truncate(&path, bytes.len() as u64)?;
         }
     }
     Ok(())
