@@ -39,6 +39,11 @@ fn examine(root: &Path, network: Network, deep: bool) -> Result<Diagnosis, Error
     diagnose(&RealDisk, &options, unwatched())
 }
 
+/// Examines a datadir on this disk.
+fn examine_on(disk: &FaultDisk, case: &Case) -> Diagnosis {
+    diagnose(disk, &DoctorOptions::new(case.root(), Network::Regtest), unwatched()).unwrap()
+}
+
 /// Examines a datadir, and checks that nothing in it changes.
 fn diagnosed(root: &Path, deep: bool) -> Diagnosis {
     let before = everything(root);
@@ -192,13 +197,10 @@ fn a_pruned_datadir_has_nothing_to_rebuild_from() {
 #[test]
 fn lost_block_files_without_an_index_are_downloaded() {
     let case = Case::at_tip();
-    fs::remove_dir_all(case.blocks("index")).unwrap();
-    fs::remove_file(case.blocks("blk00001.dat")).unwrap();
+    situation::cause("blk: one missing, and the index", case.root(), case.root());
     // bitcoind -reindex would discard the chainstate.
     assert_eq!(diagnosed(case.root(), false).advice, Advice::Repair);
-    for number in 0..100 {
-        let _ = fs::remove_file(case.blocks(&format!("blk{number:05}.dat")));
-    }
+    situation::cause("blk: all missing", case.root(), case.root());
     assert_eq!(diagnosed(case.root(), false).advice, Advice::NameBlocksdir { directory: None });
     // That there are none elsewhere is in the log.
     write_log(&case, "");
@@ -217,12 +219,9 @@ fn write_log(case: &Case, arguments: &str) {
 #[test]
 fn a_copied_datadir_does_not_get_the_block_files_of_the_other_node() {
     let (case, other) = (Case::at_tip(), Case::at_tip());
-    fs::remove_file(case.blocks("blk00000.dat")).unwrap();
+    situation::cause("blk: all missing", case.root(), case.root());
     let keys = "2026 Using obfuscation key for blocksdir *.dat files";
     write_log(&case, &format!("{keys} ({}): '0000000000000000'", other.blocks("").display()));
-    for number in 1..100 {
-        let _ = fs::remove_file(case.blocks(&format!("blk{number:05}.dat")));
-    }
     advised(&case, &Advice::TakeFromFiles { directory: other.root().to_owned() });
 }
 
@@ -282,10 +281,8 @@ fn undo_data_that_a_pruned_node_lacks_matters_while_bitcoind_reads_it_when_it_st
     for (below, advice) in [(6, Advice::StartBitcoind), (5, Advice::StartWithoutUndo)] {
         let case = Case::at_tip();
         situation::cause("pruned", case.root(), case.root());
-        case.edit_entry(TIP - below, |entry| {
-            entry.undo_pos = None;
-            entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
-        });
+        let lacking = entry(&case, TIP - below).hash;
+        case.forget_undo(|entry| entry.hash == lacking);
         advised(&case, &advice);
         // As bitcoind leaves a file that it has begun anew.
         fs::write(rev(&case, &entry(&case, TIP)), [0; 9_000]).unwrap();
@@ -379,11 +376,7 @@ fn blocks_beyond_use_are_counted_without_the_file_that_cannot_be_read() {
     for after in 1..=3 {
         fs::copy(case.blocks(&name(0)), case.blocks(&name(after))).unwrap();
     }
-    let options = DoctorOptions::new(case.root(), Network::Regtest);
-    let found = |disk: &FaultDisk| {
-        let found = diagnose(disk, &options, unwatched()).unwrap();
-        found.found.unwrap().blocks
-    };
+    let found = |disk: &FaultDisk| examine_on(disk, &case).found.unwrap().blocks;
     let all = found(&FaultDisk::healthy());
     assert_eq!((all.unknown_files, all.unread.len()), (3, 0));
     let others = found(&FaultDisk::healthy().with_denied(&case.blocks(&name(2))));
@@ -396,10 +389,8 @@ fn blocks_beyond_use_are_counted_without_the_file_that_cannot_be_read() {
 #[test]
 fn a_full_disk_is_to_be_emptied_before_bitcoind_is_started() {
     let case = Case::at_tip();
-    let options = DoctorOptions::new(case.root(), Network::Regtest);
     let advice = |bytes| {
-        let disk = FaultDisk::healthy().with_free_space(case.root(), bytes);
-        let found = diagnose(&disk, &options, unwatched()).unwrap();
+        let found = examine_on(&FaultDisk::healthy().with_free_space(case.root(), bytes), &case);
         (found.is_sound(), found.advice)
     };
     assert_eq!(advice(100 << 20), (true, Advice::StartBitcoind));
@@ -411,10 +402,7 @@ fn a_full_disk_is_to_be_emptied_before_bitcoind_is_started() {
 fn what_belongs_to_other_users_is_named() {
     let case = Case::at_tip();
     let uid = fs::metadata(case.root()).unwrap().uid();
-    let disk = FaultDisk::healthy().with_user(uid + 4711);
-    let options = DoctorOptions::new(case.root(), Network::Regtest);
-    let found = diagnose(&disk, &options, unwatched()).unwrap();
-    let owner = found.found.unwrap().owner;
+    let owner = examine_on(&FaultDisk::healthy().with_user(uid + 4711), &case).found.unwrap().owner;
     assert_eq!((owner.uid, owner.user, owner.foreign.len()), (uid, uid + 4711, 0));
     if std::os::unix::fs::chown(case.root().join("regtest/chainstate"), Some(4711), None).is_err() {
         return testkit::data::skip("only root can give files to another user");
@@ -444,7 +432,6 @@ fn what_belongs_to_other_users_is_named() {
 fn what_may_not_be_read_is_not_called_damaged() {
     let case = Case::at_tip();
     let uid = fs::metadata(case.root()).unwrap().uid();
-    let options = DoctorOptions::new(case.root(), Network::Regtest);
     fs::write(case.blocks("xor.dat"), [0; 8]).unwrap();
     for (name, directory) in [
         ("blocks/xor.dat", "blocks"),
@@ -453,10 +440,7 @@ fn what_may_not_be_read_is_not_called_damaged() {
         ("chainstate/CURRENT", "chainstate"),
     ] {
         let [path, directory] = [name, directory].map(|name| case.root().join("regtest").join(name));
-        let as_user = |user| {
-            let disk = FaultDisk::healthy().with_user(user).with_denied(&path);
-            diagnose(&disk, &options, unwatched()).unwrap()
-        };
+        let as_user = |user| examine_on(&FaultDisk::healthy().with_user(user).with_denied(&path), &case);
         assert_eq!(as_user(uid + 4711).advice, Advice::RunAs { user: uid }, "{name}");
         let found = as_user(uid);
         assert_eq!(found.advice, Advice::ChangeOwner { directories: vec![directory] }, "{name}");

@@ -7,11 +7,12 @@ use acceptance::sync::{
     assert_index_is_true, assert_synced, branch_of, from, from_to, index, repairing, run, tiny, try_repair,
     try_run,
 };
-use acceptance::undo::{UndoFiles, files_of};
+use acceptance::undo::UndoFiles;
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
     index::{BlockIndex, FileInfo},
 };
+use testkit::situation;
 
 /// A datadir as a bitcoind leaves it that is killed soon after its first start: it has stored the genesis
 /// block, and written nothing to its databases.
@@ -226,10 +227,7 @@ fn undo_data_that_is_missing_below_a_chainstate_is_made() {
         |root| fs::remove_dir_all(root.join("regtest/blocks")).unwrap(),
         |root| truncate(&file_of_last(root, Datadir::blk_path), 100).unwrap(),
         |root| fs::remove_file(file_of_last(root, Datadir::rev_path)).unwrap(),
-        |root| {
-            let blocks = root.join("regtest/blocks");
-            files_of(&blocks, "rev").keys().for_each(|name| fs::remove_file(blocks.join(name)).unwrap());
-        },
+        |root| situation::cause("rev: all missing", root, root),
     ];
     for (number, lose) in losses.into_iter().enumerate() {
         for above in [0, 1] {
