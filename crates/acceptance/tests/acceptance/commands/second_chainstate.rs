@@ -263,8 +263,7 @@ fn a_rebuild_that_leaves_the_branch_of_the_snapshot_is_refused_and_names_the_way
 
 #[test]
 fn above_the_snapshots_block_the_height_is_offered_and_the_note_is_true() {
-    let case = Case::new();
-    run(&case.options()).unwrap();
+    let case = Case::at_tip();
     chainstate_at(&case, 60);
     second(&case, hash(BASE), hash(TIP));
     let error = acceptance::refused(&options(&case), ErrorKind::Usage, &[]);
@@ -277,8 +276,7 @@ fn above_the_snapshots_block_the_height_is_offered_and_the_note_is_true() {
 /// Blocks of the second chainstate keep their places: otherwise bitcoind would ask for a download of all.
 #[test]
 fn damage_above_the_rebuilt_chainstate_is_refused_if_the_second_one_needs_the_block() {
-    let case = Case::new();
-    run(&case.options()).unwrap();
+    let case = Case::at_tip();
     chainstate_at(&case, 60);
     second(&case, hash(BASE), hash(TIP));
     case.flip_block(125, 100);
@@ -306,8 +304,7 @@ fn a_block_index_from_before_the_snapshot_was_loaded_is_refused() {
 /// No advice is a command that then refuses.
 #[test]
 fn a_chainstate_without_its_blocks_is_not_to_be_repaired_beside_a_second_one() {
-    let case = Case::new();
-    run(&case.options()).unwrap();
+    let case = Case::at_tip();
     write_chainstate(&case.root().join("regtest/chainstate"), BlockHash([9; 32]));
     assert_eq!(doctor(&case).advice, Advice::Repair);
     second(&case, hash(BASE), hash(TIP));
