@@ -57,8 +57,7 @@ fn wrong_chunks_are_named_and_taken_from_another_source() {
             // Alone, it is not enough; what is proven stays, and the next run takes the rest.
             let output = files.path().join(format!("{number}-{threads}-alone"));
             let options = FetchOptions { threads, ..shared.fetching(&[&bad], &output) };
-            let error = fetch(&options).unwrap_err();
-            assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+            let error = assert_fails(fetch(&options), ErrorKind::Damaged, &[]);
             assert_offers(&error, &[Remedy::AddSource, Remedy::RepeatOptions]);
             let kept = format!("{} of {chunks} chunks are proven and kept", chunks - 1);
             assert_mentions(&error, &[flaw, &from, &kept, bad.to_str().unwrap()]);
@@ -131,8 +130,7 @@ fn wrong_trees_and_missing_trust_are_refused() {
     let tree = fs::read(good.join("utxotree")).unwrap();
     for len in [0, 1, 41, 42, tree.len() - 1, tree.len() - 32] {
         fs::write(other.join("utxotree"), &tree[..len]).unwrap();
-        let error = fetch(&shared.fetching(&[&other], &output)).unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+        let error = assert_fails(fetch(&shared.fetching(&[&other], &output)), ErrorKind::Damaged, &[]);
         assert!(error.file.as_deref().is_some_and(|file| file.ends_with("other/utxotree")), "{error}");
     }
     let hostile = [&tree[..34], &u64::MAX.to_le_bytes(), &tree[42..]].concat();
@@ -243,8 +241,7 @@ fn coins_that_core_pins_are_proven_by_their_hash() {
     assert!(report.is_pinned && report.height == Some(Height(SNAPSHOT_HEIGHT)));
     let error = from(&right, &files.path().join("sets")).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage, "a folder is never replaced");
-    let error = from(&forged, &files.path().join("forged")).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Damaged);
+    assert_fails(from(&forged, &files.path().join("forged")), ErrorKind::Damaged, &[]);
     assert_eq!(fs::read_dir(files.path().join("forged")).unwrap().count(), 0, "no folder of forged coins");
     let output = files.path().join("joined.dat");
     let fetched = fetch(&fetching(&[&report.folder], &output)).unwrap();

@@ -238,8 +238,7 @@ fn hints_are_made_from_coins_on_disk() {
                 let made = hints_from(options, &CoinSource::Chainstate, &path, format).unwrap();
                 assert!(made == below, "{format}");
             }
-            let error = hints_from(&lower, &snapshot, &path, format).unwrap_err();
-            assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+            assert_fails(hints_from(&lower, &snapshot, &path, format), ErrorKind::Usage, &[]);
         }
     }
     let refused = |kind, words: &[&str]| {

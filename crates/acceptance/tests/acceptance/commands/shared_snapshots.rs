@@ -229,8 +229,7 @@ fn a_file_is_cut_as_the_blocks_are() {
     assert_eq!(report.height, Some(Height(TIP)), "as the file states");
     for cut in [shared.bytes().len() - 1, 60] {
         fs::write(&draft, &shared.bytes()[..cut]).unwrap();
-        let error = from(&draft, &files.path().join("cut")).unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+        assert_fails(from(&draft, &files.path().join("cut")), ErrorKind::Damaged, &[]);
         assert_eq!(fs::read_dir(files.path().join("cut")).map_or(0, Iterator::count), 0);
     }
 }

@@ -286,8 +286,7 @@ fn a_read_only_target_is_an_error_with_a_remedy() {
         let options = case.options().chain;
         let error = engine::undo::make(&disk, &options, unwatched()).unwrap_err();
         assert_eq!(error.remedies, [remedy], "undo data is made in place only");
-        let error = run_on(&disk, &case.options()).unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Environment);
+        let error = assert_fails(run_on(&disk, &case.options()), ErrorKind::Environment, &[]);
         assert_offers(&error, &[remedy, Remedy::OtherOutput]);
         assert_same_tree(&before, case.root(), "read-only");
         // With an output elsewhere, a datadir that cannot be written is sufficient.

@@ -142,8 +142,7 @@ fn damage_is_named_and_no_part_with_it_is_finished() {
         options.chain.threads = NonZeroUsize::new(threads).unwrap();
         let undo = acceptance::entry(&case, 40);
         overwrite(&rev(&case, &undo), undo.undo_pos.unwrap().0 + 1, &[0x55; 9]).unwrap();
-        let error = read(&options, Kept::default()).map(drop).unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Damaged);
+        let error = assert_fails(read(&options, Kept::default()), ErrorKind::Damaged, &[]);
         assert_names(&error, &rev(&case, &undo), 40);
         assert_offers(&error, &[Remedy::MakeUndo]);
         // So does a record whose frame is damaged.

@@ -416,8 +416,7 @@ fn with_a_false_claim(seed: u64) -> (Case, OutPoint, Sats) {
 fn all_rules_but_scripts_are_checked_below_marks() {
     let (case, ..) = with_a_false_claim(28);
     let trusting = |options| trusting(&options);
-    let error = case.run(AssumeValid::Checked, trusting, &[]).0.map(|report| report.height).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+    assert_fails(case.run(AssumeValid::Checked, trusting, &[]).0, ErrorKind::Damaged, &[]);
 }
 
 /// Scripts run on claimed coins. If a script fails on a false claim, this is no violation: the undo data is
@@ -427,8 +426,7 @@ fn a_script_that_fails_on_a_false_claim_is_not_a_violation() {
     let (case, spent, worth) = with_a_false_claim(24);
     let state = State { required_amount: Some((spent, worth)), ..State::default() };
     let (result, seen) = case.run_state(state, AssumeValid::Off, |options| trusting(&options));
-    let error = result.map(|report| report.height).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Damaged, "{error}");
+    let error = assert_fails(result, ErrorKind::Damaged, &[]);
     assert!(error.file.as_ref().unwrap().ends_with(Path::new("rev00000.dat")));
     assert!(seen.contains_key(&spent), "the script was run on the claim or on the coin");
 }

@@ -201,17 +201,15 @@ fn an_interrupt_or_a_full_disk_leaves_no_temporary_files() {
     options.chain.hooks.join_bytes = Some(0);
     options.chain.work_dir = Some(work.path().to_owned());
     let kept = Kept { interrupt: Some(&INTERRUPT), ..Kept::default() };
-    let error = read_on(&FaultDisk::healthy(), &options, kept).map(drop).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Interrupted);
+    assert_fails(read_on(&FaultDisk::healthy(), &options, kept), ErrorKind::Interrupted, &[]);
     assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
     // In the first pass, when the temporary file is created.
     let disk = FaultDisk::interrupting_at_file(0);
     let done = engine::blocks::read(&disk, &options, |_, _| Ok(Kept::default()), quiet(disk.interrupt()));
     assert_eq!(done.map(drop).unwrap_err().kind, ErrorKind::Interrupted);
     assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
-    let error = read_on(&FaultDisk::full_after(10_000), &options, Kept::default()).map(drop).unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Environment);
-    assert!(error.remedies.contains(&Remedy::OtherWorkDir), "{error}");
+    let done = read_on(&FaultDisk::full_after(10_000), &options, Kept::default());
+    assert_offers(&assert_fails(done, ErrorKind::Environment, &[]), &[Remedy::OtherWorkDir]);
     assert_eq!(std::fs::read_dir(work.path()).unwrap().count(), 0);
 }
 

@@ -296,9 +296,7 @@ fn what_keeps_the_chainstate_away_from_the_tip_is_refused_before_anything_is_cre
         changed(options, |it| it.chain.stop_at_height = Some(Height(7))),
     ];
     for options in refused {
-        let error = try_run(&options).unwrap_err();
-        assert_eq!(error.kind, ErrorKind::Usage);
-        assert!(error.to_string().contains("needs all blocks and a chainstate"), "{error}");
+        assert_fails(try_run(&options), ErrorKind::Usage, &["needs all blocks and a chainstate"]);
         assert!(!root.exists());
     }
 }
