@@ -28,7 +28,6 @@ pub struct Base {
     pub name: String,
     /// The folder with `datadir`, `backup` (the network's folder as it was some blocks ago) and `hints`.
     pub dir: PathBuf,
-    /// The network.
     pub network: Network,
     /// The flags that `bitcoind` needs for it.
     pub flags: Vec<String>,

@@ -15,7 +15,6 @@ use std::{
 };
 use vfs::RealDisk;
 
-/// The bytes of a file.
 struct BlockFile {
     len: u64,
     /// Its bytes, without the zeros at its end, which may be preallocated.
@@ -31,7 +30,6 @@ pub struct BlockFiles {
 }
 
 impl BlockFiles {
-    /// Reads all of them.
     pub fn of(scene: &Scene<'_>) -> Res<Self> {
         let sizes = sizes_in_use(scene);
         let mut files = BTreeMap::new();

@@ -31,7 +31,6 @@ use testkit::{
     rng::Rng,
 };
 
-/// The result of a case.
 pub struct Outcome {
     /// Everything that must not happen but did.
     pub findings: Vec<Finding>,
@@ -47,7 +46,6 @@ pub struct Outcome {
     pub dir: PathBuf,
 }
 
-/// A running case.
 struct Case<'a> {
     context: &'a Context,
     number: u64,
@@ -66,7 +64,6 @@ struct Case<'a> {
     runs: Runs,
 }
 
-/// Runs case `number`.
 pub fn run_case(context: &Context, bases: &[Base], number: u64) -> Res<Outcome> {
     let mut rng = Rng::new(context.seed, &format!("case {number}"));
     let mut at = rng.below(bases.iter().map(|base| base.weight).sum());

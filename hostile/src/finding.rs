@@ -26,7 +26,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Creates a finding.
     pub fn new(class: &'static str, detail: impl Into<String>) -> Self {
         Self { class, detail: detail.into() }
     }
@@ -35,7 +34,6 @@ impl Finding {
 /// Which files a step may append records to, or add.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum MayAppend {
-    /// None.
     Nothing,
     /// `rev` files.
     Undo,
@@ -47,9 +45,7 @@ pub enum MayAppend {
 pub struct Comparison<'a> {
     /// The folder with the datadir and everything around it.
     pub live: &'a Path,
-    /// The contents before the step.
     pub before: &'a Tree,
-    /// The contents after the step.
     pub after: &'a Tree,
     /// Files of the user, with their content.
     pub foreign: &'a BTreeMap<PathBuf, Vec<u8>>,

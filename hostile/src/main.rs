@@ -84,11 +84,8 @@ struct Args {
 
 /// The configuration that all cases share.
 pub struct Context {
-    /// Seed of all random numbers.
     pub seed: u64,
-    /// Bitcoin Core's `bitcoind`.
     pub bitcoind: PathBuf,
-    /// The `peregrine` to test.
     pub peregrine: PathBuf,
     /// Directory for datadirs.
     pub dir: PathBuf,
@@ -117,7 +114,6 @@ impl Context {
 /// Maximum number of findings of one class whose folders are kept.
 const KEPT_PER_CLASS: u64 = 5;
 
-/// The results so far.
 #[derive(Default)]
 struct Tally {
     cases: u64,

@@ -31,7 +31,6 @@ const FAILURES: [(&str, &str); 6] = [
 /// How a run is disturbed.
 #[derive(Clone, Debug)]
 pub enum Disturbance {
-    /// Not at all.
     None,
     /// Sends a signal after a time.
     After(Signal, Duration),
@@ -81,7 +80,6 @@ impl Disturbance {
     }
 }
 
-/// A finished run.
 #[derive(Debug)]
 pub struct Ran {
     /// The command line, and the disturbance.
@@ -90,11 +88,8 @@ pub struct Ran {
     pub code: Option<i32>,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// Standard output.
     pub stdout: String,
-    /// Standard error.
     pub stderr: String,
-    /// How long it took.
     pub took: Duration,
     /// Whether it was killed because it took too long.
     pub hung: bool,
@@ -127,7 +122,6 @@ pub struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// Runs it with these arguments.
     pub fn run(&self, args: &[String], disturbance: &Disturbance) -> Res<Ran> {
         let mut command = self.command(disturbance);
         command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

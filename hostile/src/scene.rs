@@ -18,13 +18,10 @@ pub const NODE_USER: u32 = 4242;
 pub struct Scene<'a> {
     /// The folder with `datadir` and everything outside of it: targets of links, hints, outputs.
     pub live: PathBuf,
-    /// The paths of the datadir.
     pub paths: Datadir,
     /// The base that it was copied from.
     pub base: &'a Base,
-    /// All bases.
     pub bases: &'a [Base],
-    /// Source of random numbers.
     pub rng: Rng,
     /// Whether this process is root.
     pub root: bool,
@@ -53,17 +50,14 @@ pub struct Record {
 }
 
 impl Scene<'_> {
-    /// Returns the datadir.
     pub fn datadir(&self) -> PathBuf {
         self.live.join("datadir")
     }
 
-    /// Returns the network's folder.
     pub fn net(&self) -> PathBuf {
         self.paths.net_dir().to_owned()
     }
 
-    /// Returns the folder `blocks`.
     pub fn blocks(&self) -> PathBuf {
         self.paths.blocks_dir()
     }

@@ -5,13 +5,10 @@ use disk::node_indexes::IndexKind;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// One step of a case.
 pub enum Step {
     /// A run of `peregrine`.
     Run {
-        /// Its arguments.
         args: Vec<String>,
-        /// How it is disturbed.
         disturbance: Disturbance,
         /// What it may change.
         command: Command,
@@ -22,10 +19,7 @@ pub enum Step {
         stopped: bool,
     },
     /// A `reindex` while `bitcoind` runs.
-    BesideNode {
-        /// Its arguments.
-        args: Vec<String>,
-    },
+    BesideNode { args: Vec<String> },
     /// What `doctor` advises, until it advises to start `bitcoind`.
     Advice,
 }

@@ -14,7 +14,6 @@ use std::{
 pub enum What {
     /// A regular file, with its length in bytes and a hash of its bytes.
     File(u64, u64),
-    /// A folder.
     Dir,
     /// A symbolic link and its target.
     Link(PathBuf),
@@ -25,11 +24,8 @@ pub enum What {
 /// A path's owner and mode, and what it is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// What the path is.
     pub what: What,
-    /// User.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
     /// Permission bits.
     pub mode: u32,
@@ -90,7 +86,6 @@ pub enum Class {
     Lock,
     /// What Peregrine creates and removes.
     Peregrine,
-    /// Everything else.
     Other,
 }
 

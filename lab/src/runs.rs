@@ -174,7 +174,6 @@ impl Run {
         self.0.get(name)?.as_f64()
     }
 
-    /// Returns the numbers of a list.
     pub fn list(&self, name: &str) -> Vec<f64> {
         let list = self.0.get(name).and_then(Value::as_array);
         list.into_iter().flatten().filter_map(Value::as_f64).collect()
@@ -328,7 +327,6 @@ impl Report {
         Self { title, closing, head, circumstances: circumstances.end(), programs, rows }
     }
 
-    /// Returns the report as text.
     pub fn text(&self) -> String {
         let mut text = format!("{}\n{}", self.title, self.circumstances.text());
         for Summary { program, quantities, utxo_hash, lines, .. } in &self.programs {

@@ -15,7 +15,6 @@ use wire::{BlockHash, Network, WireError};
 /// The first part of the reject string of a failing script.
 const SCRIPT_FAILED: &str = script::BLOCK_SCRIPT_VERIFY_FLAG_FAILED;
 
-/// A verdict on a block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BlockVerdict {
     /// The block is valid.
@@ -80,13 +79,11 @@ impl BlockVerdict {
         }
     }
 
-    /// Returns whether the violation is a failing script.
     #[must_use]
     pub fn is_script_failure(&self) -> bool {
         self.reject().is_some_and(|reject| reject.starts_with(SCRIPT_FAILED))
     }
 
-    /// Returns Core's reject string.
     #[must_use]
     pub fn reject(&self) -> Option<&str> {
         match self {

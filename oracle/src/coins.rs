@@ -65,7 +65,6 @@ impl Rows {
         self.0.iter().filter(|(key, _)| key.first() == Some(&coin::COIN_KEY_PREFIX)).count()
     }
 
-    /// Returns the best block.
     #[must_use]
     pub fn best_block(&self) -> Option<BlockHash> {
         let (_, value) = self.0.iter().find(|(key, _)| key == BEST_BLOCK)?;

@@ -56,7 +56,6 @@ pub enum Verdict {
     Connected,
     /// Stored but not connected: another branch has at least as much work.
     Stored,
-    /// Already known.
     Duplicate,
     /// The bytes are not a block.
     Malformed,
@@ -104,11 +103,9 @@ pub enum Event {
 pub struct SpentCoin {
     /// Height of the block that created it.
     pub height: Height,
-    /// Whether a coinbase created it.
     pub is_coinbase: bool,
     /// Amount in satoshis.
     pub amount: i64,
-    /// The output script.
     pub script: Vec<u8>,
 }
 

@@ -16,7 +16,6 @@ use testkit::{
 };
 use wire::{ByteOffset, FileNo};
 
-/// Damages a datadir.
 type Cause = fn(&Case);
 
 /// Damage that is no situation of `testkit`.

@@ -23,7 +23,6 @@ pub fn tiny() -> &'static Chain {
     CHAIN.get_or_init(|| Chain::generate(&ChainSpec { blocks: Some(112), ..ChainSpec::new(21, 40_000) }))
 }
 
-/// A datadir of it.
 pub fn tiny_case() -> Case {
     static TEMPLATE: OnceLock<Template> = OnceLock::new();
     TEMPLATE.get_or_init(|| Template::of(tiny())).case()
@@ -105,9 +104,7 @@ impl Trouble {
 
 /// What a fault or a crash during a command may leave, and what must follow.
 pub struct Scenario<'a> {
-    /// The datadir before the command.
     pub before: &'a (dyn Fn() -> Case + Sync),
-    /// The command.
     pub run: &'a (dyn Fn(&FaultDisk, &Case) -> Result<(), Error> + Sync),
     /// Asserts that what a fault or a crash has left is whole, and that it is the result if the command had
     /// succeeded.

@@ -18,7 +18,6 @@ use testkit::{
 };
 use wire::{BlockArena, BlockTime, Header, OutPoint, Txid, script::is_unspendable};
 
-/// All kinds of aggregates.
 pub const AGGREGATES: [AggregateKind; 3] =
     [AggregateKind::Sha256, AggregateKind::SipHash128, AggregateKind::MuHash3072];
 
@@ -39,11 +38,9 @@ pub struct Block {
 /// Outputs and spends of a chain's blocks by height, from which true hints are computed.
 pub struct Truth(pub Vec<Block>);
 
-/// The truth about the tests' chain.
 pub static TRUTH: LazyLock<Truth> = LazyLock::new(|| Truth::of(chain()));
 
 impl Truth {
-    /// The blocks of a generated chain.
     pub fn of(chain: &Chain) -> Self {
         let mut arena = BlockArena::default();
         let block = |block: &testkit::GeneratedBlock| {
@@ -64,12 +61,10 @@ impl Truth {
         Self(chain.main().map(block).collect())
     }
 
-    /// Returns the hash of the block at a height.
     pub fn hash(&self, height: u32) -> BlockHash {
         self.0[height as usize].hash
     }
 
-    /// Returns the true hints for a height.
     pub fn hints(&self, height: u32) -> Hints {
         let blocks = &self.0[..=height as usize];
         let spent: HashSet<OutPoint> = blocks.iter().flat_map(|block| &block.spends).copied().collect();

@@ -65,7 +65,6 @@ pub fn update(disk: &FaultDisk, options: &IndexOptions) -> Result<MadeIndexesRep
     update_indexes(disk, options, quiet(disk.interrupt()))
 }
 
-/// Checks indexes.
 pub fn check(options: &IndexOptions) -> CheckedIndexesReport {
     check_indexes(&FaultDisk::healthy(), options, unwatched()).unwrap()
 }
@@ -85,7 +84,6 @@ pub fn database(case: &Case, kind: IndexKind) -> PathBuf {
     case.root().join("regtest").join(kind.database_dir())
 }
 
-/// All rows of a database.
 pub fn rows(dir: &Path) -> Rows {
     let database = Database::open(&RealDisk, dir).unwrap();
     let (mut cursor, mut rows) = (database.cursor().unwrap(), Rows::new());

@@ -78,7 +78,6 @@ pub fn changed<T>(mut it: T, change: impl FnOnce(&mut T)) -> T {
     it
 }
 
-/// The same options with this number of threads.
 pub fn with_threads(options: &ReindexOptions, threads: usize) -> ReindexOptions {
     changed(options.clone(), |it| it.chain.threads = NonZeroUsize::new(threads).unwrap())
 }
@@ -197,7 +196,6 @@ pub fn diagnosed(root: &Path, deep: bool) -> Diagnosis {
     examined(&DoctorOptions { deep, ..DoctorOptions::new(root, Network::Regtest) })
 }
 
-/// Examines a datadir.
 pub fn examined(options: &DoctorOptions) -> Diagnosis {
     engine::doctor::diagnose(&FaultDisk::healthy(), options, unwatched()).unwrap()
 }
@@ -347,7 +345,6 @@ impl Template {
         Self::copy_of(dir.path())
     }
 
-    /// The files of a directory.
     pub fn copy_of(root: &Path) -> Self {
         Self(snapshot(root).unwrap())
     }
@@ -366,7 +363,6 @@ pub struct Case {
 }
 
 impl Case {
-    /// The datadir in this directory.
     pub fn of(dir: TempDir) -> Self {
         Self { dir }
     }
@@ -388,7 +384,6 @@ impl Case {
         TEMPLATE.get_or_init(made).case()
     }
 
-    /// The datadir.
     pub fn root(&self) -> &Path {
         self.dir.path()
     }
@@ -408,7 +403,6 @@ impl Case {
         changed(self.options(), |it| it.chain.scan = true)
     }
 
-    /// Its block index.
     pub fn index(&self) -> disk::index::BlockIndex {
         disk::index::read_block_index(&vfs::RealDisk, &self.blocks("index")).unwrap()
     }
@@ -457,7 +451,6 @@ impl Case {
         self.edit_index(|index| edit(index.entries.iter_mut().find(|entry| entry.hash == hash).unwrap()));
     }
 
-    /// Rewrites the block index.
     pub fn edit_index(&self, edit: impl FnOnce(&mut disk::index::BlockIndex)) {
         edit_index(&self.blocks("index"), edit).unwrap();
     }
@@ -523,12 +516,10 @@ pub fn entry(case: &Case, height: u32) -> IndexEntry {
     *case.index().entries.iter().find(|entry| entry.hash == hash).unwrap()
 }
 
-/// The `blk` file of an entry.
 pub fn blk(case: &Case, entry: &IndexEntry) -> PathBuf {
     case.blocks(&format!("blk{:05}.dat", entry.file.unwrap().0))
 }
 
-/// The `rev` file of an entry.
 pub fn rev(case: &Case, entry: &IndexEntry) -> PathBuf {
     case.blocks(&format!("rev{:05}.dat", entry.file.unwrap().0))
 }

@@ -37,7 +37,6 @@ pub fn falsify_claim(
     block.undo = Some(write_undo(coins.into_iter()));
 }
 
-/// Ways to falsify a claim.
 pub const FALSIFICATIONS: &[(&str, Falsify)] = &[
     ("amount, more", |_, amount, _| *amount += 1),
     ("amount, less", |_, amount, _| *amount -= 1),

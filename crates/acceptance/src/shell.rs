@@ -19,7 +19,6 @@ use testkit::{fault::FaultDisk, peer::ScriptedPeer};
 
 /// Where commands run, and what their arguments mean.
 pub struct Shell {
-    /// The disk.
     pub disk: FaultDisk,
     /// The datadir.
     pub chain: ChainOptions,
@@ -40,20 +39,15 @@ pub struct Shell {
 pub struct Done {
     /// Height of the chainstate, if one was made or continued.
     pub height: Option<Height>,
-    /// What was diagnosed.
     pub diagnosis: Option<Diagnosis>,
-    /// What was repaired.
     pub repair: Option<RepairReport>,
-    /// What was downloaded.
     pub sync: Option<SyncReport>,
     /// Where indexes were set aside.
     pub kept: Vec<PathBuf>,
-    /// The report of a rebuild.
     pub rebuild: Option<ReindexReport>,
 }
 
 impl Shell {
-    /// A shell for the datadir of a case.
     pub fn of(case: &Case) -> Self {
         Self::at(case.root())
     }
@@ -187,12 +181,10 @@ impl Shell {
         Ok(Done::default())
     }
 
-    /// Examines the datadir.
     pub fn diagnosis(&self) -> Diagnosis {
         self.run("doctor").unwrap().diagnosis.unwrap()
     }
 
-    /// Examines the datadir, and returns what is advised.
     pub fn advice(&self) -> Advice {
         self.diagnosis().advice
     }

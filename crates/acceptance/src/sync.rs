@@ -51,7 +51,6 @@ pub fn honest() -> ScriptedPeer {
     ScriptedPeer::start(&served(), Fault::None)
 }
 
-/// A peer with these blocks.
 pub fn peer_with(blocks: &[GeneratedBlock]) -> ScriptedPeer {
     ScriptedPeer::start(&serving(blocks), Fault::None)
 }
@@ -171,7 +170,6 @@ impl SyncSink for Seen {
 }
 
 impl Seen {
-    /// The notes about a peer.
     pub fn notes_about(&self, peer: &ScriptedPeer) -> Vec<String> {
         let (notes, name) = (self.notes.lock().unwrap(), peer.address().to_string());
         notes.iter().map(ToString::to_string).filter(|note| note.contains(&name)).collect()
@@ -292,7 +290,6 @@ pub fn interrupt_at(options: &SyncOptions, peer: &ScriptedPeer, asked: usize, re
     peer.hold_at(usize::MAX);
 }
 
-/// Waits until something is so.
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_so() {

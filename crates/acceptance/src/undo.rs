@@ -42,7 +42,6 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// That of a generated chain.
     pub fn of(chain: &Chain) -> Self {
         let blocks =
             chain.main().skip(1).map(|block| (block.header.prev, block.hash, block.undo.clone().unwrap()));
@@ -76,7 +75,6 @@ pub struct UndoFiles {
 }
 
 impl UndoFiles {
-    /// Reads them.
     pub fn read(root: &Path, network: Network) -> Self {
         let paths = Datadir::at(root, network);
         let index = read_block_index(&RealDisk, &paths.index_dir()).unwrap();
@@ -108,7 +106,6 @@ impl UndoFiles {
             .and_then(|(undo, rest)| Some((undo, rest.get(..CHECKSUM_LEN)?)))
     }
 
-    /// The entry of a block.
     pub fn entry(&self, hash: &BlockHash) -> &IndexEntry {
         self.index.entries.iter().find(|entry| entry.hash == *hash).unwrap()
     }
@@ -130,7 +127,6 @@ impl UndoFiles {
         lacking.map(|(_, hash, _)| *hash).collect()
     }
 
-    /// Changes the index.
     pub fn edit_index(&mut self, edit: impl FnOnce(&mut BlockIndex)) {
         edit(&mut self.index);
         edit_index(&self.paths.index_dir(), |index| index.clone_from(&self.index)).unwrap();
@@ -161,7 +157,6 @@ impl UndoFiles {
 /// What is wrong with the undo data of a datadir.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UndoDamage {
-    /// Nothing is wrong.
     None,
     /// All `rev` files are gone.
     AllGone,
@@ -190,7 +185,6 @@ pub enum UndoDamage {
 }
 
 impl UndoDamage {
-    /// All kinds.
     pub const ALL: [Self; 13] = [
         Self::None,
         Self::AllGone,
@@ -207,7 +201,6 @@ impl UndoDamage {
         Self::FalseClaim,
     ];
 
-    /// Damages a datadir.
     pub fn apply(self, root: &Path, network: Network) {
         let mut files = UndoFiles::read(root, network);
         let numbers: Vec<u32> = files.rev.keys().copied().collect();
@@ -296,7 +289,6 @@ fn longest(records: &[(usize, usize)]) -> Option<&(usize, usize)> {
     records.iter().skip(1).max_by_key(|(_, len)| len)
 }
 
-/// Options with an undo policy.
 pub fn with_undo(options: &ReindexOptions, undo: UndoPolicy) -> ReindexOptions {
     changed(options.clone(), |it| it.chain.undo = undo)
 }

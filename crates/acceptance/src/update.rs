@@ -24,7 +24,6 @@ use wire::FileNo;
 /// How an update is run.
 #[derive(Clone, Copy, Debug)]
 pub struct How {
-    /// Number of threads.
     pub threads: usize,
     /// Memory for changed coins, in bytes; `None` for the default.
     pub bytes: Option<usize>,

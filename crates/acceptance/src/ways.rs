@@ -34,7 +34,6 @@ pub enum Means {
     Cache,
     /// By a sum over coins, below the last block of hints.
     Hints {
-        /// The sum.
         aggregate: AggregateKind,
         /// Whether undo data is read.
         with_undo: bool,
@@ -53,7 +52,6 @@ pub enum Means {
 pub struct Way {
     /// How the coins that are spent are found.
     pub means: Means,
-    /// Number of threads.
     pub threads: usize,
     /// Memory for the join or the cache, in bytes; `None` if it holds all.
     pub join_bytes: Option<usize>,
@@ -166,7 +164,6 @@ impl Source {
         self.hints = Some(SourceHints { path, format, assumed });
     }
 
-    /// Ends at a height.
     pub fn stop_at(&mut self, height: u32) {
         (self.height, self.options.chain.stop_at_height) = (height, Some(Height(height)));
     }

@@ -52,7 +52,6 @@ fn dump_by_other(dir: &Path) -> Rows {
     std::iter::from_fn(|| rows.next()).collect()
 }
 
-/// Returns names and bytes of all files in `dir`.
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     entries.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect()

@@ -16,13 +16,9 @@ pub const COMMITMENT_PREFIX: [u8; 6] = [0x6a, 0x24, 0xaa, 0x21, 0xa9, 0xed];
 /// A generated block, of the main chain or stale.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GeneratedBlock {
-    /// Serialised block.
     pub bytes: Vec<u8>,
-    /// Its hash.
     pub hash: BlockHash,
-    /// The header.
     pub header: Header,
-    /// Its height.
     pub height: u32,
     /// Number of transactions.
     pub txs: u32,
@@ -44,7 +40,6 @@ impl GeneratedBlock {
     }
 }
 
-/// Reads the header of a serialised block.
 #[must_use]
 pub fn header_of(block: &[u8]) -> Header {
     Header::read(&mut wire::Reader::new(block)).expect("a block starts with a header")
@@ -64,13 +59,10 @@ pub fn ids(block: &BlockView<'_>) -> (Vec<Txid>, Vec<Wtxid>) {
 /// The header fields that do not follow from the transactions.
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderPlan {
-    /// Height.
     pub height: u32,
     /// Hash of the parent.
     pub prev: BlockHash,
-    /// Version.
     pub version: i32,
-    /// Time.
     pub time: u32,
 }
 

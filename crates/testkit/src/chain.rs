@@ -10,14 +10,12 @@ use std::convert::Infallible;
 /// A generated chain.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    /// The spec that it was generated from.
     pub spec: ChainSpec,
     /// All blocks: the active chain from the genesis block up, each stale branch after the block it competes
     /// with.
     pub blocks: Vec<GeneratedBlock>,
     /// The coins at the tip, from applying each block naively.
     pub model: Model,
-    /// Counts.
     pub totals: Totals,
 }
 

@@ -19,7 +19,6 @@ pub struct PlannedCoin {
     pub amount: u64,
     /// height * 2 + coinbase.
     pub code: u32,
-    /// Its script.
     pub script: ScriptRef,
 }
 
@@ -48,13 +47,11 @@ impl CoinPool {
         Self { first_level: recent, levels: Vec::new(), len: 0 }
     }
 
-    /// Returns the number of coins.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether there are no coins.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0

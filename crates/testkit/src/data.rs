@@ -52,7 +52,6 @@ pub fn known_answers(name: &str) -> Option<Vec<serde_json::Value>> {
 
 /// An unpacked datadir of Core, removed when dropped.
 pub struct CoreDatadir {
-    /// The datadir.
     pub datadir: Datadir,
     /// The first line of [`known_answers`], about its tip.
     pub known: serde_json::Value,

@@ -38,7 +38,6 @@ pub fn write_chainstate<'c>(
     update.commit([range])
 }
 
-/// The layout of the files.
 #[derive(Clone, Debug)]
 pub struct Layout {
     /// Upper limit of the size of a `blk` file, in bytes (Core: 128 MiB).

@@ -41,7 +41,6 @@ pub enum InjectedFault {
 /// Which operations are counted, and may fail.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
 pub enum Operations {
-    /// All.
     All,
     /// Those that need free space or change something: a full or read-only disk refuses only these.
     Changes,
@@ -218,7 +217,6 @@ impl FaultDisk {
         Self { exchange_in_steps: true, ..self }
     }
 
-    /// Reports `path` as a mount point.
     #[must_use]
     pub fn with_mount(self, path: &Path) -> Self {
         Self { mounted: Some(path.to_owned()), ..self }
@@ -242,7 +240,6 @@ impl FaultDisk {
         Self { lie: Some((name, lie)), ..self }
     }
 
-    /// Reports `user` as the user of the process.
     #[must_use]
     pub fn with_user(self, user: u32) -> Self {
         Self { user: Some(user), ..self }
@@ -281,7 +278,6 @@ impl FaultDisk {
         self.state.healed.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether the fault has occurred.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.state.count.load(Ordering::Relaxed) > self.state.at

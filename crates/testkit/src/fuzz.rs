@@ -40,7 +40,6 @@ pub struct FuzzTarget {
     pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
-/// All targets.
 pub const TARGETS: &[FuzzTarget] = &[
     FuzzTarget { name: "block", body: wire::block, seeds: samples::blocks },
     FuzzTarget { name: "transaction", body: wire::transaction, seeds: samples::transactions },

@@ -20,7 +20,6 @@ const AHEAD: usize = 2;
 /// Maximum size in bytes of the output that pads the coinbase of a full block.
 const MAX_PADDING: u64 = 9_000;
 
-/// Describes the chain to generate.
 #[derive(Clone, Debug)]
 pub struct ChainSpec {
     /// Seed of all random numbers.
@@ -102,7 +101,6 @@ pub struct Totals {
     pub ages: Ages,
     /// Number of bytes of blocks, without stale ones.
     pub bytes: u64,
-    /// Number of stale blocks.
     pub stale_blocks: u64,
     /// The unspent coins at the end, as the planner counts them.
     pub utxo: ModelStats,

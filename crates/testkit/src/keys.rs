@@ -24,9 +24,7 @@ pub struct Key {
     secret: SecretKey,
     /// The secret key whose point has an even y, with which BIP-0340 signs.
     even: SecretKey,
-    /// The public key.
     pub public: PublicKey,
-    /// The public key's x coordinate.
     pub x_only: XOnlyPublicKey,
 }
 
@@ -130,7 +128,6 @@ impl Signer {
     }
 }
 
-/// Makes a key from a random stream.
 #[must_use]
 pub fn random_key(rng: &mut Rng) -> Key {
     loop {

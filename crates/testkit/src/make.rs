@@ -52,7 +52,6 @@ impl MadeTx {
         Self { bytes, stripped_size, undo, ..Self::default() }
     }
 
-    /// Returns whether it is serialised with a witness.
     #[must_use]
     pub fn has_witness(&self) -> bool {
         self.stripped_size != self.bytes.len()
@@ -100,7 +99,6 @@ impl<'a> Maker<'a> {
         Self { pool, txids: Vec::new() }
     }
 
-    /// Returns the txid that was written to a slot.
     #[must_use]
     pub fn txid(&self, slot: u32) -> [u8; 32] {
         self.txids[slot as usize]
@@ -167,7 +165,6 @@ impl<'a> Maker<'a> {
         tx
     }
 
-    /// Makes the undo data of a transaction.
     fn undo(&self, inputs: &[InputPlan]) -> Vec<u8> {
         let mut undo = Vec::with_capacity(inputs.len() * 32 + 3);
         write_compact_size(&mut undo, inputs.len() as u64);
@@ -181,7 +178,6 @@ impl<'a> Maker<'a> {
         undo
     }
 
-    /// Makes a planned output.
     #[must_use]
     pub fn output(&self, plan: &OutputPlan) -> TxOut {
         TxOut { value: Amount::from_sat(plan.amount), script_pubkey: self.pool.script(plan.script) }

@@ -18,7 +18,6 @@ pub struct ModelCoin {
     pub code: u32,
     /// Amount in satoshis.
     pub amount: i64,
-    /// The output script.
     pub script: Vec<u8>,
 }
 
@@ -82,11 +81,9 @@ impl ModelStats {
 /// The UTXO set of a chain.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Model {
-    /// All unspent coins.
     pub coins: BTreeMap<OutPoint, ModelCoin>,
 }
 
-/// Converts an outpoint of the crate `bitcoin`.
 #[must_use]
 pub fn outpoint(from: &bitcoin::OutPoint) -> OutPoint {
     OutPoint { txid: Txid(*from.txid.as_ref()), vout: from.vout }
@@ -136,7 +133,6 @@ impl Model {
         missing
     }
 
-    /// Counts and hashes the coins.
     #[must_use]
     pub fn stats(&self) -> ModelStats {
         ModelStats::of(self.coins.iter().map(|(outpoint, coin)| (*outpoint, coin.clone())))

@@ -36,11 +36,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Start<'a> {
     /// `bitcoind`.
     pub program: &'a Path,
-    /// The datadir.
     pub datadir: &'a Path,
-    /// The network.
     pub network: Network,
-    /// Further flags.
     pub flags: &'a [String],
     /// The user that it runs as.
     pub user: Option<u32>,
@@ -129,7 +126,6 @@ impl Started {
         matches!(self, Self::No(words) if HANGS.contains(&words.as_str()))
     }
 
-    /// Returns whether the node runs.
     #[must_use]
     pub const fn is_yes(&self) -> bool {
         matches!(self, Self::Yes { .. })
@@ -474,7 +470,6 @@ impl Node {
         Ok(())
     }
 
-    /// Returns the id of the process.
     #[must_use]
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)

@@ -33,11 +33,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 struct Shared {
     fault: Fault,
     chain: Mutex<Arc<ServedChain>>,
-    /// Connections that were accepted.
     accepted: AtomicUsize,
     /// Blocks that were asked for and that the peer has, in that order.
     asked: Mutex<Vec<BlockHash>>,
-    /// Questions for spent coins.
     coins_asked: AtomicUsize,
     /// Number of blocks after which the peer waits.
     hold_at: AtomicUsize,

@@ -64,32 +64,25 @@ const SHARES: [(Kind, u64); 14] = [
     (Kind::Anchor, 4),
 ];
 
-/// A planned input.
 #[derive(Clone, Copy, Debug)]
 pub struct InputPlan {
     /// The coin that it spends.
     pub coin: PlannedCoin,
-    /// Its sequence number.
     pub sequence: u32,
 }
 
-/// A planned output.
 #[derive(Clone, Copy, Debug)]
 pub struct OutputPlan {
     /// Amount in satoshis.
     pub amount: u64,
-    /// Its script.
     pub script: ScriptRef,
     /// The slot of its coin's txid; `None` if it creates no coin.
     pub slot: Option<u32>,
 }
 
-/// A planned transaction.
 #[derive(Clone, Debug, Default)]
 pub struct TxPlan {
-    /// Version.
     pub version: i32,
-    /// Lock time.
     pub lock_time: u32,
     /// Its inputs among those of the block.
     pub inputs: Range<usize>,
@@ -99,16 +92,13 @@ pub struct TxPlan {
     pub depth: u16,
 }
 
-/// A planned block.
 #[derive(Clone, Debug, Default)]
 pub struct BlockPlan {
-    /// Height.
     pub height: u32,
     /// Header time.
     pub time: u32,
     /// Header version.
     pub version: i32,
-    /// Outputs of the coinbase.
     pub coinbase: Vec<OutputPlan>,
     /// Content of the coinbase script after the height.
     pub extra_nonce: u64,

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use wire::{Sats, ScriptFault, ScriptVerifier, TxVerifier, TxView};
 
-/// See the module.
 #[derive(Debug)]
 pub struct Refusing;
 

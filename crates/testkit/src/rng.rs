@@ -18,7 +18,6 @@ impl Rng {
         Self(Xoshiro256StarStar::from_seed(digest))
     }
 
-    /// Returns the next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
@@ -43,7 +42,6 @@ impl Rng {
         (base + self.below(base)).min(most)
     }
 
-    /// Fills `bytes`.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             chunk.copy_from_slice(&self.next_u64().to_le_bytes()[..chunk.len()]);

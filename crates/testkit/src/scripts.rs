@@ -126,7 +126,6 @@ enum Scheme {
 /// A script of the pool.
 #[derive(Clone, Debug)]
 pub struct PoolScript {
-    /// The output script.
     pub script: ScriptBuf,
     /// The script in the compressed form of coins.
     pub compressed: Vec<u8>,
@@ -203,9 +202,7 @@ pub struct ScriptPool {
 /// A coin that an input spends.
 #[derive(Clone, Copy, Debug)]
 pub struct Prevout {
-    /// Its amount.
     pub amount: u64,
-    /// Its script.
     pub script: ScriptRef,
 }
 
@@ -233,7 +230,6 @@ impl ScriptPool {
         Self { scripts, by_script, signer: signed.then(|| Signer::new(seed)) }
     }
 
-    /// Returns the pool's script of that number.
     #[must_use]
     pub fn entry(&self, number: u16) -> &PoolScript {
         &self.scripts[number as usize]
@@ -251,7 +247,6 @@ impl ScriptPool {
         self.by_script.get(script).map(|number| ScriptRef::Pool(*number))
     }
 
-    /// Returns the script.
     #[must_use]
     pub fn script(&self, script: ScriptRef) -> ScriptBuf {
         match script {

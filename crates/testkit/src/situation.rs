@@ -48,7 +48,6 @@ const fn reported(
     Situation { name, report, cause }
 }
 
-/// Returns all situations.
 pub fn all() -> impl Iterator<Item = &'static Situation> {
     [databases::CHAINSTATE, databases::INDEX, blocks::BLOCKS, blocks::OTHERS, settings::SETTINGS]
         .into_iter()

@@ -156,7 +156,6 @@ pub fn swap(scene: &mut Scene<'_>, kind: &str) -> Description {
     Ok(Some(format!("{} and {} swapped", name(&one), name(&other))))
 }
 
-/// Replaces all bytes of a file.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Res<()> {
     truncate(path, bytes.len() as u64)?;
     Ok(overwrite(path, 0, bytes)?)

@@ -78,7 +78,6 @@ pub fn index_older(scene: &mut Scene<'_>) -> Description {
     replace(&scene.base.dir.join("backup/blocks/index"), &scene.paths.index_dir())
 }
 
-/// Changes a row of the index.
 pub fn index_rows(scene: &mut Scene<'_>) -> Description {
     change_index(scene, |scene, index| {
         let at = scene.below(index.entries.len());

@@ -13,15 +13,12 @@ use std::path::Path;
 /// A description of a damage; `None` if there is nothing that can be damaged in this way.
 type Description = Res<Option<String>>;
 
-/// Damages a datadir.
 type Damage = fn(&mut Scene<'_>) -> Description;
 
 /// A kind of damage.
 #[derive(Clone, Copy)]
 pub struct Kind {
-    /// The name of this kind.
     pub name: &'static str,
-    /// The function that does it.
     pub act: Damage,
 }
 

@@ -19,21 +19,15 @@ use wire::{BlockArena, BlockHash, BlockTime, BlockView, Coin, Height, Txid, Wtxi
 /// A block with all data that is needed to check it.
 #[derive(Debug)]
 pub struct Block<'a> {
-    /// Its height.
     pub height: Height,
-    /// Its hash.
     pub hash: BlockHash,
-    /// Its bytes, parsed.
     pub view: BlockView<'a>,
-    /// Its undo data.
     pub undo: &'a [u8],
     /// The coins that it spends, in block order.
     pub claims: Vec<Coin<'a>>,
     /// The same coins, decoded.
     pub spent: Vec<SpentCoin<'a>>,
-    /// The txid of each transaction.
     pub txids: Vec<Txid>,
-    /// The wtxid of each transaction.
     pub wtxids: Vec<Wtxid>,
 }
 
@@ -44,11 +38,9 @@ pub struct Arenas(Vec<(BlockArena, UndoArena)>);
 /// A block of the chain as it is stored.
 #[derive(Clone, Debug)]
 pub struct StoredBlock {
-    /// Its hash.
     pub hash: BlockHash,
     /// The time in its header.
     pub time: BlockTime,
-    /// The serialised block.
     pub bytes: Vec<u8>,
     /// Its undo data; the genesis block has none.
     pub undo: Vec<u8>,
@@ -128,7 +120,6 @@ impl Inputs {
 pub struct Answers(Sha256);
 
 impl Answers {
-    /// Adds the result of the benchmark `name`.
     pub fn add(&mut self, name: &str, result: &[u8]) {
         for bytes in [name.as_bytes(), result] {
             self.0.update(&(bytes.len() as u64).to_le_bytes());

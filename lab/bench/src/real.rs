@@ -14,9 +14,7 @@ pub const HEIGHT: u32 = 709_632;
 pub struct RawBlock {
     /// Its description.
     pub name: String,
-    /// The block.
     pub bytes: Vec<u8>,
-    /// Its undo data.
     pub undo: Vec<u8>,
 }
 

@@ -78,7 +78,6 @@ impl Records {
 /// Where a block is stored.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
-    /// Its file.
     pub file: FileNo,
     /// The first byte of the block in it.
     pub block: ByteOffset,
@@ -107,7 +106,6 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Measures `work`.
     pub fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let (wall, processor) = (Instant::now(), processor_time());
         let done = work();

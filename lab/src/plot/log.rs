@@ -123,7 +123,6 @@ impl Series {
     }
 }
 
-/// Reads a log.
 pub fn read(path: &Path, name: String) -> io::Result<Series> {
     read_lines(BufReader::with_capacity(1 << 20, open_regular(path)?), name)
 }

@@ -38,7 +38,6 @@ pub fn unmeasured() -> &'static [Unmeasured] {
     &LIST.unmeasured
 }
 
-/// A proposal.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Proposal {

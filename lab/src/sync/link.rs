@@ -9,7 +9,6 @@ use std::{str::FromStr, time::Duration};
 pub struct LinkSpec {
     /// The text that the user wrote.
     pub text: String,
-    /// Number of links.
     pub count: usize,
     /// What they are like; `None`: the loopback device, as fast as the machine.
     pub shape: Option<Shape>,
@@ -18,7 +17,6 @@ pub struct LinkSpec {
 /// What a link does to bytes, the same in both directions.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Shape {
-    /// Bytes per second.
     pub bytes_per_second: u64,
     /// Time from one end to the other and back.
     pub round_trip: Duration,

@@ -88,7 +88,6 @@ fn number_from(variable: &str) -> Option<u64> {
 /// The results of all comparisons.
 #[derive(Default)]
 struct Hunt {
-    /// Descriptions of the disagreements.
     disagreements: Vec<String>,
     /// Core's verdicts, and how often each occurred.
     verdicts: BTreeMap<String, u64>,

@@ -114,7 +114,6 @@ impl Runner<'_> {
         }
     }
 
-    /// Runs a line, and returns what it prints.
     fn run(&self, line: &str) -> String {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let mut command = shell(line);

@@ -37,7 +37,6 @@ fn entry(first: u8, rest: u8, vout: u32, spend: bool) -> Owned {
     Owned { is_spend: spend, outpoint: OutPoint { txid: Txid(txid), vout }, code: 2 * u32::from(rest), out }
 }
 
-/// A temporary directory for one run.
 struct RunDir(tempfile::TempDir);
 
 impl RunDir {

@@ -39,7 +39,6 @@ fn open(bytes: &[u8], format: Option<HintFormat>) -> Result<HintReader, HintsErr
     Dir::with_file(bytes).open(format)
 }
 
-/// Reads all hints of a file.
 fn read(mut reader: HintReader) -> Result<Vec<Vec<u32>>, HintsError> {
     let (mut all, mut unspent) = (Vec::new(), Vec::new());
     while reader.next_block(&mut unspent)?.is_some() {
@@ -48,7 +47,6 @@ fn read(mut reader: HintReader) -> Result<Vec<Vec<u32>>, HintsError> {
     Ok(all)
 }
 
-/// Returns the bytes of a file with a chain's hints.
 fn bytes_of(format: HintFormat, chain: &Chain) -> Vec<u8> {
     let dir = Dir::new();
     write(&dir.path(), format, chain);

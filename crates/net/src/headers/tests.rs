@@ -14,7 +14,6 @@ fn chain(len: usize, fork: usize, salt: u32) -> Vec<Header> {
     (0..len).map(make).collect()
 }
 
-/// Hashes of the chain by height.
 fn hashes(chain: &[Header]) -> Vec<BlockHash> {
     chain.iter().map(Header::hash).collect()
 }

@@ -232,7 +232,6 @@ fn sighash() {
     assert_eq!(cases, 500);
 }
 
-/// Returns the script without CODESEPARATOR.
 fn without_separators(script: &[u8]) -> Vec<u8> {
     // These scripts push nothing, so that every byte is an opcode.
     assert!(script.iter().all(|opcode| !(1..=0x4e).contains(opcode)));

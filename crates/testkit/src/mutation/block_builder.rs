@@ -22,9 +22,7 @@ use wire::{BlockHash, BlockTime, Header, OutPoint};
 /// A coin and its outpoint.
 #[derive(Clone, Debug)]
 pub struct BuilderCoin {
-    /// Its outpoint.
     pub outpoint: OutPoint,
-    /// The coin.
     pub coin: ModelCoin,
 }
 
@@ -35,9 +33,7 @@ pub enum Commitment {
     AsNeeded,
     /// A commitment, even if no transaction has a witness.
     Present,
-    /// No commitment.
     Absent,
-    /// A wrong commitment.
     Wrong,
     /// A commitment with one byte more.
     Longer,
@@ -64,11 +60,9 @@ pub struct Draft {
     pub txs: Vec<Transaction>,
     /// Serialised transactions without witness, to follow the others.
     pub raw: Vec<Vec<u8>>,
-    /// The witness commitment.
     pub commitment: Commitment,
     /// The coinbase's witness, if there is a commitment; `None` for 32 zero bytes.
     pub reserved_value: Option<Vec<Vec<u8>>>,
-    /// Whether the merkle root is wrong.
     pub wrong_root: bool,
     /// Number of transactions at the end that are repeated without changing the merkle root (CVE-2012-2459).
     pub repeated: usize,
@@ -330,7 +324,6 @@ impl<'a> BlockBuilder<'a> {
         }
     }
 
-    /// Makes the undo data of a transaction of the draft.
     fn undo(&self, tx: &Transaction, draft: &Draft) -> Vec<u8> {
         let claim =
             |input: &TxIn| self.claim(&outpoint(&input.previous_output), draft.coinbase.as_ref(), &draft.txs);
@@ -355,7 +348,6 @@ impl<'a> BlockBuilder<'a> {
         self.added.push(block);
     }
 
-    /// Returns the added blocks.
     #[must_use]
     pub fn into_added(self) -> Vec<GeneratedBlock> {
         self.added
@@ -367,7 +359,6 @@ impl<'a> BlockBuilder<'a> {
         self.salt
     }
 
-    /// Returns the chain that is extended.
     #[must_use]
     pub const fn chain(&self) -> &Chain {
         self.chain
@@ -404,7 +395,6 @@ fn with_commitment(coinbase: &Transaction, draft: &Draft, made: &[MadeTx]) -> Tr
     tx
 }
 
-/// Returns the script `TRUE`.
 #[must_use]
 pub fn true_script() -> ScriptBuf {
     Builder::new().push_opcode(OP_TRUE).into_script()

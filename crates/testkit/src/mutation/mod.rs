@@ -72,7 +72,6 @@ pub struct MutatedChain {
     pub chain: Chain,
 }
 
-/// How to make a block.
 type Make = fn(&mut BlockBuilder<'_>) -> Draft;
 
 impl CheckLevel {
@@ -114,7 +113,6 @@ pub fn base_chain(seed: u64) -> Chain {
     Chain::generate(&spec)
 }
 
-/// Returns all rows of the table.
 pub fn mutations() -> impl Iterator<Item = &'static Mutation> {
     [header::ROWS, block::ROWS, tx::ROWS, spend::ROWS, script::ROWS, tapscript::ROWS].into_iter().flatten()
 }

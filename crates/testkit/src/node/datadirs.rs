@@ -31,7 +31,6 @@ pub enum Tail {
     Pruned,
     /// There are headers without blocks, and a block whose parent is missing.
     Gaps,
-    /// There is a wallet.
     Wallet,
 }
 
@@ -43,7 +42,6 @@ const GAP: usize = 4;
 pub struct Writer<'a> {
     /// `bitcoind`.
     pub program: &'a Path,
-    /// Its flags.
     pub flags: &'a [String],
     /// See [`Start::patience`].
     pub patience: Duration,
@@ -116,7 +114,6 @@ impl<'a> SnapshotDatadirs<'a> {
         Ok(Self { writer, file, blocks, branch })
     }
 
-    /// The blocks up to a height.
     #[must_use]
     pub fn up_to(&self, height: u32) -> &[GeneratedBlock] {
         &self.blocks[1..=height as usize]

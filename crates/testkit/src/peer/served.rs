@@ -8,11 +8,8 @@ use wire::{BlockHash, Header};
 /// The blocks of a chain by height, from the genesis block on.
 #[derive(Clone, Debug)]
 pub struct ServedChain {
-    /// The headers.
     pub headers: Vec<Header>,
-    /// Their hashes.
     pub hashes: Vec<BlockHash>,
-    /// The serialised blocks.
     pub blocks: Vec<Vec<u8>>,
     /// The undo data of each block; empty if the peer does not have it.
     pub undo: Vec<Vec<u8>>,
@@ -50,7 +47,6 @@ impl ServedChain {
         undo.coins().map(|coin| (coin.code, coin.out.to_vec())).collect()
     }
 
-    /// A chain of generated blocks.
     #[must_use]
     pub fn of<'a>(blocks: impl IntoIterator<Item = &'a GeneratedBlock>) -> Self {
         let all =

@@ -45,7 +45,6 @@ const JUMBO: u32 = 1 << 6;
 const INLINE: u32 = 1 << 7;
 /// The blocks to connect, and where the results go.
 pub struct Chain<'a> {
-    /// The block files.
     pub files: HashMap<FileNo, PathBuf>,
     /// File, position and parent of each block, from height 1.
     pub places: Vec<(FileNo, u64, BlockHash)>,

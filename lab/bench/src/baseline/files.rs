@@ -20,7 +20,6 @@ const FRAME_BYTES: usize = 8;
 /// The obfuscation of files, applied in words of 64 bits as the product does, or byte by byte.
 #[derive(Clone, Copy, Debug)]
 pub struct Xor {
-    /// The key.
     pub key: Obfuscation,
     /// Whether it is applied byte by byte.
     pub is_bytewise: bool,
@@ -152,7 +151,6 @@ impl Fields for FieldReader {
 }
 
 impl FieldReader {
-    /// Reads from `file`.
     #[must_use]
     pub fn new(file: File, xor: Xor) -> Self {
         let file = BufReader::with_capacity(SMALL_BUFFER, file);

@@ -12,10 +12,8 @@ use wire::OutPoint;
 
 /// A hash of outpoints under a key of 128 bits.
 pub trait OutpointHasher {
-    /// Creates the hasher with its key.
     fn new(k0: u64, k1: u64) -> Self;
 
-    /// Returns the hash of an outpoint.
     fn hash(&self, outpoint: &OutPoint) -> u64;
 }
 
@@ -156,7 +154,6 @@ impl OutpointHasher for Jumbo {
     }
 }
 
-/// A set of outpoints.
 #[derive(Debug)]
 pub struct OutpointSet<H> {
     hasher: H,

@@ -62,7 +62,6 @@ impl Database {
         self.db.flush()
     }
 
-    /// Returns the value of a coin.
     pub fn get(&mut self, outpoint: &OutPoint) -> Option<Vec<u8>> {
         self.key.clear();
         write_chainstate_key(&mut self.key, outpoint);

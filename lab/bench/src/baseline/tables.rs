@@ -15,7 +15,6 @@ pub trait KeptCoin {
     /// Copies a coin.
     fn keep(coin: Coin<'_>) -> Self;
 
-    /// Returns the coin.
     fn coin(&self) -> Coin<'_>;
 }
 
@@ -88,7 +87,6 @@ impl<C> Pool<C> {
     }
 }
 
-/// A table of coins.
 pub struct CoinTable<H, C> {
     hasher: H,
     places: HashTable<u32>,
@@ -103,7 +101,6 @@ impl<H: OutpointHasher, C> Default for CoinTable<H, C> {
 }
 
 impl<H: OutpointHasher, C: KeptCoin> CoinTable<H, C> {
-    /// Number of coins.
     #[must_use]
     pub fn count(&self) -> usize {
         self.places.len()

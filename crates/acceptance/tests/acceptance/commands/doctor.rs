@@ -39,7 +39,6 @@ fn examine(root: &Path, network: Network, deep: bool) -> Result<Diagnosis, Error
     diagnose(&RealDisk, &options, unwatched())
 }
 
-/// Examines a datadir on this disk.
 fn examine_on(disk: &FaultDisk, case: &Case) -> Diagnosis {
     diagnose(disk, &DoctorOptions::new(case.root(), Network::Regtest), unwatched()).unwrap()
 }

@@ -11,7 +11,6 @@ use testkit::block::{has_work, mine};
 static PARAMS: LazyLock<&ChainParams> =
     LazyLock::new(|| pinning(vec![pinned_set(TIP, chain().model.stats().hash_serialized_3)]));
 
-/// A snapshot of the last block.
 static SNAPSHOT: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| snapshot_at(TIP));
 
 fn snapshot() -> &'static Path {

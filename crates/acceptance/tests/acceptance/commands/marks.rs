@@ -116,7 +116,6 @@ fn repaired(root: &Path, which: Reconsider) -> Result<(Vec<Warning>, BlockHash),
     Ok((rebuild.notes, rebuild.hash))
 }
 
-/// A way to reconsider marks.
 type Way = (&'static str, fn(&Path, Reconsider) -> Result<(Vec<Warning>, BlockHash), Error>);
 
 const WAYS: [Way; 5] = [

@@ -44,7 +44,6 @@ fn options(case: &Case) -> ReindexOptions {
     changed(case.options(), |it| it.chain.params = params())
 }
 
-/// A snapshot of the block.
 static SNAPSHOT: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| snapshot_at(BASE));
 
 fn second_dir(case: &Case) -> PathBuf {
@@ -58,7 +57,6 @@ fn write_chainstate(dir: &Path, best: BlockHash) {
     datadir::write_chainstate(&FaultDisk::healthy(), dir, [5; 8], best, []).unwrap();
 }
 
-/// Makes a second chainstate.
 fn second(case: &Case, base: BlockHash, best: BlockHash) {
     write_chainstate(&second_dir(case), best);
     fs::write(second_dir(case).join("base_blockhash"), base.0).unwrap();
@@ -90,7 +88,6 @@ fn without_blocks(case: &Case, from: u32, to: u32) {
     });
 }
 
-/// A row of the table.
 type Row = (&'static str, fn(&Case));
 
 const ROWS: [Row; 12] = [

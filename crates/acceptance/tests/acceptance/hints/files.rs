@@ -45,7 +45,6 @@ fn hints_that_cannot_be_those_of_the_chain_are_refused_with_the_reason() {
     }
 }
 
-/// Damages a file.
 type Damage = fn(&mut Vec<u8>, &mut Rng);
 
 const DAMAGES: [(&str, Damage); 3] = [

@@ -103,7 +103,6 @@ struct Told {
     coins: Option<[u8; 32]>,
     /// The text of the first wrong hint, and how many blocks have wrong ones, if that is known.
     wrong: Option<(String, u64)>,
-    /// The invalid block.
     invalid: Option<(u32, BlockHash)>,
     has_undo: bool,
 }
@@ -123,7 +122,6 @@ impl Told {
         self.source.hint_by(path, format, Some(tip));
     }
 
-    /// Asserts that a run came to a verdict.
     fn assert_is(&self, verdict: Verdict, done: Result<&ReindexReport, &Error>, what: &str) {
         match (verdict, done) {
             (Verdict::Coins, Ok(report)) => {
@@ -189,7 +187,6 @@ impl Lie {
     }
 }
 
-/// Tells each lie with so many seeds.
 fn tell(lies: &[Lie], seeds: u64) {
     let count = lies.len() as u64;
     each_operation(1, |number| {

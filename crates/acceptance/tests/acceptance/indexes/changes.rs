@@ -26,7 +26,6 @@ impl Heights {
         self.places.get(&(reader.var_int().ok()?, reader.var_int().ok()?)).copied()
     }
 
-    /// The height of the block of a row.
     fn of_row(&self, kind: IndexKind, key: &[u8], value: &[u8]) -> Option<u32> {
         match (kind, key[0]) {
             (IndexKind::Tx, b't') => self.at(value),

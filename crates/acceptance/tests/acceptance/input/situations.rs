@@ -81,7 +81,6 @@ fn parts(found: &Diagnosis) -> Vec<String> {
     ]
 }
 
-/// What a report of a rebuild says.
 fn rebuild(report: &ReindexReport) -> String {
     let ReindexReport { height, lost_blocks, unconnected, damaged_blocks, notes, .. } = report;
     let counts = [(lost_blocks, "lost"), (unconnected, "unconnected"), (damaged_blocks, "damaged")];
@@ -91,7 +90,6 @@ fn rebuild(report: &ReindexReport) -> String {
     format!("height {height}{}", counts.chain(notes).collect::<String>())
 }
 
-/// What a report of a repair says.
 fn repair(report: &RepairReport) -> String {
     let RepairReport { damaged, missing, lost, lost_files, damaged_undo, taken, .. } = report;
     let downloaded = report.download.as_ref().map_or(0, |download| download.blocks);
@@ -105,7 +103,6 @@ fn repair(report: &RepairReport) -> String {
     )
 }
 
-/// What a report of a download says.
 fn sync(report: &SyncReport, shell: &Shell) -> String {
     let rebuilt = report.rebuild.as_ref().map_or("stays".to_owned(), rebuild);
     let asked = shell.peer.asked().len();

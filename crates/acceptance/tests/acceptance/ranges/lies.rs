@@ -17,7 +17,6 @@ struct Row {
     out: Vec<u8>,
 }
 
-/// The entries of a shard of a delta.
 fn rows(dir: &Path, shard: u32) -> Vec<Row> {
     let path = shard_path(dir, shard);
     let run = SortedRunReader::open(&FaultDisk::healthy(), &path, Network::Regtest).unwrap();
@@ -73,7 +72,6 @@ enum About {
     Spend,
 }
 
-/// A lie about a coin.
 struct Lie {
     what: &'static str,
     change: fn(&mut Row) -> bool,

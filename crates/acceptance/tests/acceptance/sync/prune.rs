@@ -69,7 +69,6 @@ fn end_of(hints: Option<u32>) -> u32 {
     if hints.is_some() { END } else { long().tip().height }
 }
 
-/// Bytes of the block files.
 fn block_bytes(root: &Path) -> u64 {
     let Ok(files) = fs::read_dir(root.join("regtest/blocks")) else { return 0 };
     let is_blk = |entry: &fs::DirEntry| entry.file_name().to_string_lossy().starts_with("blk");

@@ -40,7 +40,6 @@ fn finish(options: &SyncOptions, what: &str) -> SyncReport {
     report
 }
 
-/// Options for a kind of download from a peer.
 type Kind = fn(&Path, &ScriptedPeer) -> SyncOptions;
 
 const OF_BLOCKS: Kind = |root, peer| from(root, &[peer]);

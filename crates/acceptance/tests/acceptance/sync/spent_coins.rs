@@ -56,7 +56,6 @@ impl TxVerifier for CheckedTx {
     }
 }
 
-/// A verifier for the tests' chain.
 fn verifier() -> Arc<dyn ScriptVerifier> {
     static COINS: LazyLock<Arc<TrueCoins>> = LazyLock::new(|| {
         let (mut arena, mut undo_arena, mut coins) = <(BlockArena, UndoArena, HashMap<_, _>)>::default();

@@ -9,7 +9,6 @@ use bitcoin::{Sequence, absolute::LockTime};
 /// Height of the last block of the valid chain.
 const TOP: u32 = 125;
 
-/// The chain up to a height.
 fn blocks_to(height: u32) -> Vec<GeneratedBlock> {
     chain().main().filter(|block| block.height <= height).cloned().collect()
 }

@@ -8,7 +8,6 @@ use acceptance::{
 use hints::HintFormat;
 use std::ops::Range;
 
-/// Asserts that a way has found the coins of the model.
 fn assert_is(found: &Found, model: &ModelStats, what: &str) {
     assert_eq!(found.stats.hash_serialized_3, model.hash_serialized_3, "{what}");
     let (txouts, amount) = (found.stats.txouts, found.stats.total_amount.0 as u64);

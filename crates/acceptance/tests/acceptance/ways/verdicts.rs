@@ -102,7 +102,6 @@ fn each_mutation_gets_cores_verdict_in_every_way() {
     assert!(valid >= 15 && invalid >= 40 && named_by_ranges >= 10, "{counts}");
 }
 
-/// The txid of a transaction of a block.
 fn txid(block: &GeneratedBlock, tx: usize) -> wire::Txid {
     let mut arena = wire::BlockArena::default();
     let view = arena.parse(&block.bytes).unwrap();

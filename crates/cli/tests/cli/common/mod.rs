@@ -21,7 +21,6 @@ use testkit::{
     peer::{Fault, ScriptedPeer, ServedChain},
 };
 
-/// A command that runs `peregrine` with these arguments on a datadir.
 pub fn command(args: &[&str], datadir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
     command.args(args).arg("--datadir").arg(datadir).env_remove("PEREGRINE_SHA256");
@@ -60,7 +59,6 @@ pub fn lock(path: &Path) -> File {
     file
 }
 
-/// Runs `peregrine` with these arguments.
 pub fn peregrine(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_peregrine")).args(args).output().unwrap()
 }

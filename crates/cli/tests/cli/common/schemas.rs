@@ -6,7 +6,6 @@ use std::{collections::BTreeSet, fs, sync::Mutex};
 /// What kinds of objects there are.
 const KINDS: [&str; 4] = ["report", "failure", "progress", "shared-report"];
 
-/// The schemas of all kinds of objects.
 pub struct Schemas {
     schemas: [Schema; 4],
     seen: Mutex<BTreeSet<String>>,

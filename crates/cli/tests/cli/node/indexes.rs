@@ -14,7 +14,6 @@ use testkit::{
 /// Height of the block that is damaged.
 const HIT: u32 = 115;
 
-/// The version of this bitcoind.
 fn version() -> (u32, u32) {
     let output = Command::new(program().unwrap()).arg("-version").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

@@ -134,7 +134,6 @@ fn blocks_of(datadir: &Datadir) -> (BlockHash, Vec<Block>) {
     (coins.best_block(), blocks)
 }
 
-/// Writes a chain's hints.
 pub fn write(path: &Path, format: HintFormat, chain: &Chain) -> HintInfo {
     write_on(&RealDisk, path, format, chain).unwrap()
 }

@@ -24,7 +24,6 @@ pub struct Router {
     pub sessions: Mutex<Vec<String>>,
     /// Sessions that were created.
     pub created: AtomicUsize,
-    /// Whether sessions are refused.
     pub refuses: AtomicBool,
     /// Whether sessions end as soon as they are there.
     pub forgets: AtomicBool,
@@ -37,7 +36,6 @@ pub fn start(to: SocketAddr) -> (SocketAddr, Arc<Router>) {
     (listen(move |socket| serve(socket, to, &shared)), router)
 }
 
-/// Returns the value of a field of a request.
 fn field<'a>(request: &'a str, key: &str) -> &'a str {
     request.split(' ').find_map(|field| field.strip_prefix(key)).unwrap_or_default()
 }

@@ -72,12 +72,10 @@ impl Branches {
         self.invalid == Some(*hash)
     }
 
-    /// Returns whether a chain has the invalid block.
     pub fn have_invalid_in(&self, chain: &ServedChain) -> bool {
         self.invalid.is_some_and(|hash| chain.find(&hash).is_some())
     }
 
-    /// Returns whether there is an invalid block.
     pub fn have_invalid(&self) -> bool {
         self.invalid.is_some()
     }

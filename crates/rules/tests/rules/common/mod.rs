@@ -35,7 +35,6 @@ pub(crate) fn base() -> &'static Chain {
     &BASE
 }
 
-/// Returns the row of the table of mutations with this name.
 pub(crate) fn mutation(name: &str) -> &'static Mutation {
     mutations().find(|row| row.name == name).unwrap_or_else(|| panic!("no mutation is called {name}"))
 }

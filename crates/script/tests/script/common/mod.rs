@@ -152,7 +152,6 @@ pub(crate) fn spend_of(coin: &SpentOutput, script_sig: Vec<u8>, witness: &[Vec<u
     serialize(&tx(input(prevout, script_sig, Witness::from_slice(witness)), vec![]))
 }
 
-/// Returns the kind of a coin's script.
 fn kind_of(input: &InputView<'_>, script: &[u8]) -> &'static str {
     let witness = input.witness().next().is_some();
     match (witness_program(script), script) {

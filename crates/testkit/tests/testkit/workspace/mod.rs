@@ -34,7 +34,6 @@ pub fn name(value: &Value) -> &str {
     }
 }
 
-/// Returns the root of the project.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -67,7 +66,6 @@ pub fn texts(is_wanted: impl Fn(&Path) -> bool) -> Vec<(PathBuf, String)> {
     project().into_iter().filter(|path| is_wanted(path)).map(read).collect()
 }
 
-/// Returns all sources.
 pub fn sources() -> &'static [(PathBuf, String)] {
     static SOURCES: LazyLock<Vec<(PathBuf, String)>> =
         LazyLock::new(|| texts(|path| path.extension().is_some_and(|extension| extension == "rs")));

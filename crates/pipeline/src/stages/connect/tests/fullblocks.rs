@@ -147,12 +147,10 @@ impl Chain {
     }
 }
 
-/// Returns the hash of a block's parent from the block's bytes.
 fn parent(bytes: &[u8]) -> BlockHash {
     BlockHash(bytes[4..36].try_into().unwrap())
 }
 
-/// Returns the median time past of each block of a chain.
 fn medians(headers: &[Header]) -> Vec<BlockTime> {
     rules::median_times(headers.iter().map(|header| header.time).collect())
 }
