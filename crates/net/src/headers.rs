@@ -73,9 +73,10 @@ pub struct HeaderRequest {
     pub locator: Vec<BlockHash>,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 enum PeerState {
     /// It can be asked.
+    #[default]
     Idle,
     /// It was asked with this locator.
     Asked { since: Instant, locator: Vec<BlockHash> },
@@ -87,7 +88,7 @@ enum PeerState {
     Silent { since: Instant, locator: Vec<BlockHash> },
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct HeaderPeer {
     round_trip: Duration,
     state: PeerState,
@@ -118,7 +119,7 @@ impl HeaderPeer {
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct HeaderSync {
     /// Hashes of the best chain that the caller knows.
     locator: Vec<BlockHash>,
@@ -133,8 +134,7 @@ impl HeaderSync {
     /// Creates a state without peers. The locator holds hashes of the best known chain, highest first, down
     /// to the genesis block ([`locator_heights`]).
     pub fn new(locator: Vec<BlockHash>) -> Self {
-        let (peers, leader) = (BTreeMap::new(), None);
-        Self { locator, peers, leader, all_are_asked: false, hears_announcements: false }
+        Self { locator, ..Self::default() }
     }
 
     /// Takes announcements from now on.
@@ -157,17 +157,7 @@ impl HeaderSync {
 
     /// Adds a peer that can be asked.
     pub fn add_peer(&mut self, id: PeerId, round_trip: Duration) {
-        let peer = HeaderPeer {
-            round_trip,
-            state: PeerState::Idle,
-            last: None,
-            highest: 0,
-            stale_batches: 0,
-            has_named: false,
-            has_announced: false,
-            last_named: None,
-        };
-        self.peers.insert(id, peer);
+        self.peers.insert(id, HeaderPeer { round_trip, ..HeaderPeer::default() });
     }
 
     /// Forgets a peer.
