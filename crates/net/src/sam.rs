@@ -82,13 +82,10 @@ impl Sam {
     pub fn session_ready(&mut self) -> Option<Vec<u8>> {
         self.session_is_ready = true;
         let State::WaitForSession(destination) = &self.state else { return None };
-        let request = self.connect_request(destination);
+        let session = &self.session;
+        let request = format!("STREAM CONNECT ID={session} DESTINATION={destination} SILENT=false\n");
         self.state = State::Connect;
-        Some(request)
-    }
-
-    fn connect_request(&self, destination: &str) -> Vec<u8> {
-        format!("STREAM CONNECT ID={} DESTINATION={destination} SILENT=false\n", self.session).into_bytes()
+        Some(request.into_bytes())
     }
 
     /// Takes bytes of the router from the front of `bytes`, and none of the peer that follow them.

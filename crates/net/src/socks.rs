@@ -118,7 +118,7 @@ impl Socks {
 
     fn step(&mut self) -> Result<Step, SocksError> {
         match (self.state, self.received.as_slice()) {
-            (State::Method, [5, 0]) => {
+            (State::Method, [5, 0]) | (State::Password, [1, 0]) => {
                 self.state = State::Reply;
                 Ok(Step::Send(self.request.clone()))
             }
@@ -128,10 +128,6 @@ impl Socks {
                 Ok(Step::Send([&[1, 16], &user[..], &[16], &password[..]].concat()))
             }
             (State::Method, [5, 0xff]) => Err(SocksError::NoMethod),
-            (State::Password, [1, 0]) => {
-                self.state = State::Reply;
-                Ok(Step::Send(self.request.clone()))
-            }
             (State::Password, [1, _]) => Err(SocksError::Authentication),
             (State::Reply, [5, code, ..]) if *code != 0 => Err(SocksError::Refused { code: *code }),
             (State::Reply, [5, 0, _, ..]) => self.reply(),
