@@ -296,7 +296,7 @@ impl Download {
 
     /// Returns the bytes per second with which a peer delivers blocks, if it has delivered any.
     pub fn speed_of(&self, id: PeerId) -> Option<f64> {
-        let state = self.peers.get(&id).filter(|state| state.delivered().0 > 0);
+        let state = self.peers.get(&id).filter(|state| state.delivered.0 > 0);
         state.map(|state| state.speed.bytes_per_second())
     }
 
@@ -319,7 +319,7 @@ impl Download {
         let Some(peer) = self.peers.get_mut(&id) else { return Arrival::Unrequested };
         let group = peer.group;
         let Some(request) = peer.received_block(hash, bytes, now) else {
-            if peer.unrequested() >= MAX_UNREQUESTED {
+            if peer.unrequested >= MAX_UNREQUESTED {
                 self.close(id, CloseReason::Unrequested);
             }
             return Arrival::Unrequested;
@@ -358,7 +358,7 @@ impl Download {
             peer.note_lack(request.height);
             self.denied = Some((self.denied.map_or(now, |(first, _)| first), now));
         }
-        let (group, denials) = (peer.group, peer.denials_in_a_row());
+        let (group, denials) = (peer.group, peer.denials_in_a_row);
         for request in requests {
             self.release(id, group, request);
         }

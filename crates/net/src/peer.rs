@@ -50,7 +50,7 @@ pub struct Peer {
     /// Measured speed while requests are open.
     pub speed: Speed,
     /// Shortest round trip that was measured.
-    round_trip: Duration,
+    pub round_trip: Duration,
     requests: OpenRequests,
     /// When the first of the open requests was made after none was open.
     busy_since: Option<Instant>,
@@ -58,10 +58,12 @@ pub struct Peer {
     last_block: Option<Instant>,
     /// Heights in the window that the peer said it does not have.
     lacks: BTreeSet<u32>,
-    denials_in_a_row: u32,
-    unrequested: u32,
-    /// Blocks received and their bytes.
-    delivered: (u64, u64),
+    /// Number of blocks that the peer said it does not have since its last block.
+    pub denials_in_a_row: u32,
+    /// Number of blocks that came without having been asked for.
+    pub unrequested: u32,
+    /// Number of blocks received, and their bytes.
+    pub delivered: (u64, u64),
 }
 
 impl Peer {
@@ -86,11 +88,6 @@ impl Peer {
         }
     }
 
-    /// Returns the shortest round trip that was measured.
-    pub const fn round_trip(&self) -> Duration {
-        self.round_trip
-    }
-
     /// Returns the estimated bytes of all open requests.
     pub const fn in_flight_bytes(&self) -> u64 {
         self.requests.bytes()
@@ -99,11 +96,6 @@ impl Peer {
     /// Returns the open requests in the order in which they were made.
     pub fn requests(&self) -> impl DoubleEndedIterator<Item = &Request> + ExactSizeIterator {
         self.requests.iter()
-    }
-
-    /// Returns the number of blocks received, and their bytes.
-    pub const fn delivered(&self) -> (u64, u64) {
-        self.delivered
     }
 
     /// Returns whether the peer can be asked for the block at that height.
@@ -173,16 +165,6 @@ impl Peer {
         self.delivered.1 += bytes;
         self.end_if_idle(now);
         Some(request)
-    }
-
-    /// Returns the number of blocks that came without having been asked for.
-    pub const fn unrequested(&self) -> u32 {
-        self.unrequested
-    }
-
-    /// Returns the number of blocks that the peer said it does not have since its last block.
-    pub const fn denials_in_a_row(&self) -> u32 {
-        self.denials_in_a_row
     }
 
     /// Handles a pong. Returns the requests that were made before its ping and not answered: the peer does

@@ -51,7 +51,7 @@ impl Peers {
         for (id, state) in client.download().peers() {
             if let Some(peer) = self.all.get_mut(&id) {
                 let speed = state.speed;
-                peer.round_trip = state.round_trip();
+                peer.round_trip = state.round_trip;
                 peer.bytes_per_second = speed.is_measured().then(|| speed.bytes_per_second());
                 peer.bytes_in_flight = state.in_flight_bytes();
             }

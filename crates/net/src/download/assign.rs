@@ -129,7 +129,7 @@ impl Download {
 
     /// Returns the bytes that should be in flight: speed times round trip, and a bit more.
     fn in_flight_target(&self, peer: &Peer, bytes: u64) -> u64 {
-        let seconds = (peer.round_trip() + SLACK).as_secs_f64();
+        let seconds = (peer.round_trip + SLACK).as_secs_f64();
         let target = (peer.speed.peak() * seconds) as u64;
         let min = bytes.saturating_mul(MIN_IN_FLIGHT as u64);
         target.clamp(min, MAX_IN_FLIGHT_BYTES.max(min))

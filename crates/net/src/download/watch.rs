@@ -200,7 +200,7 @@ impl Download {
 }
 
 fn is_silent(peer: &Peer, now: Instant) -> bool {
-    peer.silent_for(now) > SILENCE.max(peer.round_trip() * 4)
+    peer.silent_for(now) > SILENCE.max(peer.round_trip * 4)
 }
 
 fn time_left(peer: &Peer, height: u32, now: Instant) -> Duration {

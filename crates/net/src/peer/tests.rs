@@ -35,13 +35,13 @@ fn a_pong_without_the_block_is_a_definite_no() {
     let denied: Vec<u32> = peer.received_pong(7, now + ms(40)).iter().map(|request| request.height).collect();
     assert_eq!(denied, [2]);
     denied.into_iter().for_each(|height| peer.note_lack(height));
-    assert_eq!(peer.round_trip(), ms(40), "the shortest round trip counts");
+    assert_eq!(peer.round_trip, ms(40), "the shortest round trip counts");
     assert!(!peer.may_have(2) && peer.may_have(3) && !peer.may_have(1_001));
-    assert_eq!((peer.in_flight_bytes(), peer.denials_in_a_row()), (30, 1));
+    assert_eq!((peer.in_flight_bytes(), peer.denials_in_a_row), (30, 1));
     assert_eq!(peer.received_pong(7, now), [], "a second pong says nothing");
     assert_eq!(peer.received_not_found(BlockHash([3; 32]), now).unwrap().height, 3);
     peer.note_lack(3);
-    assert_eq!((peer.in_flight_bytes(), peer.denials_in_a_row()), (0, 2));
+    assert_eq!((peer.in_flight_bytes(), peer.denials_in_a_row), (0, 2));
     peer.forget_below(3);
     assert!(peer.may_have(2) && !peer.may_have(3));
     peer.forget_from(3);
@@ -72,7 +72,7 @@ fn blocks_that_were_not_asked_for_are_counted() {
     assert!(peer.received_block(BlockHash([9; 32]), 10, now).is_none());
     assert!(peer.received_block(BlockHash([1; 32]), 10, now).is_some());
     assert!(peer.received_block(BlockHash([1; 32]), 10, now).is_none());
-    assert_eq!((peer.unrequested(), peer.delivered()), (2, (1, 10)));
+    assert_eq!((peer.unrequested, peer.delivered), (2, (1, 10)));
 }
 
 #[test]
