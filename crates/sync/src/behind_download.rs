@@ -107,13 +107,8 @@ pub fn fetch_and_rebuild(
             let suspected = |next: AfterSuspect| *lock(suspect) = Some(next);
             let suspected = chainstate.can_connect.then_some(&suspected as &dyn Fn(AfterSuspect));
             let planned = planned.recv().ok()?;
-            let rebuilt = reindex_planned(
-                files,
-                rebuild,
-                planned,
-                suspected,
-                Watch { sink: held_back, interrupt: stop_rebuild },
-            );
+            let watch = Watch { sink: held_back, interrupt: stop_rebuild };
+            let rebuilt = reindex_planned(files, rebuild, planned, suspected, watch);
             let ends =
                 |error: &Error| is_final(error) || options.prune_bytes.is_some() && lock(suspect).is_none();
             if rebuilt.as_ref().is_err_and(ends) {

@@ -258,14 +258,9 @@ fn find_sources(
     let RepairOptions { chain, sources, set_aside_indexes: may, .. } = options;
     let find = |path: &PathBuf| Source::find(disk, chain.params, path);
     let found = sources.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    let check = |files: &Files<'_>| before_moves(files, |_| None, &[Height(1)], may);
     match !found.is_empty() && disk.exists(&chain.datadir).during("look for", &chain.datadir)? {
-        true => new_datadir::create(
-            disk,
-            chain,
-            true,
-            |files| before_moves(files, |_| None, &[Height(1)], may),
-            sink,
-        )?,
+        true => new_datadir::create(disk, chain, true, check, sink)?,
         false => new_datadir::complete(disk, &Datadir::of(disk, &chain.location())?, chain.params, sink)?,
     }
     Ok(found)

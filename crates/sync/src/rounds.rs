@@ -69,13 +69,8 @@ pub fn sync(
 ) -> Result<SyncReport, Error> {
     Warnings::in_place(sink, |sink| {
         check_options(options)?;
-        new_datadir::create(
-            disk,
-            &options.chain,
-            false,
-            |files| check_indexes(files, options, |_| None, &[Height(1)]),
-            sink,
-        )?;
+        let check = |files: &Files<'_>| check_indexes(files, options, |_| None, &[Height(1)]);
+        new_datadir::create(disk, &options.chain, false, check, sink)?;
         let rebuild = options.rebuild();
         let (session, datadir) = Session::open_for_change(disk, &rebuild, sink)?;
         // First of all, so that hints that cannot be had are reported at once.

@@ -46,17 +46,14 @@ impl Fetch<'_> {
             self.index.announced_at = None;
         }
         match self.phase {
-            Phase::AtTip(asked) if asked.elapsed() < ASK_INTERVAL => {}
-            Phase::AtTip(_) => {
-                self.client.ask_headers(locator(&self.chain));
-                self.phase = Phase::AtTip(now);
-            }
+            Phase::AtTip(asked) if asked.elapsed() < ASK_INTERVAL => return Ok(()),
+            Phase::AtTip(_) => self.client.ask_headers(locator(&self.chain)),
             _ => {
                 let (height, hash) = (self.chain.tip_height(), self.chain.hash(self.chain.tip_height()));
                 self.sink.event(Event::Note(Note::AtTip { height, hash: hash.unwrap_or_default() }));
-                self.phase = Phase::AtTip(now);
             }
         }
+        self.phase = Phase::AtTip(now);
         Ok(())
     }
 
