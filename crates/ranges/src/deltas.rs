@@ -79,6 +79,11 @@ impl RangePlan {
     }
 }
 
+/// The error for deltas that are not all that are needed, or do not go together.
+pub(super) fn usage(detail: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::GiveAllDeltas])
+}
+
 /// Returns the numbers below `count` that are not in `present`, as a list for people; `None` if all are.
 pub(super) fn missing(present: &[u32], count: u32) -> Option<String> {
     let mut gaps: Vec<(u32, u32)> = Vec::new();

@@ -2,14 +2,14 @@
 
 use super::{
     check::{CheckRangeOptions, delta_of_range},
-    deltas::{NamedDelta, missing},
+    deltas::{NamedDelta, missing, usage},
     merge,
     range_plan::RangePlan,
 };
 use api::{
     counts::Counts,
     disk_need::DiskNeed,
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, EventSink as _, Warnings, Watch},
     machine,
     note::Warning,
@@ -112,9 +112,9 @@ pub struct RangeCheck {
 /// `output`, which must not have one.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for deltas of another plan, or that are not merged, or if shards are missing;
-/// [`ErrorKind::Damaged`] if a delta is damaged, or false as far as it was checked again; any I/O error;
-/// [`ErrorKind::Interrupted`].
+/// [`Usage`](api::error::ErrorKind::Usage) for deltas of another plan, or that are not merged, or if shards
+/// are missing; [`Damaged`](api::error::ErrorKind::Damaged) if a delta is damaged, or false as far as it was
+/// checked again; any I/O error; [`Interrupted`](api::error::ErrorKind::Interrupted).
 pub fn finish_ranges(
     disk: &dyn Disk,
     plan: &RangePlan,
@@ -158,7 +158,7 @@ pub fn finish_ranges(
         watch,
     };
     let built = build(plan, &deltas, &finish);
-    let Built { total_amount, stats, is_pinned } = built.inspect_err(|_| target.discard())?;
+    let (total_amount, stats, is_pinned) = built.inspect_err(|_| target.discard())?;
     let (height, hash) = plan.tip();
     Ok(RangesReport {
         network: plan.network(),
@@ -178,16 +178,13 @@ pub fn finish_ranges(
     })
 }
 
-/// A chainstate that is in place.
-struct Built {
-    total_amount: Sats,
-    stats: UtxoStats,
-    /// Whether Core's source pins the hash.
-    is_pinned: bool,
-}
-
-/// Writes the coins of the deltas, proves them, and puts the chainstate in place.
-fn build(plan: &RangePlan, deltas: &[NamedDelta], finish: &Finish<'_, '_>) -> Result<Built, Error> {
+/// Writes the coins of the deltas, proves them, and puts the chainstate in place. Returns the sum of their
+/// amounts, their statistics, and whether Core's source pins the hash.
+fn build(
+    plan: &RangePlan,
+    deltas: &[NamedDelta],
+    finish: &Finish<'_, '_>,
+) -> Result<(Sats, UtxoStats, bool), Error> {
     let (params, sink) = (ChainParams::of(plan.network()), finish.watch.sink);
     sink.event(Event::Started(Stage::Finish));
     let mut runs = Vec::new();
@@ -208,7 +205,7 @@ fn build(plan: &RangePlan, deltas: &[NamedDelta], finish: &Finish<'_, '_>) -> Re
     let is_pinned = job::check_pinned_hash(params, height, &hash, &stats.hash_serialized_3.0)?;
     sink.event(Event::Started(Stage::Commit));
     finish.target.commit(sink)?;
-    Ok(Built { total_amount, stats, is_pinned })
+    Ok((total_amount, stats, is_pinned))
 }
 
 fn of_range(plan: &RangePlan, range: &CheckedRange, rechecked: &[u32]) -> RangeCheck {
@@ -231,8 +228,7 @@ fn check_complete<'d>(
     deltas: &'d [NamedDelta],
     is_rechecked: bool,
 ) -> Result<&'d NamedDelta, Error> {
-    let usage = |text: String| Error::new(ErrorKind::Usage, text).with_remedies([Remedy::GiveAllDeltas]);
-    let first = deltas.first().ok_or_else(|| usage("there is no delta".to_owned()))?;
+    let first = deltas.first().ok_or_else(|| usage("there is no delta"))?;
     let mut shards: Vec<(u32, &NamedDelta)> = Vec::new();
     for named in deltas {
         let NamedDelta { dir, delta } = named;
@@ -249,7 +245,7 @@ fn check_complete<'d>(
             return Err(usage(text).in_file(dir, None));
         }
         if delta.shards.iter().any(|shard| shard.spends > 0) {
-            return Err(usage("it has spends without coins; merge first".to_owned()).in_file(dir, None));
+            return Err(usage("it has spends without coins; merge first").in_file(dir, None));
         }
         let differing = delta.ranges.iter().zip(&first.delta.ranges).find(|(a, b)| a.content != b.content);
         if let Some((range, _)) = differing {

@@ -1,7 +1,7 @@
 //! Merges deltas: creations meet their spends.
 
 use super::{
-    deltas::{DeltaReport, NamedDelta, missing},
+    deltas::{DeltaReport, NamedDelta, missing, usage},
     new_delta::{self, NewDelta},
     range_plan::{RangePlan, no_such},
 };
@@ -68,8 +68,7 @@ pub fn merge_deltas(
     let numbers: Vec<u32> = ranges.iter().map(|range| range.number).collect();
     let missing = missing(&numbers, plan.ranges());
     if let Some(missing) = missing.as_ref().filter(|_| !options.partial) {
-        let text = format!("deltas are missing: those of the ranges {missing}");
-        return Err(Error::new(ErrorKind::Usage, text).with_remedies([Remedy::GiveAllDeltas]));
+        return Err(usage(format!("deltas are missing: those of the ranges {missing}")));
     }
     let shards = shards_of(plan, &deltas, options.shard)?;
     let is_same = |found: &Delta| {
@@ -141,9 +140,7 @@ fn ranges_of(deltas: &[NamedDelta]) -> Result<Vec<CheckedRange>, Error> {
         for range in &named.delta.ranges {
             if let Some((_, other)) = ranges.insert(range.number, (range, named)) {
                 let text = format!("it has range {}, and so has {}", range.number, other.dir.display());
-                return Err(Error::new(ErrorKind::Usage, text)
-                    .in_file(&named.dir, None)
-                    .with_remedies([Remedy::GiveAllDeltas]));
+                return Err(usage(text).in_file(&named.dir, None));
             }
         }
     }
@@ -162,10 +159,7 @@ fn shards_of(plan: &RangePlan, deltas: &[NamedDelta], wanted: Option<u32>) -> Re
     for named in deltas {
         let has = |number: &u32| shard_of(named, *number).is_some();
         if let Some(number) = wanted.as_slice().iter().chain(&shards).find(|number| !has(number)) {
-            let text = format!("it lacks shard {number}");
-            return Err(Error::new(ErrorKind::Usage, text)
-                .in_file(&named.dir, None)
-                .with_remedies([Remedy::GiveAllDeltas]));
+            return Err(usage(format!("it lacks shard {number}")).in_file(&named.dir, None));
         }
     }
     Ok(shards)
