@@ -1,10 +1,6 @@
 //! One file of rows: Parquet, Arrow or CSV. It has its name when it is complete and on the medium.
 
-use crate::batches::Batches;
-use crate::columns::Columns;
-use crate::csv;
-use crate::table::Table;
-use crate::write_error;
+use crate::{batches::Batches, columns::Columns, csv, table::Table, write_error};
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, SchemaRef};

@@ -254,16 +254,14 @@ impl GroupIndex {
         let group = group.ok_or_else(|| file.damaged(0, &format!("block {height} is not in the file")))?;
         buffer.resize(group.len as usize, 0);
         file.bytes.read_exact_at(buffer, group.offset).during("read the hints", &file.path)?;
-        let part = || format!("blocks {} to {}", group.first, group.last());
+        let damaged = |text: &str| {
+            let part = format!("blocks {} to {}", group.first, group.last());
+            InputError::Malformed(group.offset, text.to_owned()).at(&file.path, part)
+        };
         if crc32c::crc32c(buffer) != group.crc {
-            let flaw = InputError::Malformed(group.offset, "checksum mismatch".to_owned());
-            return Err(flaw.at(&file.path, part()));
+            return Err(damaged("checksum mismatch"));
         }
-        decode(group, buffer, decoded)
-            .ok_or_else(|| {
-                InputError::Malformed(group.offset, "not the output of peregrine's encoder".to_owned())
-            })
-            .map_err(|flaw| flaw.at(&file.path, part()))
+        decode(group, buffer, decoded).ok_or_else(|| damaged("not the output of peregrine's encoder"))
     }
 }
 

@@ -32,9 +32,6 @@ enum Body {
     Records {
         layout: Arc<Layout>,
         records: Records,
-        /// Height of the next record.
-        at: Option<u32>,
-        scratch: Vec<u32>,
     },
     Groups {
         index: Arc<GroupIndex>,
@@ -46,7 +43,7 @@ enum Body {
 
 impl Body {
     fn records(file: &HintFile, layout: Arc<Layout>) -> Self {
-        Self::Records { records: Records::new(file, layout.variant), layout, at: None, scratch: Vec::new() }
+        Self::Records { records: Records::new(file, layout.variant), layout }
     }
 
     fn groups(index: Arc<GroupIndex>) -> Self {
@@ -145,16 +142,11 @@ impl HintReader {
             return Ok(());
         }
         match &mut self.body {
-            Body::Records { layout, records, at, scratch } => {
-                let from = at.take();
-                let read = layout
-                    .move_to(file, records, from, height, scratch)
-                    .and_then(|()| records.read(unspent))
-                    .map_err(|error| error.at(&file.path, format_args!("block {height}")))?;
-                if !read {
+            Body::Records { layout, records } => {
+                let read = layout.read(file, records, height, unspent);
+                if !read.map_err(|error| error.at(&file.path, format_args!("block {height}")))? {
                     return Err(file.damaged(file.len, "the file is shorter than when it was opened"));
                 }
-                *at = Some(height + 1);
                 self.outputs = records.outputs;
             }
             Body::Groups { index, decoded, buffer } => {
@@ -277,15 +269,12 @@ fn have_equal_hints(file: &HintFile, a: &Layout, b: &Layout) -> Result<bool, Hin
     if (a.first, a.height, a.hints) != (b.first, b.height, b.hints) {
         return Ok(false);
     }
-    let mut cursors = [a, b].map(|layout| (Records::new(file, layout.variant), None, layout));
-    let (mut scratch, mut hints) = (Vec::new(), [Vec::new(), Vec::new()]);
+    let mut cursors = [a, b].map(|layout| (Records::new(file, layout.variant), layout));
+    let mut hints = [Vec::new(), Vec::new()];
     for height in a.first..=a.height {
-        for ((records, at, layout), unspent) in cursors.iter_mut().zip(&mut hints) {
-            layout
-                .move_to(file, records, *at, height, &mut scratch)
-                .and_then(|()| records.read(unspent))
-                .map_err(|error| error.at(&file.path, format_args!("block {height}")))?;
-            *at = Some(height + 1);
+        for ((records, layout), unspent) in cursors.iter_mut().zip(&mut hints) {
+            let read = layout.read(file, records, height, unspent);
+            read.map_err(|error| error.at(&file.path, format_args!("block {height}")))?;
         }
         let [of_a, of_b] = &hints;
         if of_a != of_b {

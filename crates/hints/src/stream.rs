@@ -165,6 +165,8 @@ pub(super) struct Records {
     variant: &'static Variant,
     input: Input,
     low: Vec<u8>,
+    /// Height of the next record; `None` before the first one, and after an error.
+    at: Option<u32>,
     /// Number of outputs of the block of the last record, if the format contains it.
     pub(super) outputs: Option<u32>,
 }
@@ -175,7 +177,7 @@ impl Records {
             true => Input::gzip(Arc::clone(&file.bytes), file.len),
             false => file.input(0),
         };
-        Self { variant, input, low: Vec::new(), outputs: None }
+        Self { variant, input, low: Vec::new(), at: None, outputs: None }
     }
 
     /// Reads the header: the height and the block hash, if the format has them.
@@ -187,7 +189,7 @@ impl Records {
     }
 
     /// Replaces the content of `unspent` by the hints of the next record. Returns false at an end mark.
-    pub(super) fn read(&mut self, unspent: &mut Vec<u32>) -> Result<bool, InputError> {
+    fn read(&mut self, unspent: &mut Vec<u32>) -> Result<bool, InputError> {
         unspent.clear();
         let outputs = (self.variant.read)(&mut self.input, unspent, &mut self.low)?;
         self.outputs = outputs.unwrap_or(self.outputs);
@@ -342,16 +344,15 @@ impl Layout {
         }
     }
 
-    /// Moves a cursor from the record of height `from` to that of `to`; `from` is `None` for a new cursor.
-    pub(super) fn move_to(
+    /// Replaces the content of `unspent` by the hints of the block at `height`. Returns false at an end mark.
+    pub(super) fn read(
         &self,
         file: &HintFile,
         records: &mut Records,
-        from: Option<u32>,
-        to: u32,
-        scratch: &mut Vec<u32>,
-    ) -> Result<(), InputError> {
-        let (mut at, target) = (from.map(|height| height - self.first), to - self.first);
+        height: u32,
+        unspent: &mut Vec<u32>,
+    ) -> Result<bool, InputError> {
+        let (mut at, target) = (records.at.take().map(|at| at - self.first), height - self.first);
         if self.variant.is_gzip {
             if at.is_none_or(|at| at > target) {
                 *records = Records::new(file, self.variant);
@@ -365,8 +366,10 @@ impl Layout {
             at = Some(kept * self.stride);
         }
         for _ in at.unwrap_or(target)..target {
-            records.read(scratch)?;
+            records.read(unspent)?;
         }
-        Ok(())
+        let read = records.read(unspent)?;
+        records.at = read.then_some(height + 1);
+        Ok(read)
     }
 }
