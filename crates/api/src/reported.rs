@@ -42,13 +42,14 @@ macro_rules! reported {
         )*}
     };
     ($(#[$meta:meta])* pub enum $enum:ident as $code:ident {$(
-        $(#[doc = $about:literal])* $(#[display $text:tt])?
+        $(#[doc = $about:literal])* $(#[display $text:tt])? $(#[default $($default:tt)?])?
         $kind:ident $(($inner:ty))? $({$($(#[doc = $doc:literal])* $field:ident: $type:ty,)*})?,
     )*}) => {
         $(#[$meta])*
         pub enum $enum {$(
             $(#[doc = $about])*
             $(#[display $text])?
+            $(#[default $($default)?])?
             $kind $(($inner))? $({$($(#[doc = $doc])* $field: $type,)*})?,
         )*}
 

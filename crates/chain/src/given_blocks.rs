@@ -6,12 +6,10 @@
 
 use crate::{
     block_writer::{BlockOutcome, check_arrived},
-    stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, write_index},
-};
-use crate::{
     blocks::{block_hashes::BlockHashes, files::Files},
     header_chain::HeaderChain,
     plan::indexes,
+    stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, write_index},
 };
 use api::{
     error::{Error, ErrorKind},

@@ -107,9 +107,8 @@ impl<'d> Session<'d> {
                 (None, datadir.clone())
             }
         };
-        let change_lock = lock_for_change(disk, &result, sink)?;
+        let change_lock = Some(lock_for_change(disk, &result, sink)?);
         let (params, scripts) = (options.chain.params, options.chain.scripts.clone());
-        let change_lock = Some(change_lock);
         Ok((Self { disk, params, scripts, datadir, change_lock, _read_lock: read_lock }, result))
     }
 

@@ -83,7 +83,8 @@ enum Decoder<R: Read> {
 
 /// The plain bytes of a hint file, packed or not.
 pub struct Unpacked<R: Read> {
-    packing: Option<Packing>,
+    /// How it is compressed; `None` if it is not.
+    pub packing: Option<Packing>,
     decoder: Decoder<R>,
 }
 
@@ -155,16 +156,14 @@ impl<R: Read> Read for Unpacked<R> {
     }
 }
 
-/// Opens a hint file, packed or not. Returns its plain bytes, and how it is packed.
+/// Opens a hint file, packed or not.
 ///
 /// # Errors
 /// [`HintsError::File`].
-pub fn open(disk: &dyn Disk, path: &Path) -> Result<(Unpacked<impl Read>, Option<Packing>), HintsError> {
+pub fn open(disk: &dyn Disk, path: &Path) -> Result<Unpacked<impl Read>, HintsError> {
     let file = disk.open(path).during("open for reading", path)?;
     let len = file.len().during("find the length", path)?;
-    let unpacked = Unpacked::new(FileBytes::new(file.into(), 0, len)).during("read the hints", path)?;
-    let packing = unpacked.packing;
-    Ok((unpacked, packing))
+    Ok(Unpacked::new(FileBytes::new(file.into(), 0, len)).during("read the hints", path)?)
 }
 
 /// Returns the SHA-256 of the plain bytes of a hint file, and the file as it is if it is packed.
@@ -172,7 +171,7 @@ pub fn open(disk: &dyn Disk, path: &Path) -> Result<(Unpacked<impl Read>, Option
 /// # Errors
 /// [`HintsError::File`]; [`HintsError::Damaged`] if the file cannot be unpacked.
 pub fn digests(disk: &dyn Disk, path: &Path) -> Result<([u8; 32], Option<PackedFile>), HintsError> {
-    let (mut unpacked, packing) = open(disk, path)?;
+    let mut unpacked = open(disk, path)?;
     let (mut sha256, mut buffer) = (Sha256::new(), vec![0; BUFFER_LEN]);
     loop {
         match unpacked.read(&mut buffer) {
@@ -183,7 +182,7 @@ pub fn digests(disk: &dyn Disk, path: &Path) -> Result<([u8; 32], Option<PackedF
             Err(error) => return Err(unpacked.damaged(path, &error)),
         }
     }
-    Ok((sha256.finalize(), packing.map(|_| unpacked.packed())))
+    Ok((sha256.finalize(), unpacked.packing.map(|_| unpacked.packed())))
 }
 
 #[cfg(test)]

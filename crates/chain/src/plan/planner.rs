@@ -26,9 +26,9 @@ use api::{
     subject::Subject,
 };
 use coins::SipKey;
-use disk::datadir::FileKind;
 use disk::{
     blk::RECORD_HEADER_LEN,
+    datadir::FileKind,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows},
     made_undo::UsedBefore,
     scan::{Scan, ScannedBlock, scan_files},

@@ -477,7 +477,8 @@ impl Examination<'_> {
             Err(error) => {
                 let state = self.database_state(&self.datadir.index_dir(), Err(error), is_held);
                 return Ok(Compared {
-                    index: IndexState::unknown(state),
+                    // Its rows could not be read.
+                    index: IndexState { state, ..IndexState::default() },
                     files: lengths.each().map(FilesState::of_lengths),
                     scripts: assumed.is_none().then(|| ScriptWork::of_all(lengths.blk.values().sum())),
                     unchecked: None,

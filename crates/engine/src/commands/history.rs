@@ -303,13 +303,12 @@ impl History<'_> {
     fn compare(&self, buckets: &HistoryBuckets<'_>, muhash: &[u8; 32]) -> Result<(), Error> {
         self.watch.sink.event(Event::Started(Stage::Prove));
         let reader = ChainstateReader::open(self.files.disk, &self.files.datadir.chainstate_dir())?;
-        let is_stopped = || self.watch.interrupt.load(Ordering::Relaxed);
         let (is_all, mut of_wanted) = (buckets.are_all_wanted(), MuHash3072::default());
         let stats = stats_unless_stopped(&reader, is_all, self.memory.takers, &mut |_, elements| {
             if !is_all {
                 buckets.add_wanted(elements, &mut of_wanted);
             }
-            is_stopped()
+            self.watch.interrupt.load(Ordering::Relaxed)
         })?;
         let found = stats.ok_or_else(Error::interrupted)?.muhash;
         let found = found.map_or_else(|| of_wanted.finalize(), |found| found.0);

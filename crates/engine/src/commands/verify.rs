@@ -18,6 +18,7 @@ use api::{
     report::ScriptsFields,
 };
 use chain::session::Session;
+use derive_more::Display;
 use disk::{
     chainstate::{ChainstateReader, CoinCursor},
     datadir::Datadir,
@@ -29,7 +30,6 @@ use pipeline::{
 };
 use std::{
     cmp::Ordering,
-    fmt,
     sync::atomic::{self, AtomicBool},
     time::Duration,
 };
@@ -93,25 +93,18 @@ fields! {
 }
 
 /// A coin that differs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Display)]
 #[non_exhaustive]
 pub enum Difference {
     /// The coin is missing from the chainstate.
+    #[display("{_0} is missing from the chainstate")]
     Missing(OutPoint),
     /// The coin is in the chainstate, but was spent or never created.
+    #[display("{_0} is in the chainstate, but spent or never created")]
     Extra(OutPoint),
     /// Height, coinbase flag, amount or script differ.
+    #[display("{_0} has another height, amount or script")]
     Differs(OutPoint),
-}
-
-impl fmt::Display for Difference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing(outpoint) => write!(f, "{outpoint} is missing from the chainstate"),
-            Self::Extra(outpoint) => write!(f, "{outpoint} is in the chainstate, but spent or never created"),
-            Self::Differs(outpoint) => write!(f, "{outpoint} has another height, amount or script"),
-        }
-    }
 }
 
 /// Checks the blocks of a datadir as [`crate::reindex()`] does, without writing a chainstate.

@@ -134,8 +134,8 @@ fn take(dir: &WorkDir<'_>, kept: Option<&Path>) -> Result<(), Error> {
 
 /// Unpacks a file. Returns the path of the copy, or `None` if the file is plain.
 fn unpack(dir: &WorkDir<'_>, file: &Path, interrupt: &AtomicBool) -> Result<Option<PathBuf>, Error> {
-    let (unpacked, packing) = packed::open(dir.disk(), file)?;
-    if packing.is_none() {
+    let unpacked = packed::open(dir.disk(), file)?;
+    if unpacked.packing.is_none() {
         return Ok(None);
     }
     take(dir, None)?;

@@ -185,7 +185,9 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
             _ => Advice::BitcoindReindex,
         };
     }
-    let is_usable = chainstate.state.is_sound() && has_sound_coins(found.deep.as_ref());
+    // Reading all coins has shown no damage, if it was asked for.
+    let has_sound_coins = found.deep.as_ref().is_none_or(|deep| deep.coins.is_ok());
+    let is_usable = chainstate.state.is_sound() && has_sound_coins;
     if index.is_pruned {
         return match is_usable && blocks.lacking() == 0 && !chainstate.is_unknown() {
             true if found.has_start_fault(&Advice::StartWithoutUndo) => Advice::StartWithoutUndo,
@@ -206,10 +208,7 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     if has_damaged || blocks.lacking() > blocks.lost_stale {
         return Advice::Repair;
     }
-    if blocks.lacking() > 0 {
-        return Advice::ReindexByScan;
-    }
-    if blocks.beyond_use > 0 {
+    if blocks.lacking() > 0 || blocks.beyond_use > 0 {
         return Advice::ReindexByScan;
     }
     of_other_chain(found, is_usable, of_chainstate(found, is_usable))
@@ -272,9 +271,4 @@ fn of_chainstate(found: &DatadirState, is_usable: bool) -> Advice {
             None => Advice::StartBitcoind,
         }
     }
-}
-
-/// Whether reading all coins has shown no damage, if it was asked for.
-fn has_sound_coins(deep: Option<&DeepState>) -> bool {
-    deep.is_none_or(|deep| deep.coins.is_ok())
 }

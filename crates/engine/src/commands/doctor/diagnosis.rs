@@ -153,11 +153,12 @@ impl LockState {
 
 api::reported! {
 /// The state of a database.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub enum DatabaseState as DatabaseCode {
     /// It opens. Of the block index, all rows were read.
     Sound,
     /// There is none.
+    #[default]
     Absent,
     /// It is damaged.
     Broken(Error),
@@ -175,7 +176,7 @@ impl DatabaseState {
 
 api::reported! {
 /// The state of the block index.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct IndexState {
     /// The database.
     pub state with "Database" [flatten]: DatabaseState,
@@ -201,25 +202,6 @@ pub struct IndexState {
     /// Number of blocks of another chain ([`disk::departed`]).
     pub departed as "departed_blocks": u32,
 }
-}
-
-impl IndexState {
-    /// An index whose rows could not be read.
-    pub(super) const fn unknown(state: DatabaseState) -> Self {
-        let none = Height(0);
-        Self {
-            state,
-            blocks: 0,
-            headers: 0,
-            header_height: none,
-            stored_height: none,
-            is_pruned: false,
-            first_stored: none,
-            marked_invalid: None,
-            left_at: None,
-            departed: 0,
-        }
-    }
 }
 
 api::reported! {
@@ -456,16 +438,7 @@ impl DatadirState {
             && self.start.faults.is_empty()
             && self.deep.as_ref().is_none_or(DeepState::is_sound)
     }
-}
 
-impl ChainstateState {
-    /// Whether the block index does not contain the best block.
-    pub(super) const fn is_unknown(&self) -> bool {
-        matches!(self.position, Some(ChainstatePosition::NotInIndex | ChainstatePosition::NotStored))
-    }
-}
-
-impl DatadirState {
     /// Whether blocks were deleted that are needed to make an index.
     pub fn lacks_blocks_of_indexes(&self) -> bool {
         self.index.is_pruned && self.index.first_stored > Height(0)
@@ -479,6 +452,13 @@ impl DatadirState {
     /// Whether a rebuild would be refused because of this.
     pub(super) fn is_refused_for(&self, subject: Subject) -> bool {
         self.rebuild.refusal.as_ref().is_some_and(|error| error.is_about(subject))
+    }
+}
+
+impl ChainstateState {
+    /// Whether the block index does not contain the best block.
+    pub(super) const fn is_unknown(&self) -> bool {
+        matches!(self.position, Some(ChainstatePosition::NotInIndex | ChainstatePosition::NotStored))
     }
 }
 

@@ -312,7 +312,8 @@ pub fn survey(
         headers: linked.len() as u32,
         header_height: Height(branch.len().saturating_sub(1) as u32),
         stored_height,
-        ..IndexState::unknown(DatabaseState::Sound)
+        state: DatabaseState::Sound,
+        ..IndexState::default()
     };
     Survey {
         index,

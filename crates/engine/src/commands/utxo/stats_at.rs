@@ -69,7 +69,8 @@ fn stats_of_blocks(
     clock: &mut Clock,
 ) -> Result<Vec<UtxoStatsAt>, Error> {
     job.work.take()?;
-    let (mut found, mut sums) = (Vec::with_capacity(heights.len()), Sums::default());
+    let mut sums = Sums { muhash: MuHash3072::new(), coins: UtxoCounts::ZERO, unspendable: 0 };
+    let mut found = Vec::with_capacity(heights.len());
     let each = &mut |block: &ConnectedBlock| {
         if let Some(stats) = &block.stats {
             sums.add(stats);
@@ -91,12 +92,6 @@ struct Sums {
     muhash: MuHash3072,
     coins: UtxoCounts,
     unspendable: i64,
-}
-
-impl Default for Sums {
-    fn default() -> Self {
-        Self { muhash: MuHash3072::new(), coins: UtxoCounts::ZERO, unspendable: 0 }
-    }
 }
 
 impl Sums {
