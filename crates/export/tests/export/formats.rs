@@ -150,13 +150,8 @@ fn parquet_has_all_rows_and_says_what_they_are() {
         assert_eq!(written, Written { files: 1, rows: coins.len() as u64, bytes });
         let (pairs, rows) = read_parquet(&file);
         let address = |coin: &Coin| coin.address.clone().filter(|_| addresses);
-        assert!(
-            rows.iter().eq(coins
-                .iter()
-                .map(|coin| Coin { address: address(coin), ..coin.clone() })
-                .collect::<Vec<_>>()
-                .iter())
-        );
+        let expected = coins.iter().map(|coin| Coin { address: address(coin), ..coin.clone() });
+        assert!(rows.into_iter().eq(expected));
         assert_eq!(pairs.iter().filter(|(key, _)| *key != "ARROW:schema").count(), 10);
         let expected = [
             ("network", "regtest"),
@@ -258,11 +253,7 @@ fn sqlite_has_the_table_of_bitcoin_core() {
         "CREATE TABLE utxos(txid TEXT, vout INT, value INT, coinbase INT, height INT, scriptpubkey TEXT)";
     assert_eq!(sql, [of_core]);
     let mut rows = database.prepare("SELECT * FROM utxos ORDER BY rowid").unwrap();
-    let rows = rows.query_map([], |row| {
-        let row: (String, u32, i64, u8, u32, String) =
-            (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?);
-        Ok(row)
-    });
+    let rows = rows.query_map([], |row| <(String, u32, i64, u8, u32, String)>::try_from(row));
     let expected = coins.iter().map(|coin| {
         let script = coin.script.iter().map(|byte| format!("{byte:02x}")).collect();
         (coin.txid.to_string(), coin.vout, coin.value, coin.is_coinbase.into(), coin.height, script)

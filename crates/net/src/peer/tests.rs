@@ -8,14 +8,8 @@ fn peer() -> (Peer, Instant) {
 }
 
 fn request(height: u32, bytes: u64, now: Instant) -> Request {
-    Request {
-        height,
-        hash: BlockHash([height as u8; 32]),
-        bytes,
-        bytes_when_asked: bytes,
-        asked: now,
-        expected: now,
-    }
+    let hash = BlockHash([height as u8; 32]);
+    Request { height, hash, bytes, bytes_when_asked: bytes, asked: now, expected: now }
 }
 
 fn ms(ms: u64) -> Duration {

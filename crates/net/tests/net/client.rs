@@ -1,8 +1,6 @@
 //! The client against scripted peers over loopback sockets.
 
-use crate::common;
-
-use common::{
+use crate::common::{
     chain::{of_sizes, tiny},
     drive::Driver,
 };

@@ -1,9 +1,7 @@
 //! Peers behind an I2P router: one session for all streams, nothing outside it, and errors that name the
 //! router.
 
-use crate::common;
-
-use common::{
+use crate::common::{
     chain::tiny,
     drive::Driver,
     router::{self, Router},

@@ -4,11 +4,9 @@
 //! A failure of the random networks names its seed:
 //! `SIMULATION_SEED=17 cargo test -p peregrine-net --test net simulation`.
 
-use crate::simulator;
-
+use crate::simulator::{Branches, Link, Simulation, explains};
 use peregrine_net::{download::DownloadOptions, peer::CloseReason};
 use rayon::prelude::*;
-use simulator::{Branches, Link, Simulation, explains};
 use std::{ops::Range, sync::Arc, time::Duration};
 use testkit::{
     peer::{End, Fault, ServedChain},

@@ -131,9 +131,7 @@ fn an_invalid_block_and_its_descendants_are_not_chosen() {
 #[test]
 fn stored_blocks_without_undo_data_suffice_up_to_the_last_block_of_the_hints() {
     let mut stored = Stored::chain(8);
-    for block in &mut stored.0[1..=6] {
-        block.1 = false;
-    }
+    stored.0[1..=6].iter_mut().for_each(|block| block.1 = false);
     let error = stored.choose(&ChainRequest::default()).map(|(branch, _)| branch).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(1))), "{error}");
     for hash in [None, Some(stored.hash(6))] {
@@ -190,10 +188,8 @@ fn of_blocks_whose_ancestors_are_missing_the_lowest_is_named() {
     stored.0.remove(4);
     let error = stored.choose(&ChainRequest::default()).map(|(branch, _)| branch).unwrap_err();
     assert!(error.detail.starts_with("the chain on disk ends at height 3, but 5 blocks above it"), "{error}");
-    assert!(
-        error.detail.contains(&format!("the lowest of them is {lowest} in blk00000.dat at byte 4008")),
-        "{error}"
-    );
+    let named = format!("the lowest of them is {lowest} in blk00000.dat at byte 4008");
+    assert!(error.detail.contains(&named), "{error}");
     assert!(error.detail.contains(&format!("{missing}, is not on disk")), "{error}");
     assert!(!error.detail.contains(&other.to_string()), "{error}");
     // A node that downloads has blocks whose parents have not come yet.

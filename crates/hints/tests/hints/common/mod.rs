@@ -10,8 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use testkit::{block::ids, data::CoreDatadir, rng::Rng};
 use vfs::{Disk, RealDisk};
-use wire::script::is_unspendable;
-use wire::{BlockArena, BlockHash, Height, Network, OutPoint};
+use wire::{BlockArena, BlockHash, Height, Network, OutPoint, script::is_unspendable};
 
 /// The properties of a block on which its hints depend.
 #[derive(Clone, PartialEq, Debug)]

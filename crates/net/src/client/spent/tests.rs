@@ -1,7 +1,7 @@
 //! Tests of the questions for spent coins.
 
 use super::*;
-use crate::address::PeerAddress;
+use crate::address::{Host, PeerAddress};
 
 const FORM: SpentCoinsForm = SpentCoinsForm::Draft;
 
@@ -10,10 +10,7 @@ fn hash(number: u8) -> BlockHash {
 }
 
 fn target(number: u64) -> Target {
-    Target::Address(PeerAddress {
-        host: crate::address::Host::V4([1, 2, 3, number as u8].into()),
-        port: 8333,
-    })
+    Target::Address(PeerAddress { host: Host::V4([1, 2, 3, number as u8].into()), port: 8333 })
 }
 
 fn block(peer: u64, number: u8) -> HeldBlock {
