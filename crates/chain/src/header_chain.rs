@@ -431,17 +431,10 @@ mod tests {
     /// A chain of regtest headers above `parent`, each found by trying nonces.
     fn mine(parent: (BlockHash, BlockTime), count: u32, salt: u8) -> (Vec<Header>, Vec<BlockHash>) {
         let params = ChainParams::of(Network::Regtest);
-        let (mut prev, mut time) = parent;
+        let ((mut prev, mut time), merkle_root) = (parent, [salt; 32]);
         let mined = (0..count).map(|_| {
             time = BlockTime(time.0 + 1);
-            let mut header = Header {
-                version: 4,
-                prev,
-                merkle_root: [salt; 32],
-                time,
-                bits: params.genesis.bits,
-                nonce: 0,
-            };
+            let mut header = Header { version: 4, prev, merkle_root, time, nonce: 0, ..params.genesis };
             prev = block::mine(&mut header, block::has_work);
             (header, prev)
         });

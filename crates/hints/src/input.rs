@@ -88,12 +88,8 @@ impl Input {
     /// Starts at the first decompressed byte of a gzip file of `len` bytes.
     pub(super) fn gzip(file: Arc<dyn ReadAt>, len: u64) -> Self {
         let bytes = BufReader::with_capacity(WINDOW_LEN, FileBytes::new(file, 0, len));
-        Self {
-            source: ByteSource::Gzip(Box::new(GzDecoder::new(bytes))),
-            window: Vec::new(),
-            taken: 0,
-            start: 0,
-        }
+        let source = ByteSource::Gzip(Box::new(GzDecoder::new(bytes)));
+        Self { source, window: Vec::new(), taken: 0, start: 0 }
     }
 
     /// Offset of the cursor.

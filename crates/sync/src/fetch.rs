@@ -252,6 +252,7 @@ struct Writing<'a> {
 }
 
 /// The blocks that the client gets.
+#[derive(Default)]
 struct Given {
     next: Height,
     /// Number and estimated bytes of the blocks that were missing when the download of blocks began.
@@ -330,14 +331,7 @@ impl<'a> Fetch<'a> {
             stored,
             report: DownloadReport { found, ..DownloadReport::default() },
             phase: Phase::Headers,
-            given: Given {
-                next: Height(1),
-                missing: (0, 0),
-                pruning: None,
-                announced: None,
-                unknown,
-                feed: None,
-            },
+            given: Given { next: Height(1), unknown, ..Given::default() },
             index: IndexLag { is_behind: has_lost, true_to, ..IndexLag::default() },
             seen: SeenPeers::default(),
             notices: Notices::new(Instant::now()),

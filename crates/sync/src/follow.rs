@@ -294,12 +294,8 @@ impl AtTip<'_> {
             Some((hash, position, chain.median_time_before(Height(height.0 + 1))))
         });
         let new = new.collect::<Option<Vec<_>>>().ok_or_else(Error::inconsistent_data)?;
-        let before = BestBlock {
-            known: KnownBlock { hash, height, work: plan.choice.work },
-            fork,
-            can_be_left: true,
-            gap: None,
-        };
+        let known = KnownBlock { hash, height, work: plan.choice.work };
+        let before = BestBlock { known, fork, can_be_left: true, gap: None };
         plan.chain.replace_above(fork, &new);
         plan.choice.work = chain.work();
         // Scripts of another branch are run.

@@ -199,12 +199,9 @@ impl ExistingState {
     fn warn(&self, plan: &Plan, files: &Files<'_>, lost: bool, sink: &dyn EventSink) -> Result<(), Error> {
         let tip = plan.chain.tip_height();
         if plan.choice.unconnected > 0 && !lost {
-            let is_known = self.index.or(self.best_in_index).is_some() || plan.new_index.is_none();
-            sink.event(Event::Warning(Warning::Unconnected {
-                blocks: plan.choice.unconnected,
-                tip,
-                may_be_lost: !is_known,
-            }));
+            let may_be_lost = self.index.or(self.best_in_index).is_none() && plan.new_index.is_some();
+            let blocks = plan.choice.unconnected;
+            sink.event(Event::Warning(Warning::Unconnected { blocks, tip, may_be_lost }));
         }
         let is_failed = |height: &Height| self.failed.binary_search(&plan.chain.block(*height).hash).is_ok();
         if let Some(height) = (0..=tip.0).map(Height).find(is_failed).filter(|_| !self.failed.is_empty()) {

@@ -423,16 +423,12 @@ impl Examination<'_> {
 
     fn chainstate(&self, is_held: bool) -> ChainstateState {
         let dir = self.datadir.chainstate_dir();
-        let mut flush_interrupted = false;
-        let opened = match ChainstateReader::open(self.disk, &dir) {
-            Err(DiskError::InterruptedFlush { .. }) => {
-                flush_interrupted = true;
-                Ok(())
-            }
-            opened => opened.and_then(|reader| reader.check_tables()),
-        };
+        let opened = ChainstateReader::open(self.disk, &dir);
+        let flush_interrupted = matches!(opened, Err(DiskError::InterruptedFlush { .. }));
+        let read = opened.and_then(|reader| reader.check_tables()).map_err(Error::from);
+        let read = if flush_interrupted { Ok(()) } else { read };
         ChainstateState {
-            state: self.database_state(&dir, opened.map_err(Error::from), is_held),
+            state: self.database_state(&dir, read, is_held),
             best_block: read_best_block(self.disk, &dir).ok().flatten(),
             height: None,
             time: None,

@@ -191,12 +191,8 @@ pub fn verify(
     })?;
     let hash_serialized_3 = hashing.finish();
     let params = ChainParams::of(metadata.network());
-    Ok(SnapshotVerdict {
-        metadata,
-        hash_serialized_3,
-        pinned: params.has_pinned_hash(&metadata.base_block, &hash_serialized_3),
-        proven: sum.as_mut().map(Sum::is_zero),
-    })
+    let pinned = params.has_pinned_hash(&metadata.base_block, &hash_serialized_3);
+    Ok(SnapshotVerdict { metadata, hash_serialized_3, pinned, proven: sum.as_mut().map(Sum::is_zero) })
 }
 
 /// Returns the sum of all coins created less all coins spent. Where undo data is missing, the coins that are

@@ -203,12 +203,8 @@ fn share_chainstate(
     let stats = read_back(&reader, None, job.threads(), job.watch)?;
     let hash_serialized_3 = stats.hash_serialized_3.0;
     let is_pinned = job::check_pinned_hash(params, height, &hash, &hash_serialized_3)?;
-    let metadata = SnapshotMetadata {
-        magic: params.magic,
-        base_block: hash,
-        base_height: None,
-        coins: stats.counts.txouts,
-    };
+    let (magic, coins) = (params.magic, stats.counts.txouts);
+    let metadata = SnapshotMetadata { magic, base_block: hash, base_height: None, coins };
     let report = SharedSnapshotReport {
         network: params.network,
         chain_transactions: Some(transactions),

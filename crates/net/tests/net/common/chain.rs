@@ -15,14 +15,8 @@ pub fn of_sizes(sizes: impl Iterator<Item = usize>) -> Arc<ServedChain> {
     let mut prev = BlockHash::default();
     let block = |(height, size): (usize, usize)| {
         let transaction = coinbase(height as u32, size.saturating_sub(200));
-        let header = Header {
-            version: 4,
-            prev,
-            merkle_root: sha256d(&transaction),
-            time: BlockTime(1_700_000_000 + height as u32),
-            bits: 0x207f_ffff,
-            nonce: 0,
-        };
+        let (merkle_root, time) = (sha256d(&transaction), BlockTime(1_700_000_000 + height as u32));
+        let header = Header { version: 4, prev, merkle_root, time, bits: 0x207f_ffff, nonce: 0 };
         prev = header.hash();
         [&header.to_bytes()[..], &[1], &transaction].concat()
     };
