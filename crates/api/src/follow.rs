@@ -28,10 +28,11 @@ pub struct ConnectedAtTip {
 }
 
 /// Why a run no longer stays at the tip.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "kebab-case"))]
 pub enum FollowEnd {
     /// The caller has interrupted it.
+    #[default]
     Interrupted,
     /// Another process uses the datadir.
     DatadirInUse,
@@ -41,7 +42,7 @@ pub enum FollowEnd {
 
 reported! {
 /// What happened at the tip.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct FollowReport {
     /// Number of blocks that were connected.
     pub connected as "blocks_connected": u64,

@@ -255,7 +255,7 @@ pub struct SpillVolume {
 }
 
 /// Result of `update`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct UpdateReport {
     /// The network.
     pub network as "chain": Network,

@@ -44,7 +44,6 @@ use engine::update::{self, Update, empty_report, open_chainstate};
 use net::addresses::KnownPeer;
 use pipeline::job::clock::Clock;
 use std::{
-    collections::VecDeque,
     ops::Range,
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -89,13 +88,7 @@ pub fn follow(
         last_look: start,
         plan: None,
         invalid,
-        report: FollowReport {
-            connected: 0,
-            disconnected: 0,
-            last: VecDeque::new(),
-            elapsed: Duration::ZERO,
-            end: FollowEnd::Interrupted,
-        },
+        report: FollowReport::default(),
     };
     let Fetched { report: download, height, hash, peers, chain, shortfall, .. } =
         fetch(files, &options, None, &mut tip, sink, interrupt)?;

@@ -28,7 +28,7 @@ pub struct AwaitedBlocks {
     changed: Condvar,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     /// File and position of each block of the chain, by height; the position is 0 if it was stored before, or
     /// has not come.
@@ -59,19 +59,7 @@ impl AwaitedBlocks {
     /// None of the blocks of a chain has come. `kept_bytes_max` limits the memory in bytes of the blocks that
     /// are kept until they are taken; for `settle_bytes`, see [`AwaitedBlocks::settle_bytes`].
     pub fn new(blocks: usize, kept_bytes_max: u64, settle_bytes: Option<u64>) -> Self {
-        let state = State {
-            positions: vec![(FileNo(0), 0); blocks],
-            is_complete: false,
-            given: None,
-            is_held: false,
-            end: None,
-            settled: None,
-            settled_to: Height(0),
-            deleted: Vec::new(),
-            unsynced: BTreeSet::new(),
-            kept: BTreeMap::new(),
-            kept_bytes: 0,
-        };
+        let state = State { positions: vec![(FileNo(0), 0); blocks], ..State::default() };
         let (claims, changed) = Default::default();
         Self { kept_bytes_max, settle_bytes, claims, state: Mutex::new(state), changed }
     }

@@ -42,7 +42,7 @@ use pipeline::{
         window::{BlockResult, BufferPool, ConnectedBlock, Window},
     },
 };
-use std::{mem, ops::Range, sync::atomic::Ordering, time::Duration};
+use std::{mem, ops::Range, sync::atomic::Ordering};
 use vfs::{Disk, During as _};
 use wire::{BlockHash, Height};
 
@@ -160,21 +160,8 @@ pub fn connect_stored(
 pub fn empty_report(options: &ChainOptions, datadir: &Datadir) -> UpdateReport {
     UpdateReport {
         network: options.params.network,
-        height_before: Height(0),
-        hash_before: BlockHash::default(),
-        height: Height(0),
-        hash: BlockHash::default(),
-        disconnected: 0,
-        counts: Counts::default(),
-        undo_written: 0,
-        commits: 0,
-        scripts: None,
-        threads: 0,
-        elapsed: Duration::ZERO,
-        stages: Vec::new(),
         chainstate: datadir.chainstate_dir(),
-        is_pruned: false,
-        notes: Vec::new(),
+        ..UpdateReport::default()
     }
 }
 

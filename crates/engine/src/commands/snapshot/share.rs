@@ -40,7 +40,7 @@ const INTERVAL: u32 = 7 * 2016;
 
 api::reported! {
 /// A snapshot that was cut into chunks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SharedSnapshotReport {
     /// The network.
     pub network as "chain": Network,
@@ -273,14 +273,9 @@ fn beginning(metadata: &SnapshotMetadata, (output, height): (&Path, Option<Heigh
         network: metadata.network(),
         height,
         hash,
-        chain_transactions: None,
         coins: metadata.coins,
-        bytes: 0,
-        chunks: 0,
-        merkle_root: [0; 32],
-        hash_serialized_3: [0; 32],
-        is_pinned: false,
         folder: output.join(name),
+        ..SharedSnapshotReport::default()
     }
 }
 
