@@ -24,12 +24,10 @@ pub struct ObservedChain<'a> {
 /// A block that has been checked as far as possible without other blocks.
 #[derive(Clone, Copy, Debug)]
 pub struct ObservedBlock<'a> {
-    /// The rules of its network.
     pub params: &'static ChainParams,
     pub height: Height,
     pub hash: BlockHash,
     pub block: &'a BlockView<'a>,
-    /// The id of each transaction.
     pub txids: &'a [Txid],
     /// The coins that its inputs spend, in the order of the inputs, without the coinbase's. They are proven
     /// when the job has ended. Empty if they are not known and the observer does not need them.
@@ -57,6 +55,5 @@ pub trait BlockObserver: Debug + Send + Sync {
     /// that, and a run that continues from it does not give these blocks again.
     fn sync(&self) -> Result<(), Error>;
 
-    /// Takes a block.
     fn take(&self, block: &ObservedBlock<'_>) -> Result<(), Error>;
 }

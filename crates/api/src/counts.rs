@@ -24,7 +24,6 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// The counts of one block.
     pub fn of(block: &BlockView<'_>) -> Self {
         Self {
             blocks: 1,

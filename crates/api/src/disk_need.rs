@@ -182,7 +182,6 @@ const fn in_memory(rows: u64) -> u64 {
     rows / MEMORY_PER_ROW.1 * MEMORY_PER_ROW.0
 }
 
-/// Returns the nearest existing ancestor directory.
 fn nearest_existing<'p>(disk: &dyn Disk, dir: &'p Path) -> Result<&'p Path, Error> {
     for above in dir.ancestors().filter(|above| !above.as_os_str().is_empty()) {
         if disk.exists(above).during("look for", above)? {

@@ -12,7 +12,6 @@ use wire::{Coin, Height};
 pub struct SpendAges(Vec<u64>);
 
 impl SpendAges {
-    /// Adds the spends of a block.
     pub fn add(&mut self, height: Height, spent: &[Coin<'_>]) {
         let mut counts = [0; u32::BITS as usize + 1];
         for coin in spent {

@@ -24,19 +24,15 @@ use wire::{
 /// Bytes that are appended before they are written to the medium, so that few files are open.
 const FLUSH_BYTES: u64 = 1 << 30;
 
-/// A block that a peer has sent.
 pub struct ArrivedBlock {
     /// What it must be; its hash is that of its first 80 bytes.
     pub expected: ExpectedBlock,
-    /// The serialised block.
     pub bytes: Vec<u8>,
     /// The coins that it spends, as a peer has sent them.
     pub coins: Option<(SpentCoinsForm, Vec<u8>)>,
 }
 
-/// What became of a block.
 pub enum BlockOutcome {
-    /// It was appended.
     Stored {
         file: FileNo,
         /// Its position there, after the record's frame.
@@ -47,13 +43,11 @@ pub enum BlockOutcome {
     },
     /// These are not the bytes to which its header commits.
     Mutated,
-    /// It breaks a rule.
     Invalid(Violation),
     /// It could not be written.
     Failed(Error),
 }
 
-/// A block that was handled.
 pub struct HandledBlock {
     pub height: Height,
     pub hash: BlockHash,
@@ -61,7 +55,6 @@ pub struct HandledBlock {
     pub len: usize,
     /// Size in bytes of the coins that came with it.
     pub coins_len: usize,
-    /// What became of it.
     pub outcome: BlockOutcome,
 }
 
@@ -93,7 +86,6 @@ impl Appending<'_> {
     }
 }
 
-/// See the module.
 pub struct BlockWriter<'a> {
     params: &'static ChainParams,
     verifier: Option<&'a dyn ScriptVerifier>,
@@ -250,7 +242,6 @@ mod tests {
     use testkit::fault::{FaultDisk, InjectedFault, Operations};
     use wire::Network;
 
-    /// A writer to a new datadir.
     fn writer<'d>(disk: &'d FaultDisk, root: &Path) -> BlockWriter<'d> {
         let datadir = Datadir::at(root, Network::Regtest);
         std::fs::create_dir_all(datadir.blocks_dir()).unwrap();

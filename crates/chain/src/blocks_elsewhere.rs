@@ -38,7 +38,6 @@ use wire::{BlockArena, BlockHash, BlockTime, Header, Height};
 /// Bytes after which the block index is written.
 const SAVE_BYTES: u64 = 2 << 30;
 
-/// What was taken from files elsewhere.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TakenBlocks {
     /// Hashes of the blocks, sorted.
@@ -50,13 +49,10 @@ pub struct TakenBlocks {
     pub last_stored: Height,
     /// Number of blocks up to the last one that is stored that are still missing or damaged.
     pub still_missing: u32,
-    /// What each source has given.
     pub sources: Vec<SourceReport>,
 }
 
-/// Where blocks are taken from, and how much is read.
 pub struct TakeOptions<'a> {
-    /// The files.
     pub sources: &'a [Source],
     /// Whether blocks above the known headers are taken, too.
     pub extends: bool,
@@ -119,7 +115,6 @@ pub fn take(
 /// Block files, or what may be some.
 #[derive(Clone)]
 pub struct Source {
-    /// The file or folder that was named.
     path: PathBuf,
     /// The files, by name.
     files: Vec<PathBuf>,
@@ -183,7 +178,6 @@ fn block_files_in(disk: &dyn Disk, params: &ChainParams, folder: &Path) -> Resul
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }
 
-/// The state while blocks are taken.
 struct Taking<'a> {
     files: &'a Files<'a>,
     chain: HeaderChain,
@@ -304,7 +298,6 @@ impl Taking<'_> {
         Ok(true)
     }
 
-    /// Appends a block of the chain.
     fn store(&mut self, height: Height, time: BlockTime, bytes: &[u8], tx_count: u32) -> Result<(), Error> {
         mem::take(&mut self.aside).apply(self.files, self.watch.sink)?;
         let (file, pos) = self.appender.append_block(height, time, bytes)?;

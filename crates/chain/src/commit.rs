@@ -25,7 +25,6 @@ use std::{
 };
 use vfs::{Disk, During as _};
 
-/// Name of the work directory.
 pub const WORK_DIR: &str = "peregrine-work";
 
 /// All databases that may be put in place, in that order: the block index first, since it must contain the
@@ -87,7 +86,6 @@ impl<'d> Destination<'d> {
         Self::begin(disk, datadir, &[INDEX, SNAPSHOT_CHAINSTATE], false, false)
     }
 
-    /// The datadir that will contain the databases.
     pub const fn datadir(&self) -> &Datadir {
         &self.datadir
     }
@@ -147,7 +145,6 @@ impl<'d> Destination<'d> {
         &self.building
     }
 
-    /// The path of the work directory.
     pub fn work_dir(&self, options: &ChainOptions) -> PathBuf {
         match &options.work_dir {
             Some(dir) => dir.join(WORK_DIR),

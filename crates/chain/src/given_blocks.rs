@@ -127,7 +127,6 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Reads a file.
     fn read(&self, path: &Path) -> Result<GivenBlock, Error> {
         let bytes = self.read_bytes(path)?;
         let mut arena = BlockArena::default();
@@ -183,7 +182,6 @@ impl Wanted<'_> {
         })
     }
 
-    /// The error for a block that is not wanted.
     fn unwanted(&self, what: &str) -> Error {
         let name = |height: Height| Some(format!("{} (height {height})", self.chain.hash(height)?));
         let named: Vec<String> = self.stored.missing().filter_map(name).take(MAX_NAMED_BLOCKS).collect();

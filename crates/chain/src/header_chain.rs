@@ -39,13 +39,10 @@ struct Branch {
     fork: Height,
     /// The headers above it, at least one.
     headers: Vec<Header>,
-    /// Hash of the last one.
     tip: BlockHash,
-    /// Their work.
     work: U256,
 }
 
-/// See the module.
 pub struct HeaderChain {
     params: &'static ChainParams,
     /// By height, from the genesis block on. Each contains the hash of the one before it.
@@ -145,12 +142,10 @@ impl HeaderChain {
         chain
     }
 
-    /// Height of the last block.
     pub fn tip_height(&self) -> Height {
         Height(self.headers.len() as u32 - 1)
     }
 
-    /// Sum of work of the chain.
     pub const fn work(&self) -> U256 {
         self.work
     }
@@ -302,7 +297,6 @@ impl HeaderChain {
         Some((at.saturating_sub(1), refused.clone()))
     }
 
-    /// Returns whether a block was found invalid.
     pub fn is_invalid(&self, hash: &BlockHash) -> bool {
         matches!(self.refused.get(hash), Some(RefusedHeaders::KnownInvalid))
     }
@@ -400,7 +394,6 @@ impl HeaderChain {
         }
     }
 
-    /// Returns the height of a block of the chain.
     pub fn height_of(&self, hash: &BlockHash) -> Option<Height> {
         // It may be that of a block which the chain has lost.
         let height = self.heights.get(&first_bytes(hash)).copied();

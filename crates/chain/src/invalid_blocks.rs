@@ -7,7 +7,6 @@ use disk::index::{BlockStatus, IndexEntry, IndexRows};
 use std::collections::HashSet;
 use wire::{BlockHash, Height};
 
-/// A block that was found invalid.
 #[derive(Clone, Copy, Debug)]
 pub struct InvalidBlock {
     pub height: Height,
@@ -48,7 +47,6 @@ pub fn reconsider(files: &Files<'_>, which: Reconsider) -> Result<(), Error> {
     unmark(files, &marked)
 }
 
-/// Takes the marks of these blocks away.
 pub fn unmark(files: &Files<'_>, hashes: &[BlockHash]) -> Result<(), Error> {
     change_marks(files, hashes, BlockStatus::unmarked)
 }

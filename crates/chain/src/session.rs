@@ -54,7 +54,6 @@ const FILES_CHECKED: usize = 64;
 /// A datadir that is open and locked.
 pub struct Session<'d> {
     disk: &'d dyn Disk,
-    /// The parameters of the chain.
     params: &'static ChainParams,
     scripts: ScriptChecks,
     /// The datadir with the blocks, or an output without any.
@@ -135,7 +134,6 @@ impl<'d> Session<'d> {
         self.change_lock.take()
     }
 
-    /// The datadir with the blocks, or an output without any.
     pub fn datadir(&self) -> &Datadir {
         &self.datadir
     }

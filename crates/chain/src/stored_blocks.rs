@@ -72,7 +72,6 @@ pub struct StoredBlocks {
     damaged: Vec<BlockHash>,
 }
 
-/// What a datadir contains before a download.
 pub struct DatadirContents {
     /// The header chain with the most work.
     pub chain: HeaderChain,
@@ -96,7 +95,6 @@ impl StoredBlocks {
         self.positions.get(height.0 as usize).is_some_and(|position| position.tx_count > 0)
     }
 
-    /// Returns whether a block is stored.
     pub fn is_stored(&self, height: Height) -> bool {
         self.get(height).is_some()
     }
@@ -136,7 +134,6 @@ impl StoredBlocks {
         }
     }
 
-    /// Returns where a block is stored.
     pub fn place(&self, height: Height) -> Option<(FileNo, ByteOffset)> {
         self.get(height).map(|position| (FileNo(position.file), ByteOffset(position.pos.into())))
     }
@@ -156,7 +153,6 @@ impl StoredBlocks {
         self.positions.iter().any(|position| position.pos == 0 && position.tx_count > 0)
     }
 
-    /// Records where a block is.
     pub fn set(&mut self, height: Height, file: FileNo, data_pos: ByteOffset, tx_count: u32) {
         let at = height.0 as usize;
         self.highest = self.highest.max(height);

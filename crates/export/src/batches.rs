@@ -15,7 +15,6 @@ pub struct Batches<T> {
 }
 
 impl<T: Table> Batches<T> {
-    /// No rows.
     pub fn new(columns: &Columns) -> Self {
         let fields = T::fields().into_iter().zip(columns.flags());
         let written: Vec<Field> =
@@ -23,7 +22,6 @@ impl<T: Table> Batches<T> {
         Self { table: T::with(columns.flags()), schema: Arc::new(Schema::new(written)) }
     }
 
-    /// The columns.
     pub const fn schema(&self) -> &SchemaRef {
         &self.schema
     }

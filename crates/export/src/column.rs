@@ -19,20 +19,15 @@ const UTC: &str = "UTC";
 pub const SCRIPT_TYPES: [&str; 10] =
     ["p2pk", "p2pkh", "p2sh", "p2wpkh", "p2wsh", "p2tr", "p2a", "multisig", "nulldata", "other"];
 
-/// The type of a column.
 pub trait Column {
     type Value<'a>: Copy;
-    /// The builder of an array of values.
     type Builder: ArrayBuilder;
     /// Whether a value can be missing.
     const IS_OPTIONAL: bool = false;
-    /// Its type in Arrow.
     fn data_type() -> DataType;
-    /// A builder with no values.
     fn builder() -> Self::Builder;
     /// Appends a value. Returns the bytes that it takes, if they differ from value to value.
     fn append(builder: &mut Self::Builder, value: Self::Value<'_>) -> usize;
-    /// Appends a value that is missing.
     fn append_null(builder: &mut Self::Builder);
 }
 

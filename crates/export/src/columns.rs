@@ -39,7 +39,6 @@ impl Columns {
         Ok(Self(columns.iter().map(|column| names.contains(column)).collect()))
     }
 
-    /// Whether addresses are written.
     pub fn has_addresses<T: Table>(&self) -> bool {
         self.has::<T>(ADDRESS)
     }
@@ -49,12 +48,10 @@ impl Columns {
         self.names::<T>().iter().any(|name| name.starts_with(SPENT))
     }
 
-    /// Whether a time is written.
     pub fn has_times<T: Table>(&self) -> bool {
         self.has::<T>("block_time") || self.has::<T>("mediantime")
     }
 
-    /// Whether the column with this name is written.
     pub fn has<T: Table>(&self, name: &str) -> bool {
         self.names::<T>().iter().any(|written| written == name)
     }

@@ -12,7 +12,6 @@ use std::fmt::{Display, Write as _};
 /// Appends the value of a column in a row.
 type Cell<'a> = Box<dyn Fn(usize, &mut String) + 'a>;
 
-/// Returns the header line.
 pub fn header(schema: &Schema) -> String {
     let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
     names.join(",") + "\n"

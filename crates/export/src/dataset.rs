@@ -22,14 +22,11 @@ use wire::{BlockHash, Height, Network};
 /// The program, as files name it: its version is that of this crate.
 pub const PROGRAM: &str = concat!("peregrine ", env!("CARGO_PKG_VERSION"));
 
-/// Where a dataset is written, and in which form.
 #[derive(Clone, Debug)]
 pub struct DatasetOptions {
-    /// The directory.
     pub output: PathBuf,
     pub format: FileFormat,
     pub columns: Columns,
-    /// Number of blocks whose rows are in one file.
     pub file_blocks: u32,
     /// Whether each file is in a folder that is named as a column. Those of history always are.
     pub partitioned: bool,
@@ -51,7 +48,6 @@ pub struct Blocks {
     pub spent_to: Option<(Height, BlockHash)>,
 }
 
-/// Returns the hash of a block of the chain.
 pub type HashAt<'a> = dyn Fn(Height) -> BlockHash + 'a;
 
 /// The files of a directory.
@@ -150,7 +146,6 @@ impl<'d> Files<'d> {
     }
 }
 
-/// A file of a dataset.
 pub struct DatasetFile<'a, 'd, T> {
     files: &'a Files<'d>,
     rows: RowFile<'d, T>,
@@ -158,12 +153,10 @@ pub struct DatasetFile<'a, 'd, T> {
 }
 
 impl<T: Table> DatasetFile<'_, '_, T> {
-    /// Appends a row.
     pub fn add(&mut self, row: T::Row<'_>) -> Result<(), UnfinishedError> {
         self.rows.add(row)
     }
 
-    /// Completes the file.
     pub fn finish(self) -> Result<(), UnfinishedError> {
         let Blocks { network, to, last, spent_to, .. } = self.files.blocks;
         let mut metadata = vec![

@@ -62,7 +62,6 @@ fn of_part(metadata: &Metadata, (part, parts): (u32, u32), coins: u64) -> Metada
     metadata.iter().cloned().chain(numbers).collect()
 }
 
-/// The result of writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Written {
     pub files: u32,

@@ -45,12 +45,7 @@ pub enum PartsError {
     Foreign(PathBuf),
     /// Continuing the directory would lose rows of it.
     #[error("{}: {flaw}", .path.display())]
-    WouldLose {
-        /// The directory.
-        path: PathBuf,
-        /// What would be lost.
-        flaw: String,
-    },
+    WouldLose { path: PathBuf, flaw: String },
 }
 
 /// What a directory has that is continued.
@@ -70,7 +65,6 @@ impl From<FileError> for PartsError {
     }
 }
 
-/// See the module.
 pub struct Parts<'d> {
     disk: &'d dyn Disk,
     path: PathBuf,

@@ -25,7 +25,6 @@ const FEW_VALUES: [&str; 5] = ["vout", "prev_vout", "index", "sequence", "sighas
 /// The level of zstd unless a user wants another one.
 const ZSTD_LEVEL: i32 = 1;
 
-/// How a Parquet file is written.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct ParquetOptions {
     /// Level of zstd, 1 to 22; `None`: 1.
@@ -75,7 +74,6 @@ impl FromStr for FileFormat {
     }
 }
 
-/// Writes rows to one file.
 pub struct RowFile<'d, T> {
     path: PathBuf,
     batches: Batches<T>,
@@ -235,7 +233,6 @@ fn parquet_writer<'d, T: Table>(
     writer.map(Box::new).map_err(parquet)
 }
 
-/// A file, and how much was written to it.
 struct CountedFile<'d> {
     file: AtomicFile<'d>,
     written: u64,

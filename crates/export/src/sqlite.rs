@@ -80,7 +80,6 @@ impl<'d> SqliteWriter<'d> {
     }
 }
 
-/// Returns the error for what SQLite could not do.
 fn flaw(file: &AtomicFile<'_>, error: rusqlite::Error) -> UnfinishedError {
     let kind = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => io::ErrorKind::StorageFull,

@@ -10,9 +10,7 @@ use arrow_schema::Field;
 
 /// Rows of one kind, in memory.
 pub trait Table: Sized + Send {
-    /// A row.
     type Row<'a>: Copy;
-    /// Name of the table.
     const NAME: &'static str;
     /// Number of the first columns in whose order the rows must be.
     const SORTED: usize;
@@ -24,9 +22,7 @@ pub trait Table: Sized + Send {
     fn fields() -> Vec<Field>;
     /// No rows; whether each column is kept.
     fn with(is_kept: &[bool]) -> Self;
-    /// Appends a row.
     fn add(&mut self, row: Self::Row<'_>);
-    /// Number of rows.
     fn rows(&self) -> usize;
     /// Bytes of the values that have no fixed length.
     fn bytes(&self) -> usize;

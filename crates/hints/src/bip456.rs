@@ -48,7 +48,6 @@ pub(super) fn read_header(input: &mut Input, version: u8) -> Result<u32, InputEr
     Ok(u32::from_le_bytes(input.array()?))
 }
 
-/// Appends the header.
 pub(super) fn write_header(bytes: &mut Vec<u8>, version: u8, height: u32) {
     bytes.extend(MAGIC);
     bytes.push(version);
@@ -123,7 +122,6 @@ fn assemble_indices(positions: &mut [u32], low: &mut Vec<u8>, width: u32) -> boo
     true
 }
 
-/// Appends a record.
 pub(super) fn write(bytes: &mut Vec<u8>, order: BitOrder, unspent: &[u32]) {
     let count = unspent.len() as u32;
     write_compact_size(bytes, count.into());

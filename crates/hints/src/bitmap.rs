@@ -35,7 +35,6 @@ pub(super) fn check_row(table: &mut Input, height: u32, offset: u64) -> Result<(
     Ok(())
 }
 
-/// Appends a row of the table.
 pub(super) fn write_row(bytes: &mut Vec<u8>, height: u32, offset: u64) {
     bytes.extend(height.to_le_bytes());
     bytes.extend(offset.to_le_bytes());
@@ -46,7 +45,6 @@ pub(super) fn record_len(outputs: u32) -> u64 {
     4 + u64::from(outputs.div_ceil(8))
 }
 
-/// Appends a record.
 pub(super) fn write(bytes: &mut Vec<u8>, outputs: u32, unspent: &[u32]) {
     bytes.extend(outputs.to_le_bytes());
     bits::write_ones(bytes, outputs, unspent.iter().copied());

@@ -68,7 +68,6 @@ enum ByteSource {
     Gzip(Box<GzDecoder<BufReader<FileBytes>>>),
 }
 
-/// A cursor over a file.
 pub(super) struct Input {
     source: ByteSource,
     window: Vec<u8>,
@@ -92,12 +91,10 @@ impl Input {
         Self { source, window: Vec::new(), taken: 0, start: 0 }
     }
 
-    /// Offset of the cursor.
     pub(super) fn position(&self) -> u64 {
         self.start + self.taken as u64
     }
 
-    /// Returns an error at the cursor.
     pub(super) fn malformed(&self, text: impl Into<String>) -> InputError {
         InputError::Malformed(self.position(), text.into())
     }

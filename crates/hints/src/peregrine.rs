@@ -48,7 +48,6 @@ const GROUP_OUTPUTS: u32 = 1 << 18;
 /// Maximum length of a group in bytes: 32 bits for each output, of which the code needs a few at worst.
 const MAX_GROUP_LEN: u32 = 4 * (GROUP_OUTPUTS + MAX_OUTPUTS) + 4 * GROUP_BLOCKS as u32;
 
-/// Encodes the header of a file.
 pub(super) fn header(
     network: Option<Network>,
     height: Height,
@@ -76,12 +75,10 @@ struct Group {
     blocks: u16,
 }
 
-/// The index of an open file.
 pub(super) struct GroupIndex {
     groups: Vec<Group>,
 }
 
-/// The decoded hints of a group.
 #[derive(Debug, Default)]
 pub(super) struct DecodedGroup {
     hints: Vec<u32>,
@@ -100,7 +97,6 @@ impl DecodedGroup {
         Some((self.hints.get(start as usize..end as usize)?, outputs))
     }
 
-    /// Memory in use, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.hints.capacity() * 4 + self.blocks.capacity() * 8
     }

@@ -54,7 +54,6 @@ pub(super) trait Coder {
     fn raw_bits(&mut self, bits: u32, count: u32) -> u32;
 }
 
-/// The encoder.
 pub(super) struct Encoder {
     /// Start of the interval; bit 32 is a carry.
     low: u64,
@@ -153,7 +152,6 @@ impl<'a> Decoder<'a> {
         decoder
     }
 
-    /// Whether all bytes were read.
     pub(super) fn is_at_end(&self) -> bool {
         self.bytes.is_empty()
     }

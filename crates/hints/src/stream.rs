@@ -22,7 +22,6 @@ const FIRST_STRIDE: u32 = 16;
 /// a sparse file or gzip can contain any number of zeros.
 const MAX_RECORDS: u32 = 1 << 24;
 
-/// An open file.
 #[derive(Clone)]
 pub(super) struct HintFile {
     pub(super) path: PathBuf,

@@ -25,7 +25,6 @@ pub(super) fn read(input: &mut Input, unspent: &mut Vec<u32>) -> Result<(), Inpu
     Ok(())
 }
 
-/// Appends a record.
 pub(super) fn write(bytes: &mut Vec<u8>, unspent: &[u32]) {
     write_compact_size(bytes, unspent.len() as u64);
     unspent.iter().for_each(|&index| write_compact_size(bytes, index.into()));

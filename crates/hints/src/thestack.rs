@@ -34,7 +34,6 @@ pub(super) fn read_bitmap(
     }
 }
 
-/// Appends a record.
 pub(super) fn write(bytes: &mut Vec<u8>, outputs: u16, unspent: &[u32]) {
     bytes.extend(outputs.to_le_bytes());
     bits::write_ones(bytes, outputs.into(), unspent.iter().copied());

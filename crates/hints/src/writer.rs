@@ -40,7 +40,6 @@ pub struct HintWriter<'d> {
     body: Body,
 }
 
-/// A file under a temporary name.
 struct TemporaryFile<'d> {
     file: AtomicFile<'d>,
     written: u64,

@@ -88,12 +88,10 @@ impl MemTable {
         rows.shrink_to_fit();
     }
 
-    /// Number of rows.
     pub(super) fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Length of all batches, in bytes.
     pub(super) fn batch_bytes(&self) -> usize {
         self.bytes.len()
     }
@@ -114,7 +112,6 @@ fn slice<'a>(bytes: &'a [u8], range: &Range<u32>) -> &'a [u8] {
     bytes.get(range.start as usize..range.end as usize).unwrap_or_default()
 }
 
-/// A batch that is being written.
 pub(super) struct Batch {
     bytes: Vec<u8>,
     count: u32,
@@ -134,7 +131,6 @@ impl Batch {
         value.iter().for_each(|value| put_string(&mut self.bytes, value));
     }
 
-    /// Whether it has no operations.
     pub(super) fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -144,7 +140,6 @@ impl Batch {
         self.bytes.len()
     }
 
-    /// Returns its bytes.
     pub(super) fn finish(mut self) -> Vec<u8> {
         if let Some(count) = self.bytes.get_mut(8..12) {
             count.copy_from_slice(&self.count.to_le_bytes());

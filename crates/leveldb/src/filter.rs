@@ -97,7 +97,6 @@ impl FilterWriter {
         self.block.push(PROBES);
     }
 
-    /// Returns the complete block.
     pub(super) fn finish(mut self) -> Vec<u8> {
         if !self.hashes.is_empty() {
             self.make_filter();

@@ -56,12 +56,10 @@ pub(super) struct TableMeta {
 }
 
 impl TableMeta {
-    /// Key of the first row.
     pub(super) fn first(&self) -> &[u8] {
         split_internal(&self.smallest).map_or(&[], |(user, _)| user)
     }
 
-    /// Key of the last row.
     pub(super) fn last(&self) -> &[u8] {
         split_internal(&self.largest).map_or(&[], |(user, _)| user)
     }
@@ -93,7 +91,6 @@ pub(super) fn numbered(dir: &Path, number: u64, suffix: &str) -> PathBuf {
     dir.join(format!("{number:06}.{suffix}"))
 }
 
-/// Returns the file name of a manifest.
 pub(super) fn manifest_name(number: u64) -> String {
     format!("MANIFEST-{number:06}")
 }
@@ -127,7 +124,6 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Manifest, LevelDbError
     Ok(Manifest { number, ..decode(&file, &path)? })
 }
 
-/// Decodes the manifest `file`.
 fn decode(file: &dyn ReadAt, path: &Path) -> Result<Manifest, LevelDbError> {
     let mut state = EditState::default();
     log::read_records(file, path, |offset, edit| {

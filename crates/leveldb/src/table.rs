@@ -270,7 +270,6 @@ impl Table {
         LevelDbError::Damaged { path: self.path.clone(), offset, flaw }
     }
 
-    /// Returns the separator of a data block.
     fn separator(&self, block: usize) -> Option<&[u8]> {
         // The separators are concatenated.
         let end = |block: usize| self.index.get(block).map(|entry| entry.separator_end);
@@ -340,7 +339,6 @@ pub(super) enum Search {
 /// A data block that was read, and the row that was found in it.
 #[derive(Default)]
 pub(super) struct BlockBuffer {
-    /// Number of the block.
     number: Option<usize>,
     /// The block and its trailer.
     stored: Vec<u8>,

@@ -39,7 +39,6 @@ impl UnsyncedTable {
     }
 }
 
-/// Returns the path of table `number` in the database `dir`.
 pub(super) fn table_path(dir: &Path, number: u64) -> PathBuf {
     numbered(dir, number, "ldb")
 }

@@ -45,7 +45,6 @@ pub enum Source {
     Name(PeerId),
 }
 
-/// The facts about an address.
 #[derive(Clone, Copy, Debug)]
 struct AddressEntry {
     /// What a later run can use too.
@@ -95,7 +94,6 @@ impl AddressTable {
         self.entries.is_empty()
     }
 
-    /// Returns what is known of an address.
     fn get(&self, address: &PeerAddress) -> Option<&AddressEntry> {
         self.entries.get(*self.index.get(address)?)
     }

@@ -61,7 +61,6 @@ impl KeyPair {
         self.public.to_array()
     }
 
-    /// Derives the keys of the connection.
     pub(crate) fn derive(&self, theirs: [u8; KEY_LEN], role: Role, magic: [u8; 4]) -> Session {
         let theirs = ElligatorSwift::from_array(theirs);
         let (initiator, responder, party) = match role {

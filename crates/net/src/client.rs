@@ -547,7 +547,6 @@ impl Client {
         }
     }
 
-    /// Gives blocks to the caller.
     fn hand_over(&mut self, blocks: impl IntoIterator<Item = Handed>) {
         for (HeldBlock { peer, height, hash, bytes }, coins) in blocks {
             self.found.push(ClientEvent::Block { peer, height, hash, bytes, coins });

@@ -455,7 +455,6 @@ impl Download {
         if is_busy { Duration::from_millis(100) } else { Duration::from_secs(1) }
     }
 
-    /// Notes that a block is requested from a peer.
     fn request(&mut self, id: PeerId, height: u32, now: Instant, asked: &mut assign::Asked) {
         let bytes = self.sizes.bytes(height);
         let (Some(peer), Some(hash)) = (self.peers.get_mut(&id), self.window.request(height, id)) else {

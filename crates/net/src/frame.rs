@@ -124,7 +124,6 @@ pub enum FrameError {
     },
 }
 
-/// The decoded head of a frame.
 #[derive(Clone, Debug)]
 struct Head {
     command: Option<Command>,

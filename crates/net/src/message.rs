@@ -352,7 +352,6 @@ fn write_inventory(out: &mut Vec<u8>, list: &[Inventory], command: Command) -> C
     command
 }
 
-/// A payload that is being read.
 struct Payload<'a> {
     command: Command,
     reader: Reader<'a>,

@@ -474,7 +474,6 @@ impl Pool {
     }
 }
 
-/// Returns the bytes that were read.
 const fn read_len(event: &PoolEvent) -> u64 {
     match event {
         PoolEvent::Bytes { bytes, .. } => *bytes,

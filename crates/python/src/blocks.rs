@@ -23,7 +23,6 @@ const BATCHES_READY_MAX: usize = 2;
 /// Memory in bytes of a worker: these batches, and the rows of the next one.
 const WORKER_BYTES: u64 = 96 << 20;
 
-/// Begins to read rows of blocks.
 pub fn rows<T: BlockRows + 'static>(
     py: Python<'_>,
     chain: ChainOptions,
@@ -60,7 +59,6 @@ impl<T: BlockRows> BlockConsumer for InOrder<'_, T> {
     }
 }
 
-/// A part of the chain.
 struct Part<'a, T: BlockRows> {
     rows: &'a InOrder<'a, T>,
     turn: Turn<'a>,

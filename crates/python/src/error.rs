@@ -16,7 +16,6 @@ create_exception!(
      interrupted or internal; the other attributes are None where they are not known."
 );
 
-/// Returns the exception of an error.
 pub fn raised(error: engine::Error) -> PyErr {
     let raised = Error::new_err(error.to_string());
     Python::attach(|py| set_attributes(raised.value(py), &error)).err().unwrap_or(raised)

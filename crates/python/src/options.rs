@@ -14,7 +14,6 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The engine's options.
     pub fn options(self) -> Result<ChainOptions, Error> {
         let network = self.network()?;
         let options = ChainOptions::new(&self.datadir, network, script_checks());

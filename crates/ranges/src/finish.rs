@@ -43,7 +43,6 @@ use std::{
 use vfs::Disk;
 use wire::{BlockHash, Height, Network, Sats};
 
-/// How merged deltas become a chainstate.
 #[derive(Clone, Debug)]
 pub struct FinishRangesOptions {
     /// Threads and hooks for writing. Its datadir has the blocks of ranges that are checked again, and is not

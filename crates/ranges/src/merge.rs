@@ -32,7 +32,6 @@ use wire::{Height, OutPoint};
 /// Number of shards that are open at one time, unless one thread needs more.
 const MAX_OPEN_SHARDS: usize = 3_000;
 
-/// What is merged, and how.
 #[derive(Clone, Debug)]
 pub struct MergeDeltasOptions {
     /// The shard to merge; `None` for all.

@@ -20,7 +20,6 @@ use wire::Network;
 /// Bytes of a sorted run that are written at once.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// A directory that becomes a delta.
 pub struct NewDelta<'w, 'd> {
     work: &'w WorkDir<'d>,
     dir: PathBuf,

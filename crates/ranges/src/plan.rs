@@ -25,10 +25,8 @@ use wire::{FileNo, Height, MAX_BLOCK_LEN};
 /// Number of shards, if the caller does not choose it: as many as ranges, but no more than this.
 const DEFAULT_SHARDS_MAX: u32 = 64;
 
-/// How a chain is cut.
 #[derive(Clone, Debug)]
 pub struct PlanRangesOptions {
-    /// The blocks, and how they will be checked.
     pub chain: ChainOptions,
     pub ranges: u32,
     /// Number of shards of a delta; `None` for as many as ranges, but at most 64.

@@ -42,12 +42,10 @@ impl RangePlan {
         &self.digest
     }
 
-    /// Network of the chain.
     pub const fn network(&self) -> Network {
         self.plan.network
     }
 
-    /// Height and hash of the last block.
     pub fn tip(&self) -> (Height, BlockHash) {
         let last = self.plan.blocks.last().map_or(BlockHash::default(), |block| block.hash);
         (Height((self.plan.blocks.len() as u32).saturating_sub(1)), last)
@@ -64,7 +62,6 @@ impl RangePlan {
         self.plan.ends.len() as u32
     }
 
-    /// Number of shards of a delta.
     pub const fn shards(&self) -> u32 {
         self.plan.shards
     }
@@ -78,7 +75,6 @@ impl RangePlan {
         Ok(heights.start..=heights.end - 1)
     }
 
-    /// The whole chain.
     pub(super) fn chain(&self) -> Chain {
         let (mut hashes, mut positions, mut times) = (Vec::new(), Vec::new(), Vec::new());
         for &PlannedBlock { hash, median_time, file, data_pos, undo_pos } in &self.plan.blocks {

@@ -39,7 +39,6 @@ use std::{
 };
 use wire::{BlockHash, Height, Network};
 
-/// Interval at which an interrupt is looked for.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Memory in bytes that both take for each block of the chain: header, hash, positions.
@@ -57,9 +56,7 @@ const KEPT_SHARE: u64 = 4;
 /// Minimum memory in bytes for the rest of the rebuild.
 const MIN_REBUILD_BYTES: u64 = 64 << 20;
 
-/// What a download and the rebuild behind it have reached.
 pub struct FetchedAndRebuilt {
-    /// The download.
     pub fetched: Fetched,
     /// The rebuild, or the first invalid block; `None` if the caller must rebuild the chainstate after the
     /// download, also if the best chain has changed meanwhile.

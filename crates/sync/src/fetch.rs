@@ -76,9 +76,7 @@ const MAX_WRITERS: usize = 8;
 /// Memory of each of them in bytes, for views and hashes of a block.
 const WRITER_BYTES: u64 = 4 << 20;
 
-/// What a download has reached.
 pub struct Fetched {
-    /// What was downloaded.
     pub report: DownloadReport,
     /// Height of the last block that is stored with all blocks below it.
     pub height: Height,
@@ -86,7 +84,6 @@ pub struct Fetched {
     /// The peers that have sent blocks.
     pub peers: Vec<PeerStatus>,
     pub chain: HeaderChain,
-    /// What is known of the peers' addresses.
     pub known: Vec<KnownPeer>,
     /// The branch that all peers follow, if the block index marks it as invalid.
     pub left_out: Option<MarkedBranch>,
@@ -99,9 +96,7 @@ pub struct Fetched {
 /// What the loop does at present.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// It asks for headers.
     Headers,
-    /// It asks for blocks.
     Blocks,
     /// All blocks are stored. At this time, it has asked whether there are new headers.
     Ending(Instant),
@@ -218,7 +213,6 @@ fn locator(chain: &HeaderChain) -> Vec<BlockHash> {
     heights.into_iter().filter_map(|height| chain.hash(Height(height))).collect()
 }
 
-/// The state of the loop.
 struct Fetch<'a> {
     files: &'a Files<'a>,
     options: &'a SyncOptions,
@@ -257,13 +251,11 @@ struct Given {
     next: Height,
     /// Number and estimated bytes of the blocks that were missing when the download of blocks began.
     missing: (u32, u64),
-    /// Which files are deleted, if any are.
     pruning: Option<Pruning>,
     /// With pruning, what the feed was last told of the blocks that come.
     announced: Option<(Height, bool)>,
     /// Where blocks lie in the block files that need no download once their headers have come.
     unknown: UnknownBlocks,
-    /// Feeds the rebuild, if there is one.
     feed: Option<Feed>,
 }
 
@@ -478,7 +470,6 @@ impl Fetch<'_> {
         Ok(())
     }
 
-    /// Records what became of a block that the writer had.
     fn handled(&mut self, block: HandledBlock) -> Result<(), Error> {
         let HandledBlock { height, hash, len, coins_len, outcome } = block;
         self.writing.in_hand -= 1;
@@ -594,7 +585,6 @@ impl Fetch<'_> {
         self.options.chain.stop_at_height.map_or(tip, |stop| stop.min(tip))
     }
 
-    /// The lowest block that is not stored.
     fn first_missing(&self) -> Height {
         let missing = (0..=self.target().0).map(Height).find(|&height| !self.stored.has(height));
         missing.unwrap_or(Height(self.target().0 + 1))

@@ -106,7 +106,6 @@ pub fn follow(
     Ok(())
 }
 
-/// The state between two blocks.
 struct AtTip<'a> {
     files: &'a Files<'a>,
     options: &'a SyncOptions,

@@ -142,7 +142,6 @@ pub fn complete(
     commit_index(disk, datadir, &genesis_index(params), sink)
 }
 
-/// Puts a block index in place.
 fn commit_index(
     disk: &dyn Disk,
     datadir: &Datadir,

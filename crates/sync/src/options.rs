@@ -20,7 +20,6 @@ use wire::{BlockHash, Height, Network};
 /// Minimum of [`SyncOptions::prune_bytes`] (Core `MIN_DISK_SPACE_FOR_BLOCK_FILES`).
 pub const MIN_PRUNE_BYTES: u64 = 550 << 20;
 
-/// Which peers are used, and how.
 #[derive(Clone, Debug)]
 pub struct PeerOptions {
     /// Only these peers are used; if empty, peers are looked for.
@@ -37,9 +36,7 @@ pub struct PeerOptions {
     pub proxy: Option<SocketAddr>,
     /// An I2P router with SAM 3.1, through which all connections to I2P addresses are made.
     pub i2p_sam: Option<SocketAddr>,
-    /// Networks whose addresses are dialled.
     pub networks: Vec<NetworkKind>,
-    /// Whether DNS seeds are asked for addresses.
     pub use_dns_seeds: bool,
     /// Whether addresses in the program are used if no others are found.
     pub use_fixed_seeds: bool,
@@ -69,13 +66,11 @@ impl Default for PeerOptions {
     }
 }
 
-/// What to download, from where, and what to do with it.
 #[derive(Clone, Debug)]
 pub struct SyncOptions {
     /// The datadir, and how its blocks are checked. Without a height of the last block, all blocks are
     /// downloaded that the peers have.
     pub chain: ChainOptions,
-    /// Hints to use.
     pub hints: Option<HintOptions>,
     /// Only download: the chainstate stays as it is.
     pub blocks_only: bool,
@@ -104,7 +99,6 @@ impl SyncOptions {
         Self::of(ChainOptions::new(datadir, network, scripts))
     }
 
-    /// The default options for this datadir.
     pub(crate) fn of(chain: ChainOptions) -> Self {
         Self {
             chain,
@@ -119,7 +113,6 @@ impl SyncOptions {
         }
     }
 
-    /// The options of the rebuild that follows the download.
     pub(crate) fn rebuild(&self) -> ReindexOptions {
         // The best chain may have changed since. With pruning, all blocks would be downloaded again.
         let resume = ResumeOptions { discard_other: self.prune_bytes.is_none(), ..self.chain.resume };

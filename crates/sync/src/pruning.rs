@@ -30,7 +30,6 @@ const fn space_for_blocks(prune_bytes: u64) -> u64 {
     prune_bytes - prune_bytes / UNDO_SHARE
 }
 
-/// The state of the pruning.
 pub struct Pruning {
     sizes: SizeEstimate,
     /// Bytes that block files may have.
@@ -85,7 +84,6 @@ impl Pruning {
         self.settled.replace(first).is_none()
     }
 
-    /// Records that a block was given out.
     pub const fn given(&mut self) {
         self.to_come += 1;
     }
@@ -95,14 +93,12 @@ impl Pruning {
         self.to_come = blocks;
     }
 
-    /// Records that a block of `len` bytes was stored.
     pub fn stored(&mut self, height: Height, len: usize) {
         self.sizes.learn(height.0, len as u64);
         self.used += len as u64;
         self.to_come = self.to_come.saturating_sub(1);
     }
 
-    /// Whether there is space for the block at `height`.
     pub fn has_space_for(&self, height: Height) -> bool {
         let Some(settled) = self.settled else { return false };
         let bytes = self.sizes.bytes(height.0);

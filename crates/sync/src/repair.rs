@@ -46,7 +46,6 @@ use std::{
 use vfs::{Disk, During as _};
 use wire::{BlockHash, Height, Network};
 
-/// What to repair, and from which peers to download.
 #[derive(Clone, Debug)]
 pub struct RepairOptions {
     /// The datadir, and how its blocks are checked.
@@ -234,14 +233,12 @@ fn rebuild_chainstate(
     Ok(report)
 }
 
-/// The note about what is damaged or missing.
 fn note_of(found: &KnownDamage) -> Note {
     let &KnownDamage { lost, lost_files, missing, .. } = found;
     let (blocks, undo) = (found.blocks.len() as u32, found.undo.len() as u32);
     Note::FoundDamage { blocks, lost, lost_files, missing, undo }
 }
 
-/// Whether the block index lacks any of these blocks.
 fn lacks_any(files: &Files<'_>, blocks: &[BlockHash]) -> Result<bool, Error> {
     let index = files.datadir.index_dir();
     let heights = blocks.iter().map(|hash| find_height(files.disk, &index, hash));

@@ -208,17 +208,13 @@ struct Round<'a> {
     interrupt: &'a AtomicBool,
 }
 
-/// What a round has reached.
 struct RoundDone {
     report: SyncReport,
-    /// What is known of the peers' addresses.
     known: Vec<KnownPeer>,
     next: Next,
 }
 
-/// What follows a round.
 enum Next {
-    /// No other round.
     End,
     /// A round without this block.
     Without(InvalidBlock),

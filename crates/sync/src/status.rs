@@ -8,7 +8,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Interval between two reports.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 /// Storing limits the speed if at least this many blocks wait for each thread that stores them.
 const WAITING_BLOCKS: u32 = 4;
@@ -67,7 +66,6 @@ impl Peers {
         self.connected.remove(&id)
     }
 
-    /// Counts a block that a peer has sent.
     pub fn count_block(&mut self, id: PeerId, bytes: usize) {
         if let Some(peer) = self.all.get_mut(&id) {
             peer.blocks += 1;

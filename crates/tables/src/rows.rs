@@ -17,14 +17,12 @@ use export::{
 };
 use std::iter::repeat;
 
-/// Takes rows of a table.
 pub trait AddRow<T: Table>: FnMut(T::Row<'_>) -> Result<(), Error> {}
 
 impl<T: Table, F: FnMut(T::Row<'_>) -> Result<(), Error>> AddRow<T> for F {}
 
 /// A table of what blocks contain.
 pub trait BlockRows: Table {
-    /// Whether the coins are needed that blocks spend.
     const NEEDS_COINS: bool = true;
     const FILE_BLOCKS: u32 = 1_000;
 
@@ -247,7 +245,6 @@ pub fn with_coin_row<R>(
     })
 }
 
-/// Returns the row of an entry in the history of a script.
 pub fn history_row(entry: &HistoryEntry) -> HistoryRow<'_> {
     HistoryRow {
         script_hash: entry.script_hash,

@@ -124,7 +124,6 @@ impl AwaitedBlocks {
         self.state().settled.take()
     }
 
-    /// Records that files were deleted.
     pub fn add_deleted(&self, files: &[FileNo]) {
         self.state().deleted.extend(files);
     }

@@ -14,7 +14,6 @@ use wire::{BlockHash, BlockTime, BlockView, Height, ScriptVerifier, TxView, Txid
 /// The block that bytes must be.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpectedBlock {
-    /// The network's rules.
     pub params: &'static ChainParams,
     pub height: Height,
     pub hash: BlockHash,
@@ -35,16 +34,13 @@ pub enum BlockFlaw {
 #[derive(Debug)]
 pub struct CheckedBlock {
     pub hash: BlockHash,
-    /// The serialised block.
     pub bytes: Vec<u8>,
-    /// What its check has computed.
     pub facts: BlockFacts,
 }
 
 /// What is known of a block that was checked as far as that is possible without other blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BlockFacts {
-    /// The id of each transaction.
     pub txids: Vec<Txid>,
     /// Number of signature operations of its own scripts.
     pub legacy_sigops: u32,

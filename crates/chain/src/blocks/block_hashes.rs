@@ -11,7 +11,6 @@ pub struct BlockHashes {
     pub block: BlockHash,
     /// The expected checksum of the block's undo data; meaningless if no undo data was given.
     pub undo_checksum: [u8; 32],
-    /// The id of each transaction.
     pub txids: Vec<Txid>,
     /// The wtxid of each transaction if any has a witness; otherwise empty.
     pub wtxids: Vec<Wtxid>,

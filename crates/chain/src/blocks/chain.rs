@@ -156,7 +156,6 @@ impl Chain {
         }
     }
 
-    /// Whether no undo data of its blocks is stored.
     pub fn has_no_undo(&self) -> bool {
         self.positions.iter().all(|position| position.undo_pos.is_none())
     }
@@ -168,12 +167,10 @@ impl Chain {
         }
     }
 
-    /// Height of the last block.
     pub fn tip_height(&self) -> Height {
         Height(self.hashes.len() as u32 - 1)
     }
 
-    /// The last block.
     pub fn tip(&self) -> ChainBlock {
         self.block(self.tip_height())
     }

@@ -22,10 +22,8 @@ const FILE_NAME: &str = "peregrine-spent-coins";
 /// Number of bytes after which another file begins.
 const FILE_BYTES: u64 = 64 << 20;
 
-/// See the module.
 #[derive(Debug)]
 pub struct PeerClaims {
-    /// The directory of the files.
     dir: PathBuf,
     state: Mutex<State>,
 }
@@ -84,7 +82,6 @@ impl PeerClaims {
         !lock(&self.state).is_closed
     }
 
-    /// Whether any have come.
     pub fn has_any(&self) -> bool {
         !lock(&self.state).peers.is_empty()
     }

@@ -40,7 +40,6 @@ pub struct KnownDamage {
 }
 
 impl KnownDamage {
-    /// Whether nothing is damaged.
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.undo.is_empty()
     }
@@ -61,12 +60,10 @@ impl KnownDamage {
         left
     }
 
-    /// Whether this block is damaged.
     pub fn has_block(&self, hash: &BlockHash) -> bool {
         self.blocks.binary_search(hash).is_ok()
     }
 
-    /// Whether the undo data of this block is damaged.
     pub fn has_undo(&self, hash: &BlockHash) -> bool {
         self.undo.binary_search(hash).is_ok()
     }

@@ -23,14 +23,10 @@ use std::{collections::BTreeMap, io, path::PathBuf};
 use vfs::{Disk, During as _, ReadAt};
 use wire::{BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, ScriptVerifier, Txid};
 
-/// Access to the block files of a datadir.
 pub struct Files<'a> {
-    /// The file system.
     pub disk: &'a dyn Disk,
     pub datadir: &'a Datadir,
-    /// The key with which the files are obfuscated.
     pub obfuscation: Obfuscation,
-    /// The parameters of the chain.
     pub params: &'static ChainParams,
     /// What runs the solutions of blocks, on a signed network.
     pub verifier: Option<&'a dyn ScriptVerifier>,
@@ -219,7 +215,6 @@ impl Files<'_> {
         BlockFiles::new(self.disk, self.datadir, self.obfuscation).append_after(infos, options)
     }
 
-    /// Opens a file for reading records.
     pub fn open_records(&self, kind: FileKind, file: FileNo) -> Result<RecordFile, Error> {
         let files = BlockFiles::new(self.disk, self.datadir, self.obfuscation);
         files.open(kind, file).map_err(|error| Self::not_opened(kind, error.path, error.source))
@@ -284,7 +279,6 @@ impl Files<'_> {
 pub struct LocatedBlock<'a> {
     pub chain: &'a Chain,
     pub files: &'a Files<'a>,
-    /// The block's height.
     pub height: Height,
 }
 
@@ -363,7 +357,6 @@ impl LocatedBlock<'_> {
         Error::violation(violation).at_block(self.height, hash).in_tx(txid).in_file(path, offset)
     }
 
-    /// The error for damage to the block or its undo data.
     pub fn damaged(&self, damage: &Damage) -> Error {
         let (kind, flaw) = match damage {
             Damage::Block(error) => (FileKind::Blk, error.to_string()),

@@ -38,7 +38,6 @@ pub struct ChainRequest<'a> {
     pub connected: Option<BlockHash>,
     /// What is damaged, if the chain is to end below that, and below whatever else is missing.
     pub damage: Option<&'a KnownDamage>,
-    /// Whether undo data is made where it is missing.
     pub makes_undo: bool,
     /// Whether blocks that are not stored come while the job runs.
     pub awaits_blocks: bool,
@@ -49,7 +48,6 @@ pub struct ChainRequest<'a> {
 }
 
 impl ChainRequest<'_> {
-    /// What the options say.
     pub fn of(options: &ChainOptions) -> Self {
         Self { scan: options.scan, stop_at_height: options.stop_at_height, ..Self::default() }
     }

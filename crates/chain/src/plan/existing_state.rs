@@ -32,14 +32,12 @@ pub const DOWNLOAD_WINDOW: u32 = 1024;
 /// Which lower state a caller accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accepted {
-    /// None.
     Nothing,
     /// One that is lower only because blocks or undo data are damaged or missing.
     LossByDamage,
     AnyLoss,
 }
 
-/// What is in the datadir before a rebuild.
 #[derive(Debug, Default)]
 pub struct ExistingState {
     /// The chainstate's best block, if it can be read.

@@ -114,9 +114,7 @@ pub fn before_moves(
     })
 }
 
-/// What is deleted of a chain.
 pub struct DeletedBlocks<'a> {
-    /// The chain.
     pub hash_at: &'a dyn Fn(Height) -> Option<BlockHash>,
     /// Blocks from this one on stay.
     pub kept_from: Height,

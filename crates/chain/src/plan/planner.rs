@@ -46,11 +46,8 @@ use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
 /// Number of blocks whose parents are looked for in all blocks of their files.
 const MAX_ORPHANS: usize = 8;
 
-/// The chosen chain, and what was found about its blocks.
 pub struct Plan {
-    /// The chain to rebuild.
     pub chain: Chain,
-    /// What the choice of the chain has shown.
     pub choice: Choice,
     /// Whether the caller chose the last block.
     pub stops_as_asked: bool,
@@ -105,7 +102,6 @@ pub struct SharedPlan {
 }
 
 impl Plan {
-    /// The plan of the same chain up to a block.
     pub fn up_to(&self, height: Height) -> Self {
         Self {
             chain: self.chain.up_to(height),

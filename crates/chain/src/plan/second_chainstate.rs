@@ -34,7 +34,6 @@ pub const CHECKED_AT_START: usize = 6;
 /// The chainstate of a snapshot that bitcoind loads when it starts.
 #[derive(Clone, Debug)]
 pub struct SecondChainstate {
-    /// Its directory.
     pub dir: PathBuf,
     blocks: Result<Blocks, Obstacle>,
 }

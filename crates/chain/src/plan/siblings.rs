@@ -27,7 +27,6 @@ const EXTRA_READ_BYTES: u64 = 1 << 30;
 /// Cost of a step from a block to its parent, in bytes.
 const STEP_BYTES: u64 = 64;
 
-/// What a scan has found.
 pub struct Scanned {
     /// The blocks in the order of the tree's: by hash; copies of a block in file order, but copies with undo
     /// data first, because Core writes undo data for the copy in its index.

@@ -155,7 +155,6 @@ struct BestTip {
     work: U256,
 }
 
-/// A block whose parent is missing.
 #[derive(Clone, Copy, Debug)]
 struct Orphan {
     node: u32,
@@ -175,11 +174,9 @@ pub struct Orphans {
     lowest: Option<Orphan>,
 }
 
-/// The chosen branch.
 pub struct ChosenChain {
     /// Numbers of its blocks, from genesis to the tip.
     pub branch: Vec<u32>,
-    /// What the choice has shown.
     pub choice: Choice,
     /// The last block that could be rebuilt: the last of the branch, unless the caller stops below it.
     pub last_connected: u32,
@@ -204,7 +201,6 @@ pub struct Choice {
     /// If blocks with more work are left out because the block index marks one as invalid: that block, and
     /// the height of the last one.
     pub marked_invalid: Option<(Height, BlockHash, Height)>,
-    /// Time of the last block.
     pub tip_time: BlockTime,
     /// The lowest block of the chain that the block index marks as invalid, which is not believed.
     pub reconsidered: Option<Height>,
@@ -248,7 +244,6 @@ impl<'a> Tree<'a> {
         Ok(tree)
     }
 
-    /// Sets the parent of each node.
     fn find_parents(
         &mut self,
         links: impl FnOnce(&mut dyn FnMut(BlockHash, BlockHash)) -> Result<(), Error>,
@@ -299,7 +294,6 @@ impl<'a> Tree<'a> {
         self.nodes.get(number as usize).map_or(BlockTime(0), |node| node.time)
     }
 
-    /// Returns the position of a block's undo data.
     pub fn undo_pos(&self, number: u32) -> Option<ByteOffset> {
         self.nodes.get(number as usize)?.undo_pos.map(|pos| ByteOffset(pos.get().into()))
     }

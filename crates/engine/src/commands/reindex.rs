@@ -117,7 +117,6 @@ pub fn reindex(disk: &dyn Disk, options: &ReindexOptions, watch: Watch<'_>) -> R
     })
 }
 
-/// Stores the blocks that the caller passes.
 fn store_given(files: &Files<'_>, options: &ReindexOptions, sink: &Warnings<'_>) -> Result<(), Error> {
     two_chainstates::refuse(files, ", one of which could need a block that gets another place")?;
     if options.chain.scan || options.output.is_some() {
@@ -324,7 +323,6 @@ impl<'a> Rebuild<'a> {
         Ok(damage.get())
     }
 
-    /// Rebuilds the chainstate of the planned chain.
     fn build(&self, planned: &mut Planned, clock: &mut Clock) -> Result<ReindexReport, Error> {
         let Self { options, work, watch, .. } = *self;
         let hashed_before = batched_bytes();
@@ -523,7 +521,6 @@ impl<'a> Rebuild<'a> {
         Ok(kept)
     }
 
-    /// Writes the new block index, if there is one.
     fn write_index(&self, planned: &Planned, undo: Option<&NewUndo<'_>>) -> Result<(), Error> {
         let Some(dir) = self.target.building_index() else { return Ok(()) };
         let (files, plan) = (self.files, &planned.plan);

@@ -321,7 +321,6 @@ struct Uncommitted<'u, 'a> {
 }
 
 impl Uncommitted<'_, '_> {
-    /// The error for an interrupt.
     fn interrupted(&self) -> Error {
         if self.report.commits == 0 {
             return Error::interrupted();

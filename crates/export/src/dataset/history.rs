@@ -156,7 +156,6 @@ impl HistoryFolder<'_, '_> {
         if file.rows.rows().is_multiple_of(*flushed_rows) { file.rows.flush() } else { Ok(()) }
     }
 
-    /// Appends the row of a script.
     pub fn add_script(&mut self, row: ScriptRow<'_>) -> Result<(), UnfinishedError> {
         let Self { dataset: HistoryDataset { files, .. }, prefix, scripts, .. } = self;
         let file = match scripts {
@@ -170,7 +169,6 @@ impl HistoryFolder<'_, '_> {
         file.as_mut().map_or(Ok(()), |file| file.add(row))
     }
 
-    /// Completes the files.
     pub fn finish(self) -> Result<(), UnfinishedError> {
         self.history.into_values().flatten().try_for_each(DatasetFile::finish)?;
         self.scripts.flatten().map_or(Ok(()), DatasetFile::finish)

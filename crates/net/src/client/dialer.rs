@@ -17,7 +17,6 @@ use std::{
 const MAX_OPENING: usize = 8;
 /// How many of them may be to I2P addresses, unless all are: an address that leads nowhere takes minutes.
 const MAX_OPENING_I2P: usize = 4;
-/// Connections at the start.
 const FIRST_PEERS: usize = 16;
 /// Connections that are added while the download gets faster.
 const STEP_PEERS: usize = 8;
@@ -35,7 +34,6 @@ const USER_RETRY_MAX: Duration = Duration::from_secs(60);
 const MISBEHAVED_RETRY: Duration = Duration::from_secs(10);
 const MISBEHAVED_RETRY_MAX: Duration = Duration::from_secs(20 * 60);
 
-/// A target that the user gave.
 #[derive(Clone, Debug)]
 struct UserTarget {
     target: Target,
@@ -91,7 +89,6 @@ impl UserTarget {
     }
 }
 
-/// A connection as the dialer sees it.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     group: Option<NetGroup>,
@@ -104,19 +101,16 @@ impl Open {
     }
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Dialer {
     users: Vec<UserTarget>,
     pub(super) table: AddressTable,
     networks: Vec<NetworkKind>,
-    /// Whether only the user's targets are dialled.
     only_users: bool,
     use_v2: bool,
     /// Whether the user's names are resolved here, and not by a proxy.
     resolves: bool,
     peers_max: usize,
-    /// Number of connections that are wanted now.
     wanted: usize,
     last_step: Option<(Instant, f64)>,
     open: BTreeMap<PeerId, Open>,
@@ -195,7 +189,6 @@ impl Dialer {
         self.peers_max = self.peers_max.min(peers);
     }
 
-    /// Returns whether addresses of other peers are of use.
     pub(super) const fn wants_addresses(&self) -> bool {
         !self.only_users
     }
@@ -240,7 +233,6 @@ impl Dialer {
         self.choose(now)
     }
 
-    /// Notes that a target is being dialled with this connection.
     pub(super) fn dialled(&mut self, id: PeerId, target: &Target, now: Instant) {
         let group = match target {
             Target::Address(address) => {
@@ -257,7 +249,6 @@ impl Dialer {
         self.open.insert(id, Open { group, is_ready: false });
     }
 
-    /// Notes that the handshake with a peer is done.
     pub(super) fn ready(&mut self, id: PeerId, target: &Target, services: Services) {
         if let Some(open) = self.open.get_mut(&id) {
             open.is_ready = true;

@@ -31,7 +31,6 @@ pub struct SentCoins {
     pub bytes: Vec<u8>,
 }
 
-/// A block that has come.
 #[derive(Debug)]
 pub(super) struct HeldBlock {
     pub(super) peer: PeerId,
@@ -57,7 +56,6 @@ pub(super) enum Answer {
 /// Where the block of a question is.
 #[derive(Debug)]
 enum BlockState {
-    /// It has not come.
     Awaited,
     /// It waits for the coins, since then.
     Held(HeldBlock, Instant),
@@ -65,7 +63,6 @@ enum BlockState {
     Gone,
 }
 
-/// A question.
 #[derive(Debug)]
 struct Question {
     peer: PeerId,
@@ -74,14 +71,12 @@ struct Question {
     block: BlockState,
 }
 
-/// A peer that offers coins.
 #[derive(Debug)]
 struct Offer {
     target: Target,
     form: SpentCoinsForm,
 }
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct SpentCoins {
     /// Whether they are of use at present.
@@ -104,7 +99,6 @@ impl SpentCoins {
         self.is_wanted = is_wanted;
     }
 
-    /// Returns whether a peer is asked for coins at present.
     pub(super) fn is_asked(&self, peer: PeerId) -> bool {
         self.is_wanted && self.offers.contains_key(&peer)
     }

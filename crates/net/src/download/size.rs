@@ -24,7 +24,6 @@ const ENOUGH: u32 = 8;
 const MAX_GROUPS: usize = 1_024;
 /// Smallest block: a header and a coinbase.
 const MIN_BYTES: f64 = 140.0;
-/// Largest block.
 const MAX_BYTES: f64 = MAX_BLOCK_LEN as f64;
 
 /// Estimates the size of a block from its height and the sizes of its neighbours.

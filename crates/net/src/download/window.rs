@@ -18,7 +18,6 @@ pub(super) enum SlotState {
         /// Other peers that were asked for it and have not answered.
         others: Vec<PeerId>,
     },
-    /// The caller has stored it.
     Stored,
 }
 
@@ -30,7 +29,6 @@ struct Slot {
     state: SlotState,
 }
 
-/// See the module.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     start: u32,
@@ -105,7 +103,6 @@ impl Window {
         self.slot_mut(height).filter(|slot| slot.hash == hash)
     }
 
-    /// Returns whether a block is in the window.
     pub(super) fn contains(&self, height: u32, hash: BlockHash) -> bool {
         self.slot(height).is_some_and(|slot| slot.hash == hash)
     }

@@ -35,7 +35,6 @@ const MAX_OTHER: u64 = 4_096;
 /// Pings that are remembered. A peer that answers none must not make them grow without end.
 const MAX_MARKERS: usize = 1_000;
 
-/// The open requests of a connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenRequests {
     /// The requests with their numbers, in the order in which they were made.
@@ -112,13 +111,11 @@ impl OpenRequests {
         }
     }
 
-    /// Corrects the estimated sizes of the blocks.
     pub(super) fn estimate_again(&mut self, bytes_at: impl Fn(u32) -> u64) {
         self.open.iter_mut().for_each(|(_, request)| request.bytes = bytes_at(request.height));
         self.bytes = self.iter().map(|request| request.bytes).sum();
     }
 
-    /// Removes the request for a block, if there is one.
     pub(super) fn take(&mut self, hash: BlockHash) -> Option<Request> {
         let at = self.iter().position(|request| request.hash == hash)?;
         self.remove(at)

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 const UNKNOWN: f64 = 250_000.0;
 /// Lowest speed with which times are forecast, in bytes per second, so that these are finite.
 const LOWEST: f64 = 100.0;
-/// Length of a sample.
 const SAMPLE: Duration = Duration::from_millis(250);
 /// Time in which an old average loses 63 % of its weight.
 const MEMORY: Duration = Duration::from_millis(1_500);

@@ -17,7 +17,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time for opening a connection through a proxy (Core `SOCKS5_RECV_TIMEOUT`).
 const PROXY_TIMEOUT: Duration = Duration::from_secs(20);
@@ -65,9 +64,7 @@ pub(super) type ProxyRequest = (Proxy, Vec<u8>);
 pub(super) enum Stage {
     /// The socket connects. Then the proxy is asked, if there is one.
     Connecting(Option<ProxyRequest>),
-    /// The proxy connects.
     Proxy(Proxy),
-    /// Both sides introduce themselves.
     Handshake(Box<Handshake>),
     /// Messages are exchanged.
     Ready,
@@ -82,7 +79,6 @@ pub(super) struct Connection {
     /// What the handshake will say, until it starts.
     introduction: Option<HandshakeOptions>,
     pub(super) nonce: u64,
-    /// Bytes for the proxy.
     proxy_out: Vec<u8>,
     pub(super) is_readable: bool,
     pub(super) is_writable: bool,
@@ -122,7 +118,6 @@ impl Connection {
         }
     }
 
-    /// Memory that the connection takes, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.transport.memory_bytes()
     }
@@ -206,7 +201,6 @@ impl Connection {
         }
     }
 
-    /// Notes that the session with the I2P router is ready.
     pub(super) fn i2p_session_ready(&mut self) {
         if let Some(request) = self.i2p_stream().and_then(Sam::session_ready) {
             self.proxy_out.extend_from_slice(&request);

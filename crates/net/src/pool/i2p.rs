@@ -13,7 +13,6 @@ use std::{
     time::Instant,
 };
 
-/// See the module.
 pub(super) struct I2pSession {
     name: String,
     socket: TcpStream,

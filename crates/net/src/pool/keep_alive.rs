@@ -33,7 +33,6 @@ impl KeepAlive {
         self.received_since_sent += bytes;
     }
 
-    /// Notes that a message is sent.
     pub(super) const fn sent(&mut self) {
         self.received_since_sent = 0;
     }
@@ -43,7 +42,6 @@ impl KeepAlive {
         self.received_since_sent >= WAKE_BYTES
     }
 
-    /// Returns the next ping.
     pub(super) const fn ping(&mut self) -> Message {
         self.pings += 1;
         Message::Ping(self.pings | KEEP_ALIVE)

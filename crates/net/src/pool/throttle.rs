@@ -10,7 +10,6 @@ const BURST: Duration = Duration::from_millis(250);
 const MIN_TURN: Duration = Duration::from_millis(15);
 const MIN_TURN_BYTES: usize = 512;
 
-/// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Throttle {
     bytes_per_second: f64,
@@ -42,7 +41,6 @@ impl Throttle {
         (bytes as usize / sockets.max(1)).max(MIN_TURN_BYTES)
     }
 
-    /// Notes that bytes were read.
     pub(super) fn read(&mut self, bytes: u64) {
         self.allowance -= bytes as f64;
     }

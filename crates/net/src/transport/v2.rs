@@ -72,7 +72,6 @@ enum State {
     Packets,
 }
 
-/// See the module.
 pub(super) struct V2 {
     magic: [u8; 4],
     role: Role,

@@ -11,7 +11,6 @@ type Resolved = (Target, io::Result<Vec<PeerAddress>>);
 /// the resolver cannot be interrupted.
 pub struct Names {
     found: (Sender<Resolved>, Receiver<Resolved>),
-    /// The names that are asked for.
     asked: Vec<Target>,
 }
 

@@ -16,7 +16,6 @@ use wire::Network;
 /// Time between two notes that nothing happens, and why.
 const NOTE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What the user was told last.
 pub(super) struct Notices {
     /// When a peer was last connected.
     last_peer: Instant,

@@ -60,7 +60,6 @@ impl Fetch<'_> {
         is_more
     }
 
-    /// The error if no peer has a block that is to be replaced.
     pub(super) fn nobody_has(&self, height: Height) -> Error {
         let shared = self.client.download().peers().filter_map(|(_, peer)| peer.shares_to).max();
         let chains = match shared {

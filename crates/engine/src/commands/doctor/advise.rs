@@ -113,7 +113,6 @@ fn of_access(found: &DatadirState) -> Option<Advice> {
     (!foreign.is_empty()).then(|| Advice::ChangeOwner { directories: foreign.clone() })
 }
 
-/// Whether an error is a missing permission.
 fn is_denied(error: &Error) -> bool {
     let cause = error.cause.as_ref().and_then(|cause| cause.downcast_ref::<FileError>());
     cause.is_some_and(|cause| cause.source.kind() == io::ErrorKind::PermissionDenied)

@@ -72,7 +72,6 @@ pub fn read_all(
     Ok(state)
 }
 
-/// Reads all coins.
 fn count_coins(
     files: &Files<'_>,
     options: &ChainOptions,

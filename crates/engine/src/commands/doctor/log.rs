@@ -86,7 +86,6 @@ impl LastStart {
         last
     }
 
-    /// The value of a setting.
     fn value(&self, network: Network, name: &str) -> Option<&str> {
         let is_it =
             |[section, is, _]: &&[String; 3]| is == name && (section.is_empty() || section == network.name());

@@ -180,7 +180,6 @@ impl<'a> Records<'a> {
         Self { kind, infos, lengths, last_whole, state, flawed: BTreeSet::new() }
     }
 
-    /// Reports whether the record of a block is in its file.
     fn has(&self, file: FileNo, pos: ByteOffset) -> bool {
         self.last_whole.get(&file.0).is_none_or(|&last| pos.0 <= last)
     }

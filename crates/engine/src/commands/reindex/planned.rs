@@ -55,7 +55,6 @@ impl Planned {
         self.plan.chain.tip().hash
     }
 
-    /// Ends the chain below a height.
     pub(super) fn end_below(&mut self, height: Height) {
         let below = Height(height.0.saturating_sub(1));
         self.plan.block_bytes =

@@ -283,7 +283,6 @@ fn pinned(block: &BlockHash) -> Option<&'static PinnedUtxoSet> {
     Network::ALL.into_iter().find_map(|network| ChainParams::of(network).pinned_utxo_set(block))
 }
 
-/// What fetching needs.
 struct Fetch<'a> {
     options: &'a FetchOptions,
     tree: UtxoTree,
@@ -293,7 +292,6 @@ struct Fetch<'a> {
     old: Box<dyn ReadAt>,
     old_len: u64,
     file: Mutex<Box<dyn WriteAt>>,
-    /// Index of the chunk that is taken next.
     next: AtomicU64,
     /// Numbers of chunks that an earlier run has fetched, and that are in the file.
     kept: AtomicU64,

@@ -201,7 +201,6 @@ fn blocks_below(
     Ok(below)
 }
 
-/// What loading a snapshot needs.
 struct Load<'a> {
     disk: &'a dyn Disk,
     datadir: &'a Datadir,

@@ -279,7 +279,6 @@ fn beginning(metadata: &SnapshotMetadata, (output, height): (&Path, Option<Heigh
     }
 }
 
-/// Begins a folder.
 fn begin<'a>(
     disk: &'a dyn Disk,
     folder: &Path,
@@ -294,7 +293,6 @@ fn begin<'a>(
     Ok(SnapshotWriter::begin(writer, folder, metadata))
 }
 
-/// Completes the folder and the report about it.
 fn finish(
     writer: SnapshotWriter<ChunkWriter<'_>>,
     report: SharedSnapshotReport,

@@ -26,7 +26,6 @@ pub enum SnapshotSource {
     Remote(Arc<dyn Remote>),
 }
 
-/// A source, and how often it has failed.
 pub(super) struct Source<'a> {
     disk: &'a dyn Disk,
     place: Place,

@@ -88,7 +88,6 @@ fn wanted<S: AsRef<[u8]>>(scripts: &[S]) -> HashMap<Vec<u8>, usize> {
     wanted
 }
 
-/// A scan on several threads.
 struct Scan<'a> {
     reader: &'a ChainstateReader<'a>,
     height: Option<Height>,
@@ -98,7 +97,6 @@ struct Scan<'a> {
     watch: Watch<'a>,
 }
 
-/// What was found in a range.
 struct Part {
     txouts: u64,
     found: Vec<FoundCoin>,
