@@ -208,7 +208,7 @@ impl Peer {
     /// come, and how many it has.
     pub fn note_reading(&mut self, is_unread: bool, incoming: Option<(usize, usize)>, elapsed: Duration) {
         let (come, len) = incoming.unwrap_or_default();
-        self.requests.note_incoming((come as u64, len as u64));
+        self.requests.incoming = (come as u64, len as u64);
         // What comes while this program is paused is not known before it is read.
         if is_unread || elapsed >= PAUSE {
             let clocks = [&mut self.busy_since, &mut self.last_byte, &mut self.last_block];

@@ -132,10 +132,10 @@ impl Download {
         if candidate_waits
             && self.options.bytes_per_second.is_none()
             && !self.link.is_full()
-            && self.link.may_close_slowest(now)
+            && self.link.last_slowest.is_none_or(|last| now.saturating_duration_since(last) >= SLOWEST_TIME)
             && let Some(id) = self.far_slowest(now)
         {
-            self.link.closed_slowest(now);
+            self.link.last_slowest = Some(now);
             self.close(id, CloseReason::Slowest);
         }
     }
@@ -244,13 +244,5 @@ impl Link {
     /// Returns whether the link carries about as much as it ever has: then other peers would not be faster.
     fn is_full(&self) -> bool {
         self.average >= 0.9 * self.best
-    }
-
-    fn may_close_slowest(&self, now: Instant) -> bool {
-        self.last_slowest.is_none_or(|last| now.saturating_duration_since(last) >= SLOWEST_TIME)
-    }
-
-    fn closed_slowest(&mut self, now: Instant) {
-        self.last_slowest = Some(now);
     }
 }

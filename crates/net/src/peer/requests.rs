@@ -46,7 +46,7 @@ pub(super) struct OpenRequests {
     bytes: u64,
     bytes_when_asked: u64,
     /// How many bytes of a message that is coming have come, and how many it has.
-    incoming: (u64, u64),
+    pub(super) incoming: (u64, u64),
 }
 
 impl OpenRequests {
@@ -60,11 +60,6 @@ impl OpenRequests {
 
     pub(super) const fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    /// Notes how many bytes of a message that is coming have come, and how many it has.
-    pub(super) const fn note_incoming(&mut self, incoming: (u64, u64)) {
-        self.incoming = incoming;
     }
 
     /// Returns how many bytes of the first block have come, and its size.
