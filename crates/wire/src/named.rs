@@ -61,6 +61,7 @@ macro_rules! named {
                 }
             }
 
+            /// Returns the variant with a name.
             pub fn named(name: &str) -> Option<Self> {
                 Self::ALL.into_iter().find(|one| one.name() == name)
             }

@@ -135,7 +135,8 @@ fn a_chainstate_with_a_changed_bit_is_rebuilt() {
 /// made any more.
 #[test]
 fn a_chainstate_whose_last_blocks_lack_undo_data_is_rebuilt() {
-    let lost: [(Case, fn(&Case, &IndexEntry) -> PathBuf); 2] = [(Case::at_tip(), rev), (pruned(), blk)];
+    let rev: fn(&Case, &IndexEntry) -> PathBuf = rev;
+    let lost = [(Case::at_tip(), rev), (pruned(), blk)];
     for (case, file) in lost {
         let (what, peer) = (format!("{:?}", case.index().pruned), honest());
         truncate(&file(&case, &entry(&case, chain().tip().height)), 0).unwrap();
