@@ -364,8 +364,8 @@ impl Round<'_> {
         done.map_err(|error| explain_interrupt(error, "downloaded"))
     }
 
-    /// Whether the blocks that bitcoind checks when it starts lack undo data, and all blocks are there to make
-    /// it. Before blocks are deleted, that was found out already.
+    /// Whether the blocks that bitcoind checks when it starts lack undo data, and all blocks are there for
+    /// making it. Before blocks are deleted, that was found out already.
     fn lacks_undo(
         &self,
         files: &Files<'_>,
