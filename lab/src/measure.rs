@@ -17,10 +17,7 @@ use std::{
     os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -58,7 +55,7 @@ pub struct Bench {
     pub peregrine: PathBuf,
     pub circumstances: Circumstances,
     pub rows: Rows,
-    pub interrupt: Arc<AtomicBool>,
+    pub interrupt: &'static AtomicBool,
     pub scratch: TempDir,
 }
 
@@ -87,9 +84,9 @@ impl Bench {
 
     /// Runs a process to its end, unless the user wants to stop.
     pub fn measure(&self, command: &mut Command) -> Result<Measured, Error> {
-        let measured = measure(command, self.scratch.path(), &self.interrupt);
+        let measured = measure(command, self.scratch.path(), self.interrupt);
         let measured = measured.map_err(|error| failed(format!("cannot run a program: {error}")))?;
-        Error::check_interrupt(&self.interrupt)?;
+        Error::check_interrupt(self.interrupt)?;
         Ok(measured)
     }
 }

@@ -151,7 +151,7 @@ impl Laboratory<'_> {
                 }
                 for variant in variants {
                     let (measured, outcome) = measure(self, variant)?;
-                    Error::check_interrupt(&self.bench.interrupt)?;
+                    Error::check_interrupt(self.bench.interrupt)?;
                     let row = row(proposal, variant, run, &measured, outcome);
                     self.bench.rows.add(row, runs, &measured)?;
                 }
@@ -213,7 +213,7 @@ impl Laboratory<'_> {
         print_message("calling each step once");
         for words in self.proposals.iter().filter(has_time).flat_map(steps) {
             step(words, &mut Stopwatch::default())?;
-            Error::check_interrupt(&self.bench.interrupt)?;
+            Error::check_interrupt(self.bench.interrupt)?;
         }
         self.in_turns(
             |variant| variant.step.is_some(),

@@ -180,7 +180,7 @@ impl<'a> Downloads<'a> {
             Error::new(ErrorKind::Usage, detail)
         };
         let bitcoind = args.bitcoind.canonicalize().map_err(missing)?;
-        let (scratch, stop) = (bench.scratch.path(), &bench.interrupt);
+        let (scratch, stop) = (bench.scratch.path(), bench.interrupt);
         let served = Served::new(args, &bitcoind, &scratch.join("served"), stop)?;
         let shapes: Vec<_> =
             args.links.iter().flat_map(|link| std::iter::repeat_n(link.shape, link.count)).collect();
