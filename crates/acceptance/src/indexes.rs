@@ -47,7 +47,7 @@ pub fn with_indexes(tx_form: TxForm) -> (Case, IndexOptions) {
     (case, options)
 }
 
-/// The same for a datadir whose chainstate was behind when they were made, and is at its tip now.
+/// This datadir, brought to its tip after indexes were made, which are behind; and their options.
 pub fn behind(case: Case, tx_form: TxForm) -> (Case, IndexOptions) {
     let options = of_case(&case, tx_form);
     make(&FaultDisk::healthy(), &options).unwrap();

@@ -293,7 +293,7 @@ pub struct TestHooks {
     pub blocks_checked: Arc<AtomicU64>,
     /// The clock that decides whether peers are too slow.
     pub now: fn() -> Instant,
-    /// The version of the program: its rules may be others than those of the next one.
+    /// The version of the program. The rules of the next one may be different.
     pub version: &'static str,
 }
 

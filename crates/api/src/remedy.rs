@@ -153,7 +153,7 @@ remedies! {
     GiveAllDeltas: "pass the delta of each range, and none twice";
     /// Verify the blocks, to find the first conflict.
     Verify: "run verify";
-    /// Let bitcoind complete what it has begun, such as the blocks below the snapshot that it started from.
+    /// Let bitcoind complete what it has begun, such as the validation of blocks below its snapshot.
     LetBitcoindFinish: "start bitcoind and let it finish that first";
     /// End the program that uses the files.
     EndOtherProgram: "stop bitcoind (or the other program), wait until it has ended, and run again";

@@ -7,16 +7,24 @@ use crate::{
 use engine::{Error, Note, Remedy, Warning};
 
 /// Words a remedy for the command that runs. The library's own wording is right where no flag helps. A
-/// command that it names gets the options that choose the datadir: without, it would work on another one.
+/// command that it names gets the options that choose the datadir: without them, it would work on another.
 pub fn remedy_text(remedy: &Remedy) -> String {
     let text = remedy_text_for(remedy, has_option);
     // Those about hint files have no datadir, and ranges may be checked elsewhere.
     let is_here = |command: &str| !command.starts_with("hints ") && !command.starts_with("range ");
     match text.split_once(": peregrine ").filter(|(_, command)| is_here(command)) {
-        Some(_) if !place().is_empty() => {
-            format!("{} {}", text.trim_end(), command_line(place().into_iter()))
-        }
-        _ => text,
+        Some(_) => here(text.trim_end()),
+        None => text,
+    }
+}
+
+/// Appends the options that choose the datadir, if they are known.
+fn here(command: &str) -> String {
+    let place = place();
+    if place.is_empty() {
+        command.to_owned()
+    } else {
+        format!("{command} {}", command_line(place.into_iter()))
     }
 }
 
@@ -56,11 +64,11 @@ pub fn warning_text(warning: &Warning) -> String {
         Warning::LowerTip(_) => format!("{warning}; accepted by --accept-lower-tip"),
         Warning::MarkedInvalid { hash, .. } => match has_option("reconsider") {
             true => format!("{warning}, or pass --reconsider {hash} to have it checked"),
-            false => format!("{warning}, or peregrine reindex --reconsider {hash}"),
+            false => format!("{warning}, or {}", here(&format!("peregrine reindex --reconsider {hash}"))),
         },
         Warning::BlocksBeyondIndex { .. } => match has_option("scan") {
             true => format!("{warning} (--scan includes them)"),
-            false => format!("{warning} (peregrine reindex --scan includes them)"),
+            false => format!("{warning} ({} includes them)", here("peregrine reindex --scan")),
         },
         other => other.to_string(),
     }

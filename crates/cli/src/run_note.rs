@@ -42,7 +42,8 @@ const LEFT_OUT: [&str; 10] = [
 /// Options whose values can be paths, besides the work directory.
 const PATHS: [&str; 3] = ["--block", "--from", "--hints"];
 /// Options that a command advised as the next one may take from a note. None makes a chainstate end below the
-/// old one's best block; and what is assumed to be valid was decided when the checkpoint was written.
+/// old one's best block, where `--to` alone is refused; and what is assumed to be valid was decided when the
+/// checkpoint was written.
 const ADVISED: [&str; 29] = [
     "--addnode",
     "--aggregate",
@@ -137,7 +138,7 @@ impl RunNote {
     }
 
     /// Whether it is a command with these words, of which the first is its name, and with no others that
-    /// change what a user expects who has not seen them. Options may have other values.
+    /// would surprise a user who has not seen them. Options may have other values.
     pub fn does(&self, words: &[String]) -> bool {
         let name = |word: &str| word.split('=').next().map(str::to_owned);
         let has = |words: &[String], word: &str| words.iter().any(|own| name(own) == name(word));

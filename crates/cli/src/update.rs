@@ -7,7 +7,8 @@ use crate::{
     prelude::*,
     report::{chainstate_rows, checked_text, next_text, scripts_text, stages_text},
 };
-use engine::{AssumeValid, Warning, update::UpdateReport};
+use engine::{AssumeValid, Remedy, Warning, update::UpdateReport};
+use peregrine::remedy::remedy_text;
 
 #[derive(Args, Debug)]
 pub struct UpdateArgs {
@@ -75,7 +76,7 @@ pub fn update_rows(report: &UpdateReport, prune: Option<u64>) -> Rows {
     let undo = || format!("written for {}", counted(report.undo_written, "block"));
     let lacks_undo = report.notes.iter().any(|note| matches!(note, Warning::LacksLastUndo { .. }));
     let next = match prune {
-        None if lacks_undo => "make the undo data with: peregrine undo make".to_owned(),
+        None if lacks_undo => remedy_text(&Remedy::MakeUndo),
         Some(mebibytes) if lacks_undo => format!("start bitcoind with -prune={mebibytes} -checklevel=1"),
         _ => next_text(&report.chainstate, 0, prune),
     };
@@ -106,7 +107,7 @@ mod tests {
         };
         assert!(next(&report, None).starts_with("start bitcoind: "));
         report.notes.push(Warning::LacksLastUndo { blocks: 6 });
-        assert_eq!(next(&report, None), "make the undo data with: peregrine undo make");
+        assert!(next(&report, None).starts_with("make it with: peregrine undo make"));
         assert_eq!(next(&report, Some(550)), "start bitcoind with -prune=550 -checklevel=1");
     }
 }

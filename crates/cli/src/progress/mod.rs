@@ -268,7 +268,7 @@ impl EventSink for Recorder {
                 self.print(Level::Note, &text, Some(Code::Note(&note)));
             }
             Event::Warning(warning) => {
-                // What stays as it was is in the report too, but need alarm nobody.
+                // The report has these too. What stays as it was need not alarm anybody.
                 let level = match warning {
                     Warning::IndexesUnchanged { .. } | Warning::SnapshotUnchanged { .. } => Level::Note,
                     _ => Level::Warning,

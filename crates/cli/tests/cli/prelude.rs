@@ -1,8 +1,8 @@
 //! What most tests of the program use.
 
 pub use crate::common::{
-    Running, command, done, given, honest, json, peregrine, rebuilt, refused, report, run_on_regtest as run,
-    text,
+    Running, command, done, given, json, peer_with, peregrine, rebuilt, refused, report,
+    run_on_regtest as run, text,
 };
 pub use engine::{Height, Network};
 pub use rustix::process::Signal;

@@ -286,7 +286,7 @@ fn hints_are_not_used_if_the_chainstate_is_complete() {
     let ((dir, chain), files) = (rebuilt(), TempDir::new().unwrap());
     let hints = files.path().join("hints");
     done(run(dir.path(), &["hints", "make", "--to", "60", "-o", text(&hints), "--progress", "none"]));
-    let peer = honest(chain.main());
+    let peer = peer_with(chain.main());
     let address = peer.address().to_string();
     let words = ["sync", "--connect", &address, "--hints", text(&hints), "--progress", "none"];
     let report = done(run(dir.path(), &words));
@@ -298,7 +298,7 @@ fn hints_are_not_used_if_the_chainstate_is_complete() {
 fn an_end_below_a_marked_block_has_an_exit_code_of_its_own() {
     let main: Vec<GeneratedBlock> = datadirs::small().main().cloned().collect();
     let (dir, tip) = (TempDir::new().unwrap(), main.last().unwrap());
-    let (below, ahead) = (honest(&main[..main.len() - 1]), honest(&main));
+    let (below, ahead) = (peer_with(&main[..main.len() - 1]), peer_with(&main));
     let sync = |peer: &ScriptedPeer, more: &[&str]| {
         let address = peer.address().to_string();
         let words = ["sync", "--connect", &address, "--json", "--progress", "none"];

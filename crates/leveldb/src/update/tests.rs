@@ -267,8 +267,8 @@ fn a_large_change_has_several_tables_of_one_level() {
     assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "opened again");
 }
 
-/// An index that bitcoind had left halfway once got a thousand tables in level 0, above which LevelDB writes
-/// nothing for hours.
+/// An index that bitcoind had left half-made once got a thousand tables in level 0: until they are merged,
+/// LevelDB writes nothing, for hours.
 #[test]
 fn a_large_change_adds_no_tables_above_many_levels_but_is_written_with_their_rows() {
     let (dir, mut model, mut database) = new_database();

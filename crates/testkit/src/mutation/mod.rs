@@ -80,7 +80,7 @@ impl CheckLevel {
         Mutation { name, core: Some(core), level: self, make }
     }
 
-    /// A row of a block that just keeps a rule of this level.
+    /// A row of a block that barely keeps a rule of this level.
     const fn accepts(self, name: &'static str, make: Make) -> Mutation {
         Mutation { name, core: None, level: self, make }
     }

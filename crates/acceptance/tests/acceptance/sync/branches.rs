@@ -39,8 +39,8 @@ fn a_longer_branch_that_appears_is_taken_and_shared_blocks_are_not_downloaded_tw
     assert!(report.download.duplicate_bytes < 100_000, "{:?}", report.download);
 }
 
-/// Who had no more headers before was never asked for the blocks of the longer branch. When the peer that
-/// had shown it was gone, it was given up.
+/// Peers that had no more headers before were never asked for the blocks of the longer branch. When the peer
+/// that had shown the branch was gone, the branch was given up.
 #[test]
 fn peers_that_go_over_to_a_longer_branch_are_asked_for_its_blocks() {
     let new: BTreeSet<_> = main_to(tip())[61..].iter().map(|block| block.hash).collect();

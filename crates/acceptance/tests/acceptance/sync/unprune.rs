@@ -115,19 +115,25 @@ fn nothing_is_deleted_that_bitcoind_needs_to_complete_a_flush() {
     assert_offers(&error, &[Remedy::LetBitcoindFinish]);
 }
 
+/// Asserts that a run rebuilds the chainstate, and that a second one leaves a sound datadir of a pruned node.
+fn assert_rebuilt(case: &Case, is_deep: bool, what: &str) {
+    let peer = honest();
+    let options = pruning(case.root(), &peer);
+    assert!(run(&options).unwrap().rebuild.is_some(), "{what}");
+    // A rebuild that ends after the download leaves files to delete.
+    assert!(run(&options).unwrap().rebuild.is_none(), "{what}");
+    assert_pruned(case.root(), what);
+    assert!(diagnosed(case.root(), is_deep).is_sound(), "{what}");
+}
+
 /// Only its best block was read: the blocks were deleted from which its coins can be made again, and what
 /// `doctor` advises for a pruned node did nothing.
 #[test]
 fn a_chainstate_with_a_changed_bit_is_rebuilt() {
     for (case, advice) in [(Case::at_tip(), Advice::Reindex), (pruned(), Advice::SyncPruned)] {
-        let (what, peer) = (format!("{advice:?}"), honest());
         situation::cause("chainstate: a table flipped", case.root(), case.root());
         assert_eq!(diagnosed(case.root(), true).advice, advice);
-        assert!(run(&pruning(case.root(), &peer)).unwrap().rebuild.is_some(), "{what}");
-        // A rebuild that ends after the download leaves files to delete.
-        assert!(run(&pruning(case.root(), &peer)).unwrap().rebuild.is_none(), "{what}");
-        assert_pruned(case.root(), &what);
-        assert!(diagnosed(case.root(), true).is_sound(), "{what}");
+        assert_rebuilt(&case, true, &format!("{advice:?}"));
     }
 }
 
@@ -135,17 +141,12 @@ fn a_chainstate_with_a_changed_bit_is_rebuilt() {
 /// made any more.
 #[test]
 fn a_chainstate_whose_last_blocks_lack_undo_data_is_rebuilt() {
-    let rev: fn(&Case, &IndexEntry) -> PathBuf = rev;
-    let lost = [(Case::at_tip(), rev), (pruned(), blk)];
-    for (case, file) in lost {
-        let (what, peer) = (format!("{:?}", case.index().pruned), honest());
-        truncate(&file(&case, &entry(&case, chain().tip().height)), 0).unwrap();
+    for (what, case) in [("full", Case::at_tip()), ("pruned", pruned())] {
+        let last = entry(&case, TIP);
+        let file = if what == "full" { rev(&case, &last) } else { blk(&case, &last) };
+        truncate(&file, 0).unwrap();
         assert!(!diagnosed(case.root(), false).is_sound(), "{what}");
-        assert!(run(&pruning(case.root(), &peer)).unwrap().rebuild.is_some(), "{what}");
-        // A rebuild that ends after the download leaves files to delete.
-        assert!(run(&pruning(case.root(), &peer)).unwrap().rebuild.is_none(), "{what}");
-        assert_pruned(case.root(), &what);
-        assert!(diagnosed(case.root(), false).is_sound(), "{what}");
+        assert_rebuilt(&case, false, what);
     }
 }
 

@@ -90,7 +90,7 @@ pub fn shell(line: &str) -> Command {
     command
 }
 
-pub fn honest<'a>(blocks: impl IntoIterator<Item = &'a GeneratedBlock>) -> ScriptedPeer {
+pub fn peer_with<'a>(blocks: impl IntoIterator<Item = &'a GeneratedBlock>) -> ScriptedPeer {
     ScriptedPeer::start(&Arc::new(ServedChain::of(blocks)), Fault::None)
 }
 

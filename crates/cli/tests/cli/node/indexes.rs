@@ -108,7 +108,7 @@ fn indexes_of_bitcoind_stay_right_or_are_built_again() {
     let Some(node) = start(dir.path()) else { return };
     let before = answers(&node, &chain);
     node.stop().unwrap();
-    let peer = honest(chain.main());
+    let peer = peer_with(chain.main());
     let address = peer.address().to_string();
     let block = dir.path().join("block");
     fs::write(&block, &chain.main().nth(HIT as usize).unwrap().bytes).unwrap();

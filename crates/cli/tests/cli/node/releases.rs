@@ -224,7 +224,7 @@ impl World {
         let coins = node.coins().unwrap();
         node.stop().unwrap();
         let snapshot_chain = snapshot_chain::blocks(SNAPSHOT_HEIGHT + 3);
-        let peers = [honest(&main), honest(&snapshot_chain)];
+        let peers = [peer_with(&main), peer_with(&snapshot_chain)];
         Self { main, coins, snapshot_chain, peers }
     }
 

@@ -119,7 +119,7 @@ fn bitcoind_starts_after_each_command_in_each_state_of_its_chainstates() {
     let (dir, writer) =
         (TempDir::new().unwrap(), Writer { program: &program, flags: &[], patience: PATIENCE });
     let from = SnapshotDatadirs::new(writer, dir.path()).unwrap();
-    let peer = honest(&from.blocks);
+    let peer = peer_with(&from.blocks);
     let address = peer.address().to_string();
     let snapshot = from.file.display().to_string();
     let block = dir.path().join("block");

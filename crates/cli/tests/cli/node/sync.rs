@@ -27,11 +27,11 @@ fn bitcoind_goes_on_with_what_is_left_of_an_invalid_chain_and_a_mark() {
         Chain::generate(&ChainSpec { blocks: Some(130), stale: false, ..ChainSpec::new(17, 200_000) });
     let main: Vec<GeneratedBlock> = chain.main().cloned().collect();
     let tip = main.len() - 6;
-    let sound = honest(&main[..=tip]);
+    let sound = peer_with(&main[..=tip]);
     for more in [&[][..], &["--prune", "550M"]] {
         let dir = TempDir::new().unwrap();
         let args: &[&str] = if more.is_empty() { &[] } else { &["-prune=550"] };
-        let evil = honest(&greedy(&main, tip - 12));
+        let evil = peer_with(&greedy(&main, tip - 12));
         let (code, report) = sync(dir.path(), &[&evil, &sound], more);
         assert_eq!((code, &report["height"]), (Some(0), &tip.into()), "{report}");
         let Some(node) = Node::start(dir.path(), args) else { return };
@@ -92,7 +92,7 @@ fn bitcoind_finds_sound_what_two_broken_datadirs_make() {
     let mut bytes = fs::read(&blk).unwrap();
     bytes[60_000..100_000].fill(0);
     fs::write(&blk, bytes).unwrap();
-    let peer = honest(chain.main());
+    let peer = peer_with(chain.main());
     let (address, from) = (peer.address().to_string(), two.path().display().to_string());
     let report = report(one.path(), &["repair", "--from", &from, "--connect", &address]);
     assert!(report["taken"].as_u64() > Some(0), "{report}");

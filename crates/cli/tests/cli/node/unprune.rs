@@ -39,7 +39,7 @@ fn unpruning(dir: &Path, peer: &ScriptedPeer) -> std::process::Command {
 fn bitcoind_has_all_blocks_again_and_goes_on_without_pruning() {
     let chain = chain();
     let Some((dir, before)) = pruned_node(&chain) else { return };
-    let peer = honest(chain.main());
+    let peer = peer_with(chain.main());
     // One index is made in the same pass, the other goes on.
     let indexes = ["--index", "txindex", "--index", "blockfilterindex"];
     let output = unpruning(dir.path(), &peer).args(indexes).output().unwrap();
@@ -76,7 +76,7 @@ fn assert_full(dir: &Path, chain: &Chain, coins_before: &Value) {
 fn killed_at_any_moment_bitcoind_starts_as_a_pruned_or_a_full_node() {
     let chain = chain();
     let Some((dir, before)) = pruned_node(&chain) else { return };
-    let peer = honest(chain.main());
+    let peer = peer_with(chain.main());
     let kills = std::env::var("PEREGRINE_KILLS").map_or(6, |text| text.parse().unwrap());
     let mut rng = Rng::new(7, "unprune");
     let (mut dir, mut full) = (dir, 0);
