@@ -8,7 +8,7 @@ use crate::{
     new_datadir,
     options::{SyncOptions, SyncReport, SyncSink, SyncWarnings},
     prune_stored::prune_stored,
-    stored_coins::{Reason, lacks_last_undo, why_replaced},
+    stored_coins::{lacks_last_undo, must_be_replaced},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -110,11 +110,12 @@ fn sync_session<'d>(
 ) -> Result<SyncReport, Error> {
     let started = Instant::now();
     let (mut options, mut before, mut invalid) = (options.clone(), None, Vec::new());
-    let work = WorkDir::for_chainstate(disk, &options.chain, &session.files()?.datadir.chainstate_dir());
+    let work = WorkDir::for_chainstate(disk, &options.chain, &session.datadir().chainstate_dir());
     let files = &session.files()?;
     check_one_chainstate(files)?;
     ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
-    let why = why_replaced(files, &options, work.may_have_checkpoint(), Watch { sink, interrupt })?;
+    let cannot_stay =
+        must_be_replaced(files, &options, work.may_have_checkpoint(), Watch { sink, interrupt })?;
     if let Some(which) = options.chain.reconsider.take() {
         // What is invalid is marked again.
         reconsider(files, which)?;
@@ -123,9 +124,7 @@ fn sync_session<'d>(
     let rebuild = &mut rebuild.clone();
     let (mut report, known) = loop {
         let is_rebuilt = before.as_ref().is_some_and(|report: &SyncReport| report.rebuild.is_some());
-        let why = why.filter(|_| !is_rebuilt);
-        // Without a last block that the user has chosen, the rebuild ends near the tip of the chain.
-        let must_be_replaced = why.is_some_and(|why| why == Reason::Damaged || stop_at_height.is_none());
+        let must_be_replaced = cannot_stay && !is_rebuilt;
         // What cannot be read has no height that must be reached again; blocks above the end that pruning
         // leaves to bitcoind can be connected again.
         rebuild.accept_lower_tip = must_be_replaced;
@@ -373,8 +372,10 @@ impl Round<'_> {
         height: Height,
     ) -> Result<bool, Error> {
         let SyncOptions { chain, prune_bytes, .. } = self.options;
-        let has_all = prune_bytes.is_none() && near.is_some_and(|(best, _)| best <= height);
-        let best = ExistingState::read(files, false)?.best_block.filter(|_| has_all);
+        if prune_bytes.is_some() || near.is_none_or(|(best, _)| best > height) {
+            return Ok(false);
+        }
+        let best = ExistingState::read(files, false)?.best_block;
         best.map_or(Ok(false), |best| lacks_last_undo(files, chain, best, CHECKED_AT_START))
     }
 

@@ -13,9 +13,9 @@ use chain::{
     blocks::files::Files,
     plan::{best_block::lacks_undo, planner::is_pruned, second_chainstate::CHECKED_AT_START},
 };
-use disk::{DiskError, chainstate::ChainstateReader};
+use disk::{DiskError, chainstate::ChainstateReader, index::find_height};
 use pipeline::stages::finish;
-use wire::BlockHash;
+use wire::{BlockHash, Height};
 
 /// Reads all coins, and returns the chainstate's best block; `None` if it is damaged.
 ///
@@ -39,41 +39,43 @@ pub fn read_all(
     }
 }
 
-/// Why the chainstate is replaced before blocks are deleted.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// Its coins cannot be read.
-    Damaged,
-    /// One of its last blocks, of as many as every node keeps, lacks undo data, which could be made only now.
-    LacksUndo,
-}
-
-/// Returns why the chainstate cannot stay if blocks are to be deleted. `is_resumed` is whether an earlier run
-/// has begun with that: the undo data that was missing then is missing still.
+/// Whether the chainstate cannot stay if blocks are to be deleted: its coins cannot be read, or one of its
+/// last blocks, of as many as every node keeps, lacks undo data, which could be made only now. `is_resumed` is
+/// whether an earlier run has begun to replace it: the undo data that was missing then is missing still.
 ///
 /// # Errors
 /// The same errors; those of [`lacks_undo`]; [`ErrorKind::Damaged`] after an interrupted flush: to complete
 /// it, bitcoind reads blocks again that may be far below the best one (Core `ReplayBlocks`).
-pub fn why_replaced(
+pub fn must_be_replaced(
     files: &Files<'_>,
     options: &SyncOptions,
     is_resumed: bool,
     watch: Watch<'_>,
-) -> Result<Option<Reason>, Error> {
+) -> Result<bool, Error> {
     if options.prune_bytes.is_none() {
-        return Ok(None);
+        return Ok(false);
     }
     let dir = files.datadir.chainstate_dir();
-    if let Err(error @ DiskError::InterruptedFlush { .. }) = ChainstateReader::open(files.disk, &dir) {
+    let opened = ChainstateReader::open(files.disk, &dir);
+    if let Err(error @ DiskError::InterruptedFlush { .. }) = opened {
         let detail = "bitcoind was stopped while it wrote the chainstate, and needs blocks to complete it";
         let error = Error::damaged(detail).in_file(dir, None).caused_by(error);
         return Err(error.with_remedies([Remedy::LetBitcoindFinish]));
     }
-    let Some(best) = read_all(files, &options.chain, watch)? else { return Ok(Some(Reason::Damaged)) };
-    // A pruned node would have to download all blocks again.
-    let is_new = is_resumed || !is_pruned(files)?;
-    let count = if is_new { options.chain.hooks.undo_blocks as usize } else { CHECKED_AT_START };
-    Ok(lacks_last_undo(files, &options.chain, best, count)?.then_some(Reason::LacksUndo))
+    if let Ok(best) = opened.map(|reader| reader.best_block()) {
+        // A rebuild up to a lower block, which the user has chosen, would lose those above it.
+        let height = find_height(files.disk, &files.datadir.index_dir(), &best)?;
+        let ends_lower = |stop: Height| height.is_none_or(|best| stop < best);
+        // A pruned node would have to download all blocks again.
+        let is_new = is_resumed || !is_pruned(files)?;
+        let count = if is_new { options.chain.hooks.undo_blocks as usize } else { CHECKED_AT_START };
+        if !options.chain.stop_at_height.is_some_and(ends_lower)
+            && lacks_last_undo(files, &options.chain, best, count)?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(read_all(files, &options.chain, watch)?.is_none())
 }
 
 /// Whether any of the chainstate's last blocks lacks its undo data.
