@@ -192,8 +192,7 @@ impl StoredBlocks {
                 None if number.0 < listed => continue,
                 None => 0,
             };
-            let pos = u64::from(position.pos);
-            if pos < len && pos + u64::from(files.record_len(FileKind::Blk, number, pos)?) <= len {
+            if files.has_record(FileKind::Blk, number, u64::from(position.pos), len)? {
                 continue;
             }
             *position = Position::default();

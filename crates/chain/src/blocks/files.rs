@@ -185,6 +185,11 @@ impl Files<'_> {
         Ok(u32::from_le_bytes(len))
     }
 
+    /// Whether the record at `pos` ends within the first `len` bytes of its file.
+    pub fn has_record(&self, kind: FileKind, file: FileNo, pos: u64, len: u64) -> Result<bool, Error> {
+        Ok(pos < len && pos + u64::from(self.record_len(kind, file, pos)?) <= len)
+    }
+
     /// Returns which block files have bytes beyond those that the block index's entries for them count as
     /// used, and from which byte on.
     pub fn beyond_use(&self, infos: &[FileInfo]) -> Result<BTreeMap<FileNo, u64>, Error> {

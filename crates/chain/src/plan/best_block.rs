@@ -8,7 +8,7 @@ use disk::{
     undo::CHECKSUM_LEN,
 };
 use rules::U256;
-use wire::{BlockHash, ByteOffset, FileNo, Height};
+use wire::{BlockHash, Height};
 
 /// The last block of the chain in a database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,25 +75,14 @@ pub fn lacks_undo(files: &Files<'_>, best: BlockHash, count: usize) -> Result<bo
         };
         // A download stores blocks again that are not whole in a file with too few bytes.
         let used = rows.file(file)?.map_or(1, |info| u64::from(info.size));
-        let is_short = files.len(FileKind::Blk, file)? < used;
-        if is_short && ends_before(files, FileKind::Blk, file, data_pos)?
-            || ends_before(files, FileKind::Rev, file, undo_pos)?
+        let (len, undo_len) = (files.len(FileKind::Blk, file)?, files.len(FileKind::Rev, file)?);
+        let undo_len = undo_len.saturating_sub(CHECKSUM_LEN as u64);
+        if len < used && !files.has_record(FileKind::Blk, file, data_pos.0, len)?
+            || !files.has_record(FileKind::Rev, file, undo_pos.0, undo_len)?
         {
             return Ok(true);
         }
         hash = entry.header.prev;
     }
     Ok(false)
-}
-
-/// Whether a file ends before the end of the record at `pos`.
-fn ends_before(
-    files: &Files<'_>,
-    kind: FileKind,
-    file: FileNo,
-    ByteOffset(pos): ByteOffset,
-) -> Result<bool, Error> {
-    let len = files.len(kind, file)?;
-    let checksum_len = if kind == FileKind::Rev { CHECKSUM_LEN as u64 } else { 0 };
-    Ok(pos >= len || pos + u64::from(files.record_len(kind, file, pos)?) + checksum_len > len)
 }
