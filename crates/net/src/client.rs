@@ -480,7 +480,7 @@ impl Client {
                 }
             }
             Message::Headers(headers) => {
-                if headers.is_empty() {
+                if headers.is_empty() && self.headers.is_asked_of_chain(peer) {
                     // Its chain ends at a block of the locator.
                     self.download.set_shared(peer, None);
                 }

@@ -332,6 +332,13 @@ impl HeaderSync {
         self.peers.get(&id).is_some_and(|peer| peer.state == PeerState::Finished)
     }
 
+    /// Returns whether a peer was asked for what follows the known chain, and not its own last header.
+    pub fn is_asked_of_chain(&self, id: PeerId) -> bool {
+        let is_asked =
+            |state: &PeerState| matches!(state, PeerState::Asked { .. } | PeerState::Silent { .. });
+        self.peers.get(&id).is_some_and(|peer| peer.last.is_none() && is_asked(&peer.state))
+    }
+
     /// Returns the number of peers that have no more headers.
     pub fn finished_peers(&self) -> usize {
         self.peers.values().filter(|peer| peer.state == PeerState::Finished).count()
