@@ -53,12 +53,15 @@ fn update(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<MadeIndexes, Error>
             bases.push(base);
         }
     }
-    let space = |(index, base): (&StoredIndex<'_>, &Base)| {
-        let [added, temporary] = job.space(base);
-        let merged = index.database.bytes_merged_with(bytes_of_rows(job, base));
-        (base.kind, [added + merged, temporary])
-    };
-    job.check_space(&indexes.iter().zip(&bases).map(space).collect::<Vec<_>>())?;
+    let mut spaces: Vec<_> = bases.iter().map(|base| (base.kind, job.space(base))).collect();
+    // They are written one after the other, each with its older rows, whose tables go then.
+    let merged =
+        |(index, base): (&StoredIndex<'_>, &Base)| index.database.bytes_merged_with(bytes_of_rows(job, base));
+    let largest = indexes.iter().zip(&bases).map(merged).zip(&mut spaces).max_by_key(|(merged, _)| *merged);
+    if let Some((merged, (_, [added, _]))) = largest {
+        *added += merged;
+    }
+    job.check_space(&spaces)?;
     // The rows of filters and of statistics come in order.
     let (mut in_order, mut others): (Vec<_>, Vec<_>) =
         indexes.into_iter().partition(|index: &StoredIndex<'_>| index.kind.needs_undo());

@@ -40,8 +40,8 @@ pub fn read_all(
 }
 
 /// Whether the chainstate cannot stay if blocks are to be deleted: its coins cannot be read, or one of its
-/// last blocks, of as many as every node keeps, lacks undo data, which could be made only now. `is_resumed` is
-/// whether an earlier run has begun to replace it: the undo data that was missing then is missing still.
+/// last blocks, of as many as every node keeps, lacks undo data, which could be made only now. `is_resumed`
+/// is whether an earlier run has begun to replace it: what was missing then is missing still.
 ///
 /// # Errors
 /// The same errors; those of [`lacks_undo`]; [`ErrorKind::Damaged`] after an interrupted flush: to complete

@@ -84,7 +84,7 @@ pub struct FetchedSnapshotReport {
     pub bytes: u64,
     /// Number of chunks.
     pub chunks: u64,
-    /// Number of these that an earlier run had fetched.
+    /// Number of these that had been fetched before: by an earlier run, or from sources with another tree.
     pub chunks_kept: u64,
     /// Merkle root of the chunks, in internal byte order.
     pub merkle_root with "HashText": [u8; 32],
@@ -133,8 +133,10 @@ pub fn fetch(
         options.sources.iter().map(|source| Source::new(disk, source)).collect::<Result<Vec<_>, _>>()?;
     let mut faults = Vec::new();
     let mut failed = Error::new(ErrorKind::Usage, "there is no source").with_remedies([Remedy::AddSource]);
-    for with_tree in find_trees(options, all, &mut faults, watch.interrupt)? {
-        match fetch_from(disk, options, with_tree, &mut faults, watch) {
+    let trees = find_trees(options, all, &mut faults, watch.interrupt)?;
+    let is_only = trees.len() == 1;
+    for with_tree in trees {
+        match fetch_from(disk, options, with_tree, is_only, &mut faults, watch) {
             Err(error) if error.kind != ErrorKind::Interrupted => failed = error,
             done => return done,
         }
@@ -142,11 +144,13 @@ pub fn fetch(
     Err(failed)
 }
 
-/// Fetches from the sources that have the same tree. On failure, that is a fault of each.
+/// Fetches from the sources that have the same tree. On failure, that is a fault of each. `is_only`: there is
+/// no other tree with the same root, and so with the same chunks.
 fn fetch_from(
     disk: &dyn Disk,
     options: &FetchOptions,
     (tree, sources): WithTree<'_>,
+    is_only: bool,
     faults: &mut Vec<SourceFault>,
     watch: Watch<'_>,
 ) -> Result<FetchedSnapshotReport, Error> {
@@ -183,7 +187,8 @@ fn fetch_from(
     let prove = || {
         fetch.prove(disk).inspect_err(|error| {
             // Chunks that make up no snapshot are removed: otherwise the next run would fail in the same way.
-            if !matches!(error.kind, ErrorKind::Interrupted | ErrorKind::Environment) {
+            // They may make up that of another tree.
+            if is_only && !matches!(error.kind, ErrorKind::Interrupted | ErrorKind::Environment) {
                 let _ = disk.remove_file(&fetch.temporary);
             }
         })
