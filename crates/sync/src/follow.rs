@@ -11,7 +11,7 @@
 
 use crate::{
     fetch::{Fetched, Follower, fetch},
-    options::{DownloadReport, PeerOptions, SyncOptions, SyncReport, SyncWarnings},
+    options::{DownloadReport, SyncOptions, SyncReport, SyncWarnings},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -41,7 +41,6 @@ use disk::{
     replace::fingerprint,
 };
 use engine::update::{self, Update, empty_report, open_chainstate};
-use net::addresses::KnownPeer;
 use pipeline::job::clock::Clock;
 use std::{
     ops::Range,
@@ -59,28 +58,25 @@ const HOLDER_INTERVAL: Duration = Duration::from_secs(1);
 const READER_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Stays at the tip until `interrupt` is set, or another process uses the datadir, and adds to the report of
-/// the download what happened. `known` is what is known of the peers' addresses,
-/// and `invalid` the blocks that were found invalid by then.
+/// the download what happened. `invalid` are the blocks that were found invalid by then.
 ///
 /// # Errors
 /// Those of a download and of an update, except an interrupt and an invalid block.
 pub fn follow(
     disk: &dyn Disk,
     options: &SyncOptions,
-    known: Vec<KnownPeer>,
     invalid: Vec<BlockHash>,
     report: &mut SyncReport,
     sink: &SyncWarnings<'_>,
     interrupt: &AtomicBool,
 ) -> Result<(), Error> {
     let start = Instant::now();
-    let options = SyncOptions { peers: PeerOptions { known, ..options.peers.clone() }, ..options.clone() };
     let (mut session, _) = Session::open_for_change(disk, &options.rebuild(), sink)?;
     let lock = session.take_change_lock();
     let files = &session.files()?;
     let mut tip = AtTip {
         files,
-        options: &options,
+        options,
         watch: Watch { sink, interrupt },
         lock,
         arrived: start,
@@ -91,7 +87,7 @@ pub fn follow(
         report: FollowReport::default(),
     };
     let Fetched { report: download, height, hash, peers, chain, shortfall, .. } =
-        fetch(files, &options, None, &mut tip, sink, interrupt)?;
+        fetch(files, options, None, &mut tip, sink, interrupt)?;
     // The time at the tip is not one of downloading.
     report.download += DownloadReport { elapsed: Duration::ZERO, ..download };
     // Blocks that were first missing while this run stayed at the tip make it no failure.

@@ -13,7 +13,7 @@ use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Warnings, Watch},
     note::{Note, Warning},
-    options::{ChainOptions, ReindexOptions, ResumeOptions, ScriptChecks, SetAsideIndexes},
+    options::{ChainOptions, ReindexOptions, ScriptChecks, SetAsideIndexes},
     remedy::Remedy,
     report::ReindexReport,
     source_report::SourceReport,
@@ -62,15 +62,6 @@ impl RepairOptions {
     pub fn new(datadir: &Path, network: Network, scripts: ScriptChecks) -> Self {
         let SyncOptions { chain, peers, .. } = SyncOptions::new(datadir, network, scripts);
         Self { chain, set_aside_indexes: SetAsideIndexes::None, sources: Vec::new(), peers }
-    }
-
-    /// The options of the rebuild of a chainstate that is damaged.
-    fn rebuild(&self) -> ReindexOptions {
-        let resume = ResumeOptions { discard_other: true, ..self.chain.resume };
-        ReindexOptions {
-            set_aside_indexes: self.set_aside_indexes.clone(),
-            ..ReindexOptions::of(ChainOptions { resume, ..self.chain.clone() })
-        }
     }
 }
 
@@ -153,9 +144,10 @@ fn repair_in_place(
 ) -> Result<RepairReport, Error> {
     // The places of blocks are those of the block index, which is mended first; and all blocks count.
     let chain = ChainOptions { scan: false, stop_at_height: None, ..options.chain.clone() };
-    let options = &RepairOptions { chain, ..options.clone() };
+    let RepairOptions { set_aside_indexes, sources, peers, .. } = options.clone();
+    let options = &SyncOptions { set_aside_indexes, peers, ..SyncOptions::of(chain) };
     let (chain, rebuild) = (&options.chain, options.rebuild());
-    let (sources, watch) = (&find_sources(disk, options, sink)?, Watch { sink, interrupt });
+    let (sources, watch) = (&find_sources(disk, options, &sources, sink)?, Watch { sink, interrupt });
     let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
     let files = &if sources.is_empty() { session.files()? } else { session.files_of_some()? };
     given_blocks::restore_genesis(files)?;
@@ -249,10 +241,11 @@ fn lacks_any(files: &Files<'_>, blocks: &[BlockHash]) -> Result<bool, Error> {
 /// can fill it.
 fn find_sources(
     disk: &dyn Disk,
-    options: &RepairOptions,
+    options: &SyncOptions,
+    sources: &[PathBuf],
     sink: &dyn EventSink,
 ) -> Result<Vec<Source>, Error> {
-    let RepairOptions { chain, sources, set_aside_indexes: may, .. } = options;
+    let SyncOptions { chain, set_aside_indexes: may, .. } = options;
     let find = |path: &PathBuf| Source::find(disk, chain.params, path);
     let found = sources.iter().map(find).collect::<Result<Vec<_>, _>>()?;
     let check = |files: &Files<'_>| before_moves(files, |_| None, &[Height(1)], may);
@@ -266,14 +259,14 @@ fn find_sources(
 /// Takes blocks from other files. Returns what is still damaged or missing too.
 fn take(
     files: &Files<'_>,
-    options: &RepairOptions,
+    options: &SyncOptions,
     (sources, is_tip_lost): (&[Source], bool),
     found: &KnownDamage,
     watch: Watch<'_>,
 ) -> Result<(TakenBlocks, KnownDamage), Error> {
     let has_files = !files.datadir.blk_files(files.disk)?.is_empty();
     let own = || Source::find(files.disk, files.params, &files.datadir.blocks_dir());
-    let RepairOptions { chain, peers, set_aside_indexes, .. } = options;
+    let SyncOptions { chain, peers, set_aside_indexes, .. } = options;
     let mut taken = TakenBlocks {
         height: found.last_stored,
         last_stored: found.last_stored,
@@ -327,7 +320,7 @@ fn check_second_chainstate(files: &Files<'_>, found: &KnownDamage) -> Result<(),
 /// are lost.
 fn download(
     files: &Files<'_>,
-    options: &RepairOptions,
+    options: &SyncOptions,
     found: &KnownDamage,
     is_tip_lost: bool,
     sink: &dyn SyncSink,
@@ -357,12 +350,9 @@ fn download(
         _ => {
             // Only peers know how high the lost blocks reach.
             let stop_at_height = (!is_tip_lost).then_some(found.last_stored);
-            let sync = SyncOptions {
-                peers: options.peers.clone(),
-                set_aside_indexes: options.set_aside_indexes.clone(),
-                ..SyncOptions::of(ChainOptions { stop_at_height, ..options.chain.clone() })
-            };
-            Some(fetch(files, &sync, Some(found), &mut Nobody, sink, interrupt)?)
+            let chain = ChainOptions { stop_at_height, ..options.chain.clone() };
+            let options = &SyncOptions { chain, ..options.clone() };
+            Some(fetch(files, options, Some(found), &mut Nobody, sink, interrupt)?)
         }
     })
 }

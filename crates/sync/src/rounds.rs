@@ -35,7 +35,6 @@ use engine::{
     undo::{self, MadeUndoReport},
     update::{check_one_chainstate, update_without},
 };
-use net::addresses::KnownPeer;
 use pipeline::{
     job::{
         hint_copy::{self, with_plain_hints},
@@ -78,7 +77,7 @@ pub fn sync(
         let hints = rebuild.hints.as_ref().filter(|_| !options.blocks_only);
         with_plain_hints(copies, hints, rebuild.chain.resume.restart, Watch { sink, interrupt }, |hints| {
             let rebuild = ReindexOptions { hints, ..rebuild.clone() };
-            sync_session(disk, session, options, &rebuild, sink, interrupt)
+            sync_session(disk, session, options, rebuild, sink, interrupt)
         })
     })
 }
@@ -104,12 +103,12 @@ fn sync_session<'d>(
     disk: &'d dyn Disk,
     mut session: Session<'d>,
     options: &SyncOptions,
-    rebuild: &ReindexOptions,
+    rebuild: ReindexOptions,
     sink: &SyncWarnings<'_>,
     interrupt: &AtomicBool,
 ) -> Result<SyncReport, Error> {
     let started = Instant::now();
-    let (mut options, mut before, mut invalid) = (options.clone(), None, Vec::new());
+    let mut options = options.clone();
     let work = WorkDir::for_chainstate(disk, &options.chain, &session.datadir().chainstate_dir());
     let files = &session.files()?;
     check_one_chainstate(files)?;
@@ -120,51 +119,49 @@ fn sync_session<'d>(
         // What is invalid is marked again.
         reconsider(files, which)?;
     }
-    let (stop_at_height, mut suspect) = (options.chain.stop_at_height, None);
-    let rebuild = &mut rebuild.clone();
-    let (mut report, known) = loop {
-        let is_rebuilt = before.as_ref().is_some_and(|report: &SyncReport| report.rebuild.is_some());
-        let must_be_replaced = cannot_stay && !is_rebuilt;
+    let (stop_at_height, mut before) = (options.chain.stop_at_height, None);
+    let mut round = Round {
+        disk,
+        options,
+        rebuild,
+        must_be_replaced: cannot_stay,
+        is_rebuilt: false,
+        invalid: Vec::new(),
+        suspect: None,
+        sink,
+        interrupt,
+    };
+    let mut report = loop {
         // What cannot be read has no height that must be reached again; blocks above the end that pruning
         // leaves to bitcoind can be connected again.
-        rebuild.accept_lower_tip = must_be_replaced;
-        let round = Round {
-            disk,
-            options: &options,
-            rebuild,
-            must_be_replaced,
-            is_rebuilt,
-            invalid: &invalid,
-            suspect,
-            sink,
-            interrupt,
-        };
-        let RoundDone { report, known, next } = round.run(session)?;
+        round.rebuild.accept_lower_tip = round.must_be_replaced;
+        let (report, below, invalid) = round.run(session)?;
         let report = merged(before.take(), report);
-        if matches!(next, Next::End) {
-            break (report, known);
+        // If a block was expected to be invalid, but is valid, those above it are left.
+        if below.is_none() && invalid.is_none() && round.suspect.is_none() {
+            break report;
         }
         // Checkpoints of earlier rounds belong to this run.
-        rebuild.chain.resume.restart = false;
-        session = Session::open_for_change(disk, rebuild, sink)?.0;
-        (before, options.peers.known) = (Some(report), known);
-        (suspect, options.chain.stop_at_height) = (None, stop_at_height);
-        match next {
-            Next::End | Next::Again => {}
-            Next::Without(block) => invalid.extend(mark_invalid(&session.files()?, block)?),
-            Next::Below(height) => {
-                suspect = Some(height);
-                options.chain.stop_at_height = height.0.checked_sub(1).map(Height);
-            }
+        round.rebuild.chain.resume.restart = false;
+        session = Session::open_for_change(disk, &round.rebuild, sink)?.0;
+        if let Some(block) = invalid {
+            round.invalid.extend(mark_invalid(&session.files()?, block)?);
         }
+        round.is_rebuilt = report.rebuild.is_some();
+        round.must_be_replaced = cannot_stay && !round.is_rebuilt;
+        round.suspect = below;
+        round.options.chain.stop_at_height =
+            below.map_or(stop_at_height, |height| height.0.checked_sub(1).map(Height));
+        before = Some(report);
     };
+    let options = &round.options;
     if report.rebuild.is_none() && options.hints.is_none() && !work.may_have_checkpoint() {
         // A power cut has stopped the removal of what a complete rebuild had there. Nothing depends on it.
         let _ = work.remove();
     }
     report.elapsed = started.elapsed();
     if options.follow && (report.shortfall.is_none() || options.peers.wait) {
-        follow(disk, &options, known, invalid, &mut report, sink, interrupt)?;
+        follow(disk, options, round.invalid, &mut report, sink, interrupt)?;
     }
     report.notes = sink.take();
     Ok(report)
@@ -193,45 +190,34 @@ fn merged(before: Option<SyncReport>, mut report: SyncReport) -> SyncReport {
 /// A download of the best chain without the blocks that are known to be invalid, and the rebuild.
 struct Round<'a> {
     disk: &'a dyn Disk,
-    options: &'a SyncOptions,
-    rebuild: &'a ReindexOptions,
+    /// Also what the rounds before have learned of addresses.
+    options: SyncOptions,
+    rebuild: ReindexOptions,
     /// Whether blocks are to be deleted, and the chainstate cannot stay.
     must_be_replaced: bool,
     /// Whether an earlier round has rebuilt the chainstate.
     is_rebuilt: bool,
     /// Blocks that earlier rounds have found invalid.
-    invalid: &'a [BlockHash],
+    invalid: Vec<BlockHash>,
     /// A block above the last one, which is connected at the end, because it is probably invalid.
     suspect: Option<Height>,
     sink: &'a SyncWarnings<'a>,
     interrupt: &'a AtomicBool,
 }
 
-struct RoundDone {
-    report: SyncReport,
-    known: Vec<KnownPeer>,
-    next: Next,
-}
-
-enum Next {
-    End,
-    /// A round without this block.
-    Without(InvalidBlock),
-    /// A round up to below this block, which is invalid unless a lower one is.
-    Below(Height),
-    /// A round for the blocks above one that was expected to be invalid, but is valid.
-    Again,
-}
+/// The report, with the block below which the next round ends, which is invalid unless a lower one is, or the
+/// block without which it runs.
+type RoundDone = (SyncReport, Option<Height>, Option<InvalidBlock>);
 
 impl Round<'_> {
-    fn run(&self, session: Session<'_>) -> Result<RoundDone, Error> {
-        let Self { options, is_rebuilt, invalid, sink, interrupt, .. } = *self;
+    fn run(&mut self, session: Session<'_>) -> Result<RoundDone, Error> {
+        let Self { ref options, ref invalid, is_rebuilt, sink, interrupt, .. } = *self;
         let files = &session.files()?;
         let can_connect = !options.blocks_only;
         let must_rebuild = self.must_be_replaced || options.unprune && is_pruned(files)?;
         let chainstate = Chainstate { can_connect, must_rebuild, is_rebuilt, invalid };
         let FetchedAndRebuilt { fetched: it, rebuilt, mut suspect } =
-            fetch_and_rebuild(files, options, self.rebuild, chainstate, sink, interrupt)?;
+            fetch_and_rebuild(files, options, &self.rebuild, chainstate, sink, interrupt)?;
         let Fetched { report: mut download, height, hash, peers, chain, known, left_out, shortfall, .. } = it;
         let near = chainstate.is_sooner_connected(files, &chain, height)?;
         let (network, header_height) = (options.chain.params.network, chain.tip_height());
@@ -291,17 +277,8 @@ impl Round<'_> {
             follow: None,
             notes: Vec::new(),
         };
-        Ok(RoundDone { report, known, next: self.next(below, invalid) })
-    }
-
-    /// What follows, if the round has ended below a block, or has found one invalid.
-    fn next(&self, below: Option<Height>, invalid: Option<InvalidBlock>) -> Next {
-        match (below, invalid) {
-            (Some(height), _) => Next::Below(height),
-            (None, Some(block)) => Next::Without(block),
-            (None, None) if self.suspect.is_some() => Next::Again,
-            (None, None) => Next::End,
-        }
+        self.options.peers.known = known;
+        Ok((report, below, invalid))
     }
 
     /// Sets aside the indexes that need all blocks, if that is allowed, and returns the last block that may
@@ -332,7 +309,7 @@ impl Round<'_> {
             }
             Some(AfterSuspect::Connect(suspected)) => [Some((height, alone(suspected))), None],
             None => {
-                let end = end_of_rebuild(self.options, height).max(best.unwrap_or_default());
+                let end = end_of_rebuild(&self.options, height).max(best.unwrap_or_default());
                 [Some((end, 0..0)), None]
             }
         };
@@ -353,7 +330,7 @@ impl Round<'_> {
         files: &Files<'_>,
         suspect: &mut Option<AfterSuspect>,
     ) -> Result<ReindexReport, Error> {
-        let Self { rebuild, invalid, sink, interrupt, .. } = *self;
+        let Self { ref rebuild, ref invalid, sink, interrupt, .. } = *self;
         sink.event(Event::Started(Stage::Plan));
         let planned = plan(files, rebuild, invalid, None, None, Watch { sink, interrupt })?;
         let found = Cell::new(None);
@@ -371,7 +348,7 @@ impl Round<'_> {
         near: Option<(Height, Height)>,
         height: Height,
     ) -> Result<bool, Error> {
-        let SyncOptions { chain, prune_bytes, .. } = self.options;
+        let SyncOptions { chain, prune_bytes, .. } = &self.options;
         if prune_bytes.is_some() || near.is_none_or(|(best, _)| best > height) {
             return Ok(false);
         }
@@ -381,14 +358,14 @@ impl Round<'_> {
 
     /// Makes the undo data that is missing below the chainstate, which stays as it is.
     fn make_undo(&self) -> Result<MadeUndoReport, Error> {
-        let Self { disk, options, sink, interrupt, .. } = *self;
+        let Self { disk, ref options, sink, interrupt, .. } = *self;
         let made = undo::make(disk, &options.chain, Watch { sink, interrupt });
         made.map_err(|error| explain_interrupt(error, "downloaded"))
     }
 
     /// Connects the stored blocks up to a height, those at the heights of `exactly` one by one.
     fn connect_stored(&self, end: Height, exactly: Range<u32>) -> Result<UpdateReport, Error> {
-        let Self { disk, options, invalid, sink, interrupt, .. } = *self;
+        let Self { disk, ref options, ref invalid, sink, interrupt, .. } = *self;
         let options = ChainOptions { stop_at_height: Some(end), ..options.chain.clone() };
         update_without(disk, &options, invalid, exactly, Watch { sink, interrupt })
     }
