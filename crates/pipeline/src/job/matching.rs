@@ -9,7 +9,7 @@ use crate::{
         worker_pool::{State, WorkerPool},
     },
     stages::{
-        block_fault::LocatedFault,
+        block_fault::BlockFault,
         check::{Outcome, Routing},
         coin_sink::Coins,
         deliveries::Deliveries,
@@ -47,7 +47,7 @@ struct PassResult<'a> {
     state: State,
     join: Join,
     spill: Spill<'a>,
-    fault: Option<(Height, LocatedFault)>,
+    fault: Option<(Height, BlockFault)>,
 }
 
 /// Why parallel matching did not prove that the chain is valid.
@@ -66,14 +66,6 @@ pub enum Unproven {
     RepeatedCoinbase,
 }
 
-/// Result of parallel matching.
-pub enum Attempt {
-    /// The coins after the last block.
-    Matched(MatchedCoins),
-    /// It did not prove the chain.
-    Unproven(Unproven),
-}
-
 impl Job<'_> {
     /// Returns the coins after the last block: from parallel matching or, if that proves too little, from a
     /// check without undo data.
@@ -85,8 +77,8 @@ impl Job<'_> {
             return self.validate_sequentially(clock);
         }
         let unproven = match self.match_in_parallel(clock)? {
-            Attempt::Matched(matched) => return Ok(matched),
-            Attempt::Unproven(unproven) => unproven,
+            Ok(matched) => return Ok(matched),
+            Err(unproven) => unproven,
         };
         if self.method.makes_undo() {
             // If the chain is valid, this makes all undo data, and needs no hints.
@@ -100,11 +92,12 @@ impl Job<'_> {
         Ok(matched)
     }
 
-    /// Returns the coins after the last block from parallel matching, if that proves that they are right.
+    /// Returns the coins after the last block from parallel matching, if that proves that they are right, or
+    /// why it does not.
     ///
     /// # Errors
     /// Damage; wrong hints; any I/O error; [`ErrorKind::Interrupted`].
-    pub fn match_in_parallel(&self, clock: &mut Clock) -> Result<Attempt, Error> {
+    pub fn match_in_parallel(&self, clock: &mut Clock) -> Result<Result<MatchedCoins, Unproven>, Error> {
         let deliveries = self.method.makes_undo().then(|| self.deliveries());
         let PassResult { mut state, join, spill, fault } = self.run_workers(clock, deliveries.as_ref())?;
         if fault.is_none() && self.method.makes_undo() && !state.outcome.partial.coinbases.has_duplicate() {
@@ -112,15 +105,15 @@ impl Job<'_> {
             self.check_sum(&mut state.outcome.partial)?;
         }
         match fault {
-            Some((_, LocatedFault::Error(error))) => return Err(error),
-            Some((height, LocatedFault::Hints(flaw))) => {
+            Some((_, BlockFault::Error(error))) => return Err(error),
+            Some((height, BlockFault::Hints(flaw))) => {
                 let error = self.wrong_hints(&flaw.to_string());
                 return Err(error.at_block(height, self.plan.chain.block(height).hash));
             }
-            Some((height, LocatedFault::Suspect)) => return Ok(Attempt::Unproven(Unproven::Suspect(height))),
+            Some((height, BlockFault::Suspect)) => return Ok(Err(Unproven::Suspect(height))),
             // The coins of a repeated coinbase do not match either, so a mismatch says nothing here.
             None if state.outcome.partial.coinbases.has_duplicate() => {
-                return Ok(Attempt::Unproven(Unproven::RepeatedCoinbase));
+                return Ok(Err(Unproven::RepeatedCoinbase));
             }
             None if spill.has_mismatch() => {}
             None => {
@@ -138,13 +131,13 @@ impl Job<'_> {
                     let spilled = spill.volume();
                     let (counts, ages) = (*counts, state.outcome.ages);
                     let stats = MatchStats { counts, matching, used_hints, resumed, burned, spilled, ages };
-                    return Ok(Attempt::Matched(MatchedCoins { unspent, stats }));
+                    return Ok(Ok(MatchedCoins { unspent, stats }));
                 }
             }
         }
         let (in_merge, is_resumed) = (spill.has_mismatch(), state.resumed > 0);
         let outpoints = spill.take_mismatches();
-        Ok(Attempt::Unproven(Unproven::Mismatch { outpoints, in_merge, is_resumed }))
+        Ok(Err(Unproven::Mismatch { outpoints, in_merge, is_resumed }))
     }
 
     /// Returns what the blocks of a range amount to, and the coins and spends that they leave. Claims that
@@ -156,7 +149,7 @@ impl Job<'_> {
     pub fn match_range(&self, clock: &mut Clock) -> Result<(PartialState, Unspent), Error> {
         let PassResult { mut state, join, spill, fault } = self.run_workers(clock, None)?;
         match fault {
-            Some((_, LocatedFault::Error(error))) => return Err(error),
+            Some((_, BlockFault::Error(error))) => return Err(error),
             Some((height, _)) => return Err(self.violation_by_claims(height)),
             None if state.outcome.partial.coinbases.has_duplicate() => return Err(Error::inconsistent_data()),
             None => {}
@@ -241,7 +234,7 @@ impl Job<'_> {
         drop((join, spill));
         let PartialState { mut coinbases, matching, .. } = state.outcome.partial;
         match (fault, matching) {
-            (Some((_, LocatedFault::Error(error))), _) => Err(error),
+            (Some((_, BlockFault::Error(error))), _) => Err(error),
             (None, MatchState::Hints { sum, .. }) if is_matched && !coinbases.has_duplicate() => Ok(sum),
             // The check without undo data reports what is wrong.
             _ => self.check_without_undo(clock).and_then(|_| Err(Error::inconsistent_data())),

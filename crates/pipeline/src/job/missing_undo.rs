@@ -7,7 +7,7 @@
 use crate::{
     job::{Job, clock::Clock},
     stages::{
-        block_fault::LocatedFault,
+        block_fault::BlockFault,
         connect::for_each_created,
         deliveries::Deliveries,
         partial_state::RoutedBlock,
@@ -110,7 +110,7 @@ impl Job<'_> {
             let (_, fault) = self.make_undo(&spending.blocks, &deliveries, queue.as_ref())?;
             return match fault {
                 None => Ok(true),
-                Some((_, LocatedFault::Error(error))) => Err(error),
+                Some((_, BlockFault::Error(error))) => Err(error),
                 Some(_) => Ok(false),
             };
         }

@@ -7,7 +7,7 @@
 use crate::{
     job::Job,
     stages::{
-        block_fault::{BlockFaults, LocatedFault},
+        block_fault::{BlockFault, BlockFaults},
         check::{Outcome, Routing},
         deliveries::Deliveries,
         make_undo::{MadeUndoData, UndoMaker},
@@ -34,7 +34,7 @@ impl Job<'_> {
         &self,
         routing: &Routing<'_>,
         outcome: &mut Outcome,
-    ) -> Result<Option<(Height, LocatedFault)>, Error> {
+    ) -> Result<Option<(Height, BlockFault)>, Error> {
         let Routing { join, spill, deliveries, scripts } = *routing;
         let partial = &mut outcome.partial;
         let Some(deliveries) = deliveries.filter(|_| !partial.routed.is_empty()) else { return Ok(None) };
@@ -75,7 +75,7 @@ impl Job<'_> {
         blocks: &[RoutedBlock],
         deliveries: &Deliveries<'_>,
         scripts: Option<&ScriptQueue<'_>>,
-    ) -> Result<(MadeUndoData, Option<(Height, LocatedFault)>), Error> {
+    ) -> Result<(MadeUndoData, Option<(Height, BlockFault)>), Error> {
         let (chain, faults) = (&self.plan.chain, BlockFaults::default());
         let maker = UndoMaker {
             reader: &BlockReader::new(chain, self.files),

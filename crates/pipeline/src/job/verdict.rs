@@ -11,12 +11,7 @@
 //! Bitcoin Core does it, and so its first violation is found.
 
 use crate::{
-    job::{
-        Job, MatchStats, MatchedCoins,
-        clock::Clock,
-        in_order::Meter,
-        matching::{Attempt, Unproven},
-    },
+    job::{Job, MatchStats, MatchedCoins, clock::Clock, in_order::Meter, matching::Unproven},
     stages::{
         block_fault::BlockFaults,
         block_source::UndoReading,
@@ -97,14 +92,14 @@ impl Job<'_> {
         undo_sink.map_or(Ok(()), UndoSink::start_over)?;
         let all = Job { method: &Method::Routed { uses_undo: false }, undo_sink, resume: None, ..*self };
         let candidate = match all.match_in_parallel(clock)? {
-            Attempt::Matched(MatchedCoins { unspent, stats }) => {
+            Ok(MatchedCoins { unspent, stats }) => {
                 let different = difference.lowest.into_inner().unwrap_or_else(PoisonError::into_inner);
                 if let Some((height, undo)) = different {
                     return Err(self.false_undo(height, &undo));
                 }
                 return Ok(MatchedCoins { unspent, stats });
             }
-            Attempt::Unproven(unproven) => match all.candidate(unproven)? {
+            Err(unproven) => match all.candidate(unproven)? {
                 Some(height) => height,
                 None => return self.validate_sequentially(clock),
             },
@@ -156,8 +151,8 @@ impl Job<'_> {
             let job = Job { plan, ..all };
             self.work.remove()?;
             let unspent = match job.match_in_parallel(clock)? {
-                Attempt::Matched(matched) => matched.unspent,
-                Attempt::Unproven(unproven) => match job.candidate(unproven)? {
+                Ok(matched) => matched.unspent,
+                Err(unproven) => match job.candidate(unproven)? {
                     Some(height) => {
                         candidate = height;
                         continue;

@@ -3,7 +3,7 @@
 use crate::{
     job::{Job, checkpoint::Identity},
     stages::{
-        block_fault::{BlockFaults, LocatedFault},
+        block_fault::{BlockFault, BlockFaults},
         block_source::{Stop, UndoReading},
         check::{self, Outcome, Routing, Shared},
         deliveries::Deliveries,
@@ -38,7 +38,7 @@ const MAX_FINAL_CHECKPOINT_TIME: Duration = Duration::from_millis(1500);
 const SAVE_RATE: u64 = 150 << 20;
 
 /// The merged outcome of all workers, and the lowest block fault.
-type Checked = (Outcome, Option<(Height, LocatedFault)>);
+type Checked = (Outcome, Option<(Height, BlockFault)>);
 
 /// The progress of a job.
 pub struct State {
@@ -68,7 +68,7 @@ impl WorkerPool<'_> {
     /// Checks and applies all blocks, and writes a checkpoint from time to time and when interrupted. Settles
     /// ([`Job::settle`]) before each checkpoint, and at the end. Returns the progress and the lowest block
     /// fault.
-    pub fn check_all(&self, mut state: State) -> Result<(State, Option<(Height, LocatedFault)>), Error> {
+    pub fn check_all(&self, mut state: State) -> Result<(State, Option<(Height, BlockFault)>), Error> {
         let Routing { join, spill, .. } = self.routing;
         self.job.watch.sink.event(Event::Started(Stage::Check));
         let total = self.job.plan.chain.heights().len() as u32;

@@ -46,7 +46,7 @@ impl<'a> EffectApplier<'a> {
         let Some(reader) = self.hints.as_mut().filter(|_| is_hinted(self.method, height)) else {
             return Ok(());
         };
-        reader.block(height, &mut self.unspent).map_err(|error| BlockFault::Failed(Error::from(error)))?;
+        reader.block(height, &mut self.unspent).map_err(Error::from)?;
         match self.unspent.first() {
             Some(&index) => Err(BlockFault::Hints(coins::hinted::HintFlaw::Unspendable(index))),
             None => Ok(()),
@@ -101,7 +101,7 @@ impl<'a> EffectApplier<'a> {
         let mut counts_unspendable = false;
         if let Some(reader) = hints {
             counts_unspendable = reader.info().format.numbering() == Numbering::AllOutputs;
-            reader.block(height, unspent).map_err(|error| BlockFault::Failed(Error::from(error)))?;
+            reader.block(height, unspent).map_err(Error::from)?;
         }
         let hints = Hints { unspent, counts_unspendable, spent_in_join: &matching.spent_above };
         let applied = if matching.with_undo {

@@ -1,10 +1,8 @@
 //! Why a block was not accepted, and the lowest block that was not.
 //!
-//! A [`BlockFault`] is about the block itself, a [`LocatedFault`] names its place. Parallel matching ends
-//! with the fault of the lowest block that has one.
+//! Parallel matching ends with the fault of the lowest block that has one.
 
 use api::error::Error;
-use chain::blocks::{block_check::BlockFlaw, damage::Damage, files::LocatedBlock};
 use coins::hinted::HintFlaw;
 use std::sync::{
     Mutex,
@@ -15,47 +13,8 @@ use wire::Height;
 /// Why a block was not accepted.
 #[derive(Debug)]
 pub enum BlockFault {
-    /// These are not the bytes of the block, or of its undo data.
-    Damaged(Damage),
-    /// The hints cannot belong to the block.
-    Hints(HintFlaw),
-    /// The hints could not be read, or the observer of the blocks has failed.
-    Failed(Error),
-    /// The block, its undo data, or an earlier block breaks a rule; sequential validation finds out which.
-    Suspect,
-}
-
-impl BlockFault {
-    /// Returns what the fault means for this block.
-    pub fn at(self, located: LocatedBlock<'_>) -> LocatedFault {
-        match self {
-            Self::Damaged(damage) => LocatedFault::Error(located.damaged(&damage)),
-            Self::Hints(flaw) => LocatedFault::Hints(flaw),
-            Self::Failed(error) => LocatedFault::Error(error),
-            Self::Suspect => LocatedFault::Suspect,
-        }
-    }
-}
-
-impl From<Damage> for BlockFault {
-    fn from(damage: Damage) -> Self {
-        Self::Damaged(damage)
-    }
-}
-
-impl From<BlockFlaw> for BlockFault {
-    fn from(flaw: BlockFlaw) -> Self {
-        match flaw {
-            BlockFlaw::Damaged(damage) => Self::Damaged(damage),
-            BlockFlaw::Invalid(_) => Self::Suspect,
-        }
-    }
-}
-
-/// What a fault means for the block that has it.
-#[derive(Debug)]
-pub enum LocatedFault {
-    /// The block cannot be checked as long as this is wrong.
+    /// The block cannot be checked as long as this is wrong: these are not the bytes of the block, or of its
+    /// undo data, the hints could not be read, or the observer of the blocks has failed.
     Error(Error),
     /// The hints cannot belong to the block.
     Hints(HintFlaw),
@@ -63,12 +22,18 @@ pub enum LocatedFault {
     Suspect,
 }
 
+impl From<Error> for BlockFault {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
 /// The lowest block with a fault so far. Blocks above it need not be checked, blocks below it must be, so
 /// that the result does not depend on which worker was faster.
 #[derive(Debug)]
 pub struct BlockFaults {
     bound: AtomicU32,
-    lowest: Mutex<Option<(Height, LocatedFault)>>,
+    lowest: Mutex<Option<(Height, BlockFault)>>,
 }
 
 impl Default for BlockFaults {
@@ -79,7 +44,7 @@ impl Default for BlockFaults {
 
 impl BlockFaults {
     /// Records a fault, unless a lower block has one.
-    pub fn record(&self, height: Height, fault: LocatedFault) {
+    pub fn record(&self, height: Height, fault: BlockFault) {
         let Ok(mut lowest) = self.lowest.lock() else { return };
         if lowest.as_ref().is_none_or(|(known, _)| height < *known) {
             *lowest = Some((height, fault));
@@ -92,7 +57,7 @@ impl BlockFaults {
         height.0 < self.bound.load(Ordering::Relaxed)
     }
 
-    pub fn into_lowest(self) -> Option<(Height, LocatedFault)> {
+    pub fn into_lowest(self) -> Option<(Height, BlockFault)> {
         self.lowest.into_inner().ok().flatten()
     }
 }

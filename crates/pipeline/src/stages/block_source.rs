@@ -5,7 +5,7 @@
 //! there.
 
 use crate::stages::{
-    block_fault::{BlockFaults, LocatedFault},
+    block_fault::{BlockFault, BlockFaults},
     completed_blocks::CompletedBlocks,
     method::{Method, UndoUse},
     read::BlockReader,
@@ -128,7 +128,7 @@ impl<'a> BlockSource<'a> {
                 // A lower block may have a fault too, which then counts.
                 Err(error) if error.kind == ErrorKind::Damaged => {
                     let error = error.at_block(height, chain.block(height).hash);
-                    self.faults.record(height, LocatedFault::Error(error));
+                    self.faults.record(height, BlockFault::Error(error));
                 }
                 Err(error) => return Err(error),
             }

@@ -23,7 +23,7 @@ use api::{
     spend_ages::SpendAges,
 };
 use chain::blocks::{
-    block_check::{BlockFacts, ExpectedBlock},
+    block_check::BlockFacts,
     block_hashes::BlockHashes,
     chain::Chain,
     damage::{Damage, UndoDefect},
@@ -175,11 +175,7 @@ impl Worker<'_> {
         let shared = self.shared;
         match self.check(block) {
             Ok(()) => self.outcome.partial.completed.add(block.height),
-            Err(fault) => {
-                let height = block.height;
-                let Shared { chain, files, .. } = *shared;
-                shared.faults.record(height, fault.at(LocatedBlock { chain, files, height }));
-            }
+            Err(fault) => shared.faults.record(block.height, fault),
         }
         if let Some(scripts) = shared.routing.scripts {
             let scripting = Instant::now();
@@ -196,9 +192,10 @@ impl Worker<'_> {
     }
 
     fn check(&mut self, read: &mut Block) -> Result<(), BlockFault> {
-        let Shared { chain, files: &Files { params, verifier, .. }, .. } = *self.shared;
-        let height = read.height;
-        let block = self.arena.parse_first(read.block.bytes()).map_err(Damage::Block)?;
+        let Shared { chain, files, .. } = *self.shared;
+        let (params, height) = (files.params, read.height);
+        let located = LocatedBlock { chain, files, height };
+        let block = located.parse(read.block.bytes(), &mut self.arena)?;
         let (undo_data, checksum) = split_checksum(read.undo.bytes());
         let claimed = read.claims.as_deref();
 
@@ -208,8 +205,8 @@ impl Worker<'_> {
                 legacy_sigops
             }
             None => {
-                let expected = ExpectedBlock::at(chain, params, height);
-                expected.check(verifier, &block, undo_data, &mut self.hashes)?
+                let checked = located.check_view(&block, undo_data, &mut self.hashes)?;
+                checked.map_err(|_| BlockFault::Suspect)?
             }
         };
         self.outcome.partial.counts += Counts::of(&block);
@@ -226,7 +223,7 @@ impl Worker<'_> {
             return observe(self.shared.observer, &observed, true);
         }
 
-        let spends = SpendCheck { params, chain, height, block: &block, legacy_sigops };
+        let spends = SpendCheck { located, block: &block, legacy_sigops };
         let (arena, hashes) = (&mut self.undo_arena, &self.hashes);
         let Outcome { scripting, ages, .. } = &mut self.outcome;
         let checked_claims = || -> Result<Vec<Coin<'_>>, BlockFault> {
@@ -235,7 +232,7 @@ impl Worker<'_> {
                 Some(data) => claims_of_undo(&block, data, arena),
                 None => claims_of(&block, undo_data, checksum, arena, &hashes.undo_checksum),
             };
-            let claims = claims.map_err(Damage::Undo)?;
+            let claims = claims.map_err(|defect| located.damaged(&Damage::Undo(defect)))?;
             spends.check(&claims, self.shared.routing.scripts, self.shared.faults, scripting)?;
             ages.add(height, &claims);
             Ok(claims)
@@ -267,15 +264,12 @@ fn observe(
     has_coins: bool,
 ) -> Result<(), BlockFault> {
     let observer = observer.filter(|observer| has_coins || !observer.needs_coins());
-    observer.map_or(Ok(()), |observer| observer.take(block).map_err(BlockFault::Failed))
+    observer.map_or(Ok(()), |observer| observer.take(block).map_err(BlockFault::Error))
 }
 
 /// The checks of a block's spends.
 pub struct SpendCheck<'a> {
-    /// The network's rules.
-    pub params: &'static ChainParams,
-    pub chain: &'a Chain,
-    pub height: Height,
+    pub located: LocatedBlock<'a>,
     pub block: &'a BlockView<'a>,
     /// Number of signature operations of its own scripts.
     pub legacy_sigops: u32,
@@ -295,15 +289,16 @@ impl SpendCheck<'_> {
         faults: &BlockFaults,
         scripting: &mut Duration,
     ) -> Result<(), BlockFault> {
-        let Self { params, chain, height, block, legacy_sigops } = *self;
+        let Self { located, block, legacy_sigops } = *self;
+        let LocatedBlock { chain, files, height } = located;
         let hash = &chain.block(height).hash;
         let mut coins = Vec::with_capacity(claims.len());
         for claim in claims {
             let coin = SpentCoin::from_coin(claim);
-            coins.push(coin.map_err(|error| Damage::Undo(UndoDefect::Coin(error)))?);
+            coins.push(coin.map_err(|error| located.damaged(&Damage::Undo(UndoDefect::Coin(error))))?);
         }
         check_block_spends(&BlockSpendContext {
-            params,
+            params: files.params,
             height,
             hash,
             block,

@@ -237,9 +237,7 @@ impl<'a> Worker<'a> {
                         self.new.push(new);
                     }
                 }
-                Err(fault) => {
-                    shared.faults.record(block.height, fault.at(shared.reader.located(block.height)));
-                }
+                Err(fault) => shared.faults.record(block.height, fault),
             }
             if let Some(scripts) = shared.scripts {
                 let started = Instant::now();
@@ -272,23 +270,23 @@ impl<'a> Worker<'a> {
         deliveries: &SortedDeliveries,
     ) -> Result<NewUndo, BlockFault> {
         let Self { shared, arena, undo_arena, block, hashes, done, .. } = self;
-        let (chain, params) = (shared.reader.chain, shared.reader.files.params);
-        let height = routed.height;
+        let (params, height) = (shared.reader.files.params, routed.height);
+        let located = shared.reader.located(height);
         if block.crc32c() != routed.checksum {
-            return Err(Damage::Changed.into());
+            return Err(located.damaged(&Damage::Changed).into());
         }
-        let block = &arena.parse_first(block.bytes()).map_err(Damage::Block)?;
+        let block = &located.parse(block.bytes(), arena)?;
         let undo = undo_of(block, deliveries.of_block(height)).ok_or(BlockFault::Suspect)?;
-        let malformed = |error| Damage::Undo(UndoDefect::Malformed(error));
+        let malformed = |error| located.damaged(&Damage::Undo(UndoDefect::Malformed(error)));
         let claims: Vec<Coin<'_>> = UndoView::parse(&undo, undo_arena).map_err(malformed)?.coins().collect();
-        let spends = SpendCheck { params, chain, height, block, legacy_sigops: routed.legacy_sigops };
+        let spends = SpendCheck { located, block, legacy_sigops: routed.legacy_sigops };
         spends.check(&claims, shared.scripts, shared.faults, &mut done.scripting)?;
         done.ages.add(height, &claims);
         if let Some(observer) = shared.observer {
             hashes.without_wtxids(block, &[]);
             let (hash, txids) = (hashes.block, &hashes.txids[..]);
             let observed = ObservedBlock { params, height, hash, block, txids, claims: &claims };
-            observer.take(&observed).map_err(BlockFault::Failed)?;
+            observer.take(&observed)?;
         }
         if let Some(claims) = shared.claims {
             claims.compare(height, &undo);

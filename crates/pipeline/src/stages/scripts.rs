@@ -5,7 +5,7 @@
 //! transactions, once, and queues their inputs in small tasks; every worker runs queued tasks before it
 //! takes new blocks. Nothing is cached: each script is run once.
 
-use super::block_fault::{BlockFault, BlockFaults, LocatedFault};
+use super::block_fault::{BlockFault, BlockFaults};
 use crossbeam::channel::{Receiver, Sender, TrySendError, bounded};
 use rules::{ChainParams, SCRIPT, SpentCoin, Violation, ViolationDetails};
 use std::{
@@ -183,7 +183,7 @@ impl<'a> ScriptQueue<'a> {
             return;
         }
         if task.tx.verify(task.inputs.clone(), task.flags).is_err() {
-            faults.record(task.height, LocatedFault::Suspect);
+            faults.record(task.height, BlockFault::Suspect);
         }
         self.inputs.fetch_add(task.inputs.len() as u64, Ordering::Relaxed);
     }
