@@ -72,7 +72,7 @@ use std::{
     path::{Path, PathBuf},
     time::Instant,
 };
-use survey::{FileLengths, survey};
+use survey::{FileLengths, Survey, survey};
 use vfs::{Disk, Ownership};
 use wire::{BlockHash, Height, Network};
 
@@ -184,20 +184,6 @@ struct Examination<'a> {
     watch: Watch<'a>,
 }
 
-/// What comparing the block index with the rest of the datadir has shown.
-struct Compared {
-    index: IndexState,
-    /// The block files and the undo files.
-    files: [FilesState; 2],
-    /// The scripts that a rebuild runs.
-    scripts: Option<ScriptWork>,
-    /// Those above the blocks that the block index marks as checked; `None` if it marks none.
-    unchecked: Option<ScriptWork>,
-    indexes: Vec<FoundIndex>,
-    /// What is wrong with the blocks that bitcoind reads when it starts.
-    last_blocks: Option<StartFault>,
-}
-
 /// Returns the height at which the chainstate's chain has left Bitcoin's, or at which a mark of an invalid
 /// block makes it leave, and the marked block, whose mark must go before it can return.
 fn left_at(
@@ -236,7 +222,7 @@ impl Examination<'_> {
         let mut chainstate = self.chainstate(is_held);
         let second = SecondChainstate::find(files)?;
         let has_snapshot = second.is_some();
-        let Compared { index, files: [blocks, undo], scripts, unchecked, indexes, last_blocks } =
+        let (Survey { index, files: [blocks, undo], scripts, unchecked }, indexes, last_blocks) =
             self.compare(files, &mut chainstate, lengths, (has_snapshot, is_held))?;
         // With a wrong key, nothing can be read.
         let last_blocks = last_blocks.filter(|_| key.is_none());
@@ -458,39 +444,38 @@ impl Examination<'_> {
         }
     }
 
-    /// Reads the block index, and compares it with files and chainstate.
+    /// Reads the block index, and compares it with files and chainstate. Returns also the other indexes, and
+    /// what is wrong with the blocks that bitcoind reads when it starts.
     fn compare(
         &self,
         files: &Files<'_>,
         chainstate: &mut ChainstateState,
         lengths: &FileLengths,
         (has_snapshot, is_held): (bool, bool),
-    ) -> Result<Compared, Error> {
+    ) -> Result<(Survey, Vec<FoundIndex>, Option<StartFault>), Error> {
         let assumed = self.options.chain.assume_valid.hash(files.params);
         let readable = refuse_flat(self.disk, &self.datadir.index_dir()).map_err(Error::from);
         let (mut tree, index) = match readable.and_then(|()| tree_of_index(files)) {
             Ok(read) => read,
             Err(error) => {
                 let state = self.database_state(&self.datadir.index_dir(), Err(error), is_held);
-                return Ok(Compared {
+                let found = Survey {
                     // Its rows could not be read.
                     index: IndexState { state, ..IndexState::default() },
                     files: lengths.each().map(FilesState::of_lengths),
                     scripts: assumed.is_none().then(|| ScriptWork::of_all(lengths.blk.values().sum())),
                     unchecked: None,
-                    indexes: indexes::find(files, None, None, Height(0), is_held)?,
-                    last_blocks: None,
-                });
+                };
+                return Ok((found, indexes::find(files, None, None, Height(0), is_held)?, None));
             }
         };
         let may_lack_blocks = index.pruned || has_snapshot;
-        let best = chainstate.best_block;
-        let mut found = survey(files, &mut tree, &index.files, lengths, best, assumed, may_lack_blocks);
+        let mut found = survey(files, &mut tree, &index.files, lengths, chainstate, assumed, may_lack_blocks);
         let [blocks, undo] = &mut found.files;
         if !is_held {
             survey::count_unknown(files, &index.files, &lengths.blk, index.pruned, blocks);
         }
-        (chainstate.height, chainstate.position) = (found.best_height, found.position);
+        let best = chainstate.best_block;
         let branch = best.map_or_else(Vec::new, |best| tree.branch_to(&best));
         let marked_invalid = best.and_then(|best| tree.marked_invalid(&best));
         chainstate.time = branch.last().map(|&number| tree.time(number));
@@ -511,7 +496,7 @@ impl Examination<'_> {
             true => None,
             false => start::check_last_blocks(files, &tree, &branch, index.pruned, self.watch.interrupt)?,
         };
-        let index = IndexState {
+        found.index = IndexState {
             is_pruned: index.pruned,
             first_stored,
             marked_invalid,
@@ -519,8 +504,7 @@ impl Examination<'_> {
             departed: index.departed,
             ..found.index
         };
-        let (scripts, unchecked) = (Some(found.scripts), found.unchecked);
-        Ok(Compared { index, files: found.files, scripts, unchecked, indexes, last_blocks })
+        Ok((found, indexes, last_blocks))
     }
 
     /// Why bitcoind does not start with the chainstate of the snapshot.

@@ -2,7 +2,7 @@
 
 use super::{
     advise::ScanPrecondition,
-    diagnosis::{ChainstatePosition, DatabaseState, FilesState, IndexState, ScriptWork},
+    diagnosis::{ChainstatePosition, ChainstateState, DatabaseState, FilesState, IndexState, ScriptWork},
 };
 use api::error::Error;
 use chain::{
@@ -123,12 +123,8 @@ pub struct Survey {
     pub index: IndexState,
     /// The block files and the undo files.
     pub files: [FilesState; 2],
-    /// Height of the chainstate's best block.
-    pub best_height: Option<Height>,
-    /// Its position.
-    pub position: Option<ChainstatePosition>,
     /// The blocks whose scripts a rebuild runs.
-    pub scripts: ScriptWork,
+    pub scripts: Option<ScriptWork>,
     /// Those above the blocks that the block index marks as checked; `None` if it marks none.
     pub unchecked: Option<ScriptWork>,
 }
@@ -252,20 +248,22 @@ fn position(best: Option<BestBlock>, stored: Height) -> ChainstatePosition {
     }
 }
 
-/// Compares the tree of a block index with the files and the chainstate's best block. In a pruned datadir,
-/// and below a snapshot, blocks that the index does not place are not missing.
+/// Compares the tree of a block index with the files and the chainstate's best block, whose height and
+/// position are set. In a pruned datadir, and below a snapshot, blocks that the index does not place are not
+/// missing.
 pub fn survey(
     files: &Files<'_>,
     tree: &mut Tree<'_>,
     infos: &[FileInfo],
     lengths: &FileLengths,
-    best_block: Option<BlockHash>,
+    chainstate: &mut ChainstateState,
     assumed: Option<BlockHash>,
     may_lack_blocks: bool,
 ) -> Survey {
     let branch = tree.best_headers();
     let tree = &*tree;
-    let best: Option<BestBlock> = best_block.and_then(|hash| tree.locate(&hash, &branch, Height(0)));
+    let best: Option<BestBlock> =
+        chainstate.best_block.and_then(|hash| tree.locate(&hash, &branch, Height(0)));
     let undo_of = |number: u32| Some((tree.data_pos(number)?.0, tree.undo_pos(number)?));
     let with_undo = branch.iter().rposition(|&number| undo_of(number).is_some());
     let connected = match best {
@@ -301,8 +299,8 @@ pub fn survey(
         |number: &u32| tree.data_pos(*number).is_some_and(|(file, pos)| block_files.has(file, pos));
     let above = branch.iter().skip(connected.0 as usize + 1).take_while(|number| is_stored(number)).count();
     let stored_height = Height(connected.0 + above as u32);
-    let best_height = best.map(|best| best.known.height);
-    let position = best_block.map(|_| position(best, stored_height));
+    chainstate.height = best.map(|best| best.known.height);
+    chainstate.position = chainstate.best_block.map(|_| position(best, stored_height));
     let above = branch.iter().rposition(|&number| Some(tree.hash(number)) == assumed);
     let above = above.map(|height| Height(height as u32));
     let checked_to = tree.checked_to(&branch).filter(|&height| Some(height) > above);
@@ -317,9 +315,7 @@ pub fn survey(
     Survey {
         index,
         files: [block_files.finish(), undo_files.finish()],
-        best_height,
-        position,
-        scripts: script_work(tree, &branch, above, &lengths.blk),
+        scripts: Some(script_work(tree, &branch, above, &lengths.blk)),
         unchecked: checked_to.map(|height| script_work(tree, &branch, Some(height), &lengths.blk)),
     }
 }
