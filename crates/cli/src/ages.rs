@@ -14,9 +14,10 @@ use engine::{
     blocks::{BlockRange, HashAt, ReadBlocksOptions},
     unfinished,
 };
-use export::{AgeRow, AgeTable, Columns, PROGRAM, RowFile};
+use export::{AgeRow, AgeTable, Columns, RowFile};
 use std::{collections::BTreeSet, ffi::OsStr, ops::RangeInclusive};
 use tables::{
+    PROGRAM,
     ages::{AgeBands, Ages, AgesAt, ByType, Held},
     script_type::ScriptType,
 };

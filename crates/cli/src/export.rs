@@ -6,8 +6,8 @@ pub mod utxo;
 
 use crate::prelude::*;
 use engine::dir_of;
-use export::{BlockTable, Columns, InputTable, OutputTable, Table, TransactionTable, WrittenFiles};
-use tables::columns_of;
+use export::{BlockTable, Columns, InputTable, OutputTable, Table, TransactionTable};
+use tables::{WrittenFiles, columns_of};
 
 #[derive(Subcommand, Debug)]
 pub enum ExportCommand {

@@ -1,9 +1,9 @@
 //! Writes coins and blocks in formats of programs that work with data: Parquet, Arrow, CSV, SQLite.
 //!
-//! A [`Writer`] takes the coins of a UTXO set in order; [`Parts`] are files of any [`Table`], and a
-//! [`BlockDataset`] or [`HistoryDataset`] also states what its files have. An output is written under a
-//! temporary name, and gets its own when all of it is on the medium: a writer that is dropped before
-//! [`Writer::finish`] leaves nothing. Where rows come from, and what scripts are called, is the caller's.
+//! A [`Writer`] takes the coins of a UTXO set in order; [`Parts`] are files of any [`Table`]. An output is
+//! written under a temporary name, and gets its own when all of it is on the medium: a writer that is dropped
+//! before [`Writer::finish`] leaves nothing. Where rows come from, and what scripts are called, is the
+//! caller's.
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
@@ -11,7 +11,6 @@ mod batches;
 mod column;
 mod columns;
 mod csv;
-mod dataset;
 mod parquet;
 mod parts;
 mod rows;
@@ -21,9 +20,6 @@ mod table;
 pub use batches::Batches;
 pub use column::SCRIPT_TYPES;
 pub use columns::{Columns, UnknownColumn};
-pub use dataset::{
-    BlockDataset, Blocks, DatasetFile, DatasetOptions, HistoryDataset, HistoryFolder, PROGRAM, WrittenFiles,
-};
 pub use parts::{Continued, Parts, PartsError};
 pub use rows::{FileFormat, ParquetOptions, RowFile};
 pub use table::{

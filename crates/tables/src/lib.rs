@@ -1,12 +1,13 @@
-//! Makes rows of tables from the blocks and coins that the engine gives.
+//! Makes rows of tables from the blocks and coins that the engine gives, and datasets of them.
 //!
 //! Crate `export` has the columns; this crate says what is in them, what scripts are called ([`ScriptType`])
-//! and which addresses stand for them. Programs with and without a command line use it.
+//! and which addresses stand for them. A dataset also states what its files have. Programs with and without a
+//! command line use it.
 #![forbid(unsafe_code)]
 
 pub mod ages;
 #[cfg(feature = "export")]
-mod files;
+mod dataset;
 #[cfg(feature = "export")]
 mod rows;
 pub mod script_type;
@@ -14,7 +15,9 @@ pub mod script_type;
 mod sighash;
 
 #[cfg(feature = "export")]
-pub use files::{BlockFiles, HistoryFiles, columns_of, read_options};
+pub use dataset::{
+    BlockDataset, DatasetOptions, HistoryDataset, PROGRAM, WrittenFiles, columns_of, read_options,
+};
 #[cfg(feature = "export")]
 pub use rows::{BlockRows, with_coin_row};
 pub use script_type::ScriptType;

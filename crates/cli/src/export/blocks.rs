@@ -4,9 +4,9 @@
 use super::written_text;
 use crate::{args::common::ReadingArgs, limits::WORKER_BYTES, prelude::*};
 use engine::blocks::{BlockRange, HashAt, SpentTo, UnspentOutputs};
-use export::{Columns, DatasetOptions, FileFormat, ParquetOptions, WrittenFiles};
+use export::{Columns, FileFormat, ParquetOptions};
 use std::{num::NonZeroU32, time::Instant};
-use tables::{BlockFiles, BlockRows, read_options};
+use tables::{BlockDataset, BlockRows, DatasetOptions, WrittenFiles, read_options};
 
 /// The part of [`WORKER_BYTES`] that is for a row group.
 const ROW_GROUP_BYTES: u64 = 16 << 20;
@@ -135,7 +135,7 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
             partitioned: args.partitioned,
             append: args.append,
         };
-        BlockFiles::<T>::open(dataset, range, hash_at)
+        BlockDataset::<T>::open(dataset, range, hash_at)
     };
     let (range, files) = args
         .reading

@@ -6,9 +6,9 @@ use engine::{
     blocks::HashAt,
     history::{HistoryRange, HistoryReport, ReadHistoryOptions},
 };
-use export::{DatasetOptions, FileFormat, HistoryDataset, HistoryTable, WrittenFiles};
+use export::{FileFormat, HistoryTable};
 use std::{fmt, num::NonZeroU32, str::FromStr, time::Instant};
-use tables::HistoryFiles;
+use tables::{DatasetOptions, HistoryDataset, WrittenFiles};
 
 /// Maximum number of files for the history of the scripts of a folder.
 const FOLDER_FILES: u32 = HistoryDataset::FOLDER_FILES;
@@ -112,7 +112,7 @@ pub fn history(args: &ExportHistoryArgs) -> Done {
     let asked = args.prefixes.map(|prefixes| prefixes.to_string());
     let begin = |range: &HistoryRange, hash_at: &HashAt<'_>| {
         check_file_blocks(args, range.to)?;
-        HistoryFiles::open(dataset, range, asked.clone(), hash_at)
+        HistoryDataset::open(dataset, range, asked.clone(), hash_at)
     };
     let options = options(args, chain);
     let (report, files) =

@@ -6,9 +6,9 @@ use engine::{
     Disk as _, UndoPolicy, UtxoElement,
     utxo::{CreationTimes, EachCoin, EachSet, StoredCoins, UtxoStatsReport},
 };
-use export::{CoinTable, Columns, Format, Metadata, PROGRAM, Writer};
+use export::{CoinTable, Columns, Format, Metadata, Writer};
 use std::{collections::BTreeSet, time::Instant};
-use tables::with_coin_row;
+use tables::{PROGRAM, with_coin_row};
 
 #[derive(Args, Debug)]
 pub struct ExportUtxoArgs {

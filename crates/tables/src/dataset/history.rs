@@ -1,23 +1,23 @@
 //! A dataset of what each output script got and spent: files by script hash, in folders, and by height.
 
-use super::{
-    Blocks, ColumnText, DatasetFile, DatasetOptions, Files, HashAt, PROGRAM, Units, WrittenFiles, text,
+use super::{ColumnText, DatasetFile, DatasetOptions, Files, PROGRAM, Units, WrittenFiles, refusal, text};
+use crate::rows::{history_row, with_script_row};
+use engine::{
+    Error, Height, RealDisk,
+    blocks::{BlockRange, HashAt},
+    history::{HistoryConsumer, HistoryEntry, HistoryRange, HistorySink, ScriptHistory},
 };
-use crate::columns::Columns;
-use crate::parts::{Parts, PartsError};
-use crate::table::{HistoryRow, HistoryTable, ScriptRow, ScriptTable, Table};
+use export::{Columns, HistoryTable, Parts, ScriptTable, Table};
 use serde::Serialize;
 use std::collections::{BTreeMap, btree_map::Entry};
-use vfs::{Disk, UnfinishedError};
-use wire::Height;
 
 /// Maximum number of rows of the files of a folder that are not written yet: as many as four files have that
 /// are not flushed.
 const FOLDER_ROWS: u32 = 1 << 17;
 
 /// See the module. Several threads can write its folders at the same time.
-pub struct HistoryDataset<'d> {
-    files: Files<'d>,
+pub struct HistoryDataset {
+    files: Files,
     content: String,
     prefix_digits: usize,
     /// Number of rows after which a file is flushed.
@@ -64,26 +64,28 @@ struct Heights {
     block_hash: String,
 }
 
-impl<'d> HistoryDataset<'d> {
+impl HistoryDataset {
     /// Maximum number of files for the history of the scripts of a folder. All are open at the same time.
     pub const FOLDER_FILES: u32 = 64;
     /// Memory in bytes of the files that are written for the scripts of a folder: rows that are not written
     /// yet, and what the format makes of them.
     pub const FOLDER_BYTES: u64 = 48 << 20;
 
-    /// Begins the dataset, or continues what an interrupted run has left. `digits`: the number of digits of
-    /// script hashes by which they are divided into folders. `asked`: the first and the last prefix, if not
-    /// all were asked for.
+    /// Begins the dataset, or continues what an interrupted run has left. `asked`: the first and the last
+    /// prefix, if not all were asked for.
+    ///
+    /// # Errors
+    /// Those of [`BlockDataset::open`](super::BlockDataset::open).
     pub fn open(
-        disk: &'d dyn Disk,
         options: DatasetOptions,
-        blocks: Blocks,
-        digits: u32,
+        range: &HistoryRange,
         asked: Option<String>,
         hash_at: &HashAt<'_>,
-    ) -> Result<Self, PartsError> {
+    ) -> Result<Self, Error> {
+        let HistoryRange { network, to, last, prefix_digits: digits, .. } = *range;
+        let blocks = BlockRange { network, from: Height(0), to, last, spent_to: None };
         let DatasetOptions { output, format, columns, file_blocks, .. } = &options;
-        let (to, format) = (blocks.to.0, *format);
+        let (to, format) = (to.0, *format);
         let heights = |number: u32| {
             let from_height = number * file_blocks;
             let last = to.min(from_height.saturating_add(file_blocks - 1));
@@ -97,51 +99,54 @@ impl<'d> HistoryDataset<'d> {
                 table(ScriptTable::NAME, ColumnText::all::<ScriptTable>(&Columns::all::<ScriptTable>(true))),
             ],
             format: format.name(),
-            chain: blocks.network.name(),
+            chain: network.name(),
             from: 0,
             to,
-            block_hash: blocks.last.to_string(),
+            block_hash: last.to_string(),
             prefix_digits: digits,
             prefixes: asked,
             heights: (0..=to / file_blocks).map(heights).collect(),
             units: Units::default(),
         });
         let flushed_rows = u64::from(FOLDER_ROWS / (to / file_blocks + 1));
-        let parts = Parts::open(disk, output, &content)?;
+        let parts = Parts::open(&RealDisk, output, &content).map_err(refusal)?;
         let files = Files::new(parts, options, blocks);
         Ok(Self { files, content, prefix_digits: digits as usize, flushed_rows })
     }
 
-    /// Begins the folder with the scripts whose hashes begin with the digits of this number.
-    pub fn folder(&self, number: u32) -> HistoryFolder<'_, 'd> {
-        let prefix = format!("prefix={number:0digits$x}", digits = self.prefix_digits);
-        HistoryFolder { dataset: self, prefix, history: BTreeMap::new(), scripts: None }
-    }
-
-    /// Completes the directory, when all its folders are complete.
-    pub fn complete(self) -> Result<WrittenFiles, UnfinishedError> {
+    /// Completes the directory, when all buckets have been read.
+    ///
+    /// # Errors
+    /// [`engine::ErrorKind::Environment`] if the disk fails.
+    pub fn complete(self) -> Result<WrittenFiles, Error> {
         self.files.complete(&self.content)
+    }
+}
+
+impl HistoryConsumer for HistoryDataset {
+    fn begin_bucket(&self, bucket: u32) -> Result<Box<dyn HistorySink + '_>, Error> {
+        let prefix = format!("prefix={bucket:0digits$x}", digits = self.prefix_digits);
+        Ok(Box::new(HistoryFolder { dataset: self, prefix, history: BTreeMap::new(), scripts: None }))
     }
 }
 
 /// The files with the scripts whose hashes begin with the same digits. A file of an interrupted run, which is
 /// kept, is `None`.
-pub struct HistoryFolder<'a, 'd> {
-    dataset: &'a HistoryDataset<'d>,
+struct HistoryFolder<'a> {
+    dataset: &'a HistoryDataset,
     /// The name of the folder in each table's folder.
     prefix: String,
     /// By the height of the first block.
-    history: BTreeMap<u32, Option<DatasetFile<'a, 'd, HistoryTable>>>,
+    history: BTreeMap<u32, Option<DatasetFile<'a, HistoryTable>>>,
     /// Begins with the first script.
-    scripts: Option<Option<DatasetFile<'a, 'd, ScriptTable>>>,
+    scripts: Option<Option<DatasetFile<'a, ScriptTable>>>,
 }
 
-impl HistoryFolder<'_, '_> {
-    /// Appends a row about a script. The rows of a file must be in its order.
-    pub fn add(&mut self, row: HistoryRow<'_>) -> Result<(), UnfinishedError> {
+impl HistorySink for HistoryFolder<'_> {
+    fn entry(&mut self, entry: &HistoryEntry) -> Result<(), Error> {
         let Self { dataset: HistoryDataset { files, flushed_rows, .. }, prefix, history, .. } = self;
         let DatasetOptions { format, columns, file_blocks, .. } = &files.options;
-        let from = row.height / file_blocks * file_blocks;
+        let from = entry.height.0 / file_blocks * file_blocks;
         let file = match history.entry(from) {
             Entry::Occupied(file) => file.into_mut(),
             Entry::Vacant(none) => {
@@ -152,11 +157,14 @@ impl HistoryFolder<'_, '_> {
             }
         };
         let Some(file) = file else { return Ok(()) };
-        file.add(row)?;
-        if file.rows.rows().is_multiple_of(*flushed_rows) { file.rows.flush() } else { Ok(()) }
+        file.rows.add(history_row(entry))?;
+        if file.rows.rows().is_multiple_of(*flushed_rows) {
+            file.rows.flush()?;
+        }
+        Ok(())
     }
 
-    pub fn add_script(&mut self, row: ScriptRow<'_>) -> Result<(), UnfinishedError> {
+    fn script(&mut self, script: &ScriptHistory) -> Result<(), Error> {
         let Self { dataset: HistoryDataset { files, .. }, prefix, scripts, .. } = self;
         let file = match scripts {
             Some(file) => file,
@@ -166,10 +174,11 @@ impl HistoryFolder<'_, '_> {
                 scripts.insert(files.begin(&name, &columns, 0..=files.blocks.to.0)?)
             }
         };
-        file.as_mut().map_or(Ok(()), |file| file.add(row))
+        let Some(file) = file else { return Ok(()) };
+        with_script_row(script, files.blocks.network, |row| Ok(file.rows.add(row)?))
     }
 
-    pub fn finish(self) -> Result<(), UnfinishedError> {
+    fn finish(self: Box<Self>) -> Result<(), Error> {
         self.history.into_values().flatten().try_for_each(DatasetFile::finish)?;
         self.scripts.flatten().map_or(Ok(()), DatasetFile::finish)
     }

@@ -1,59 +1,60 @@
 //! A dataset of what blocks contain: a file for each so many blocks. One that is complete can be continued.
 
-use super::{
-    Blocks, ColumnText, DatasetFile, DatasetOptions, Files, HashAt, PROGRAM, Units, WrittenFiles, text,
+use super::{ColumnText, DatasetOptions, Files, PROGRAM, Units, WrittenFiles, refusal, text};
+use crate::rows::BlockRows;
+use engine::{
+    Error, Height, RealDisk,
+    blocks::{BlockConsumer, BlockRange, HashAt, PartConsumer},
 };
-use crate::columns::Columns;
-use crate::parts::{Continued, Parts, PartsError};
-use crate::rows::{FileFormat, ParquetOptions};
-use crate::table::Table;
+use export::{Continued, FileFormat, ParquetOptions, Parts, Table};
 use serde::{Deserialize, Serialize};
-use vfs::{Disk, UnfinishedError};
-use wire::Height;
+use std::{marker::PhantomData, ops::RangeInclusive};
 
 /// See the module. Several threads can write its files at the same time.
-pub struct BlockDataset<'d> {
-    files: Files<'d>,
+pub struct BlockDataset<T> {
+    files: Files,
     content: Content,
+    table: PhantomData<fn() -> T>,
 }
 
-impl<'d> BlockDataset<'d> {
-    /// Begins the dataset of a table, or continues what an interrupted run has left.
-    pub fn open<T: Table>(
-        disk: &'d dyn Disk,
-        options: DatasetOptions,
-        blocks: Blocks,
-        hash_at: &HashAt<'_>,
-    ) -> Result<Self, PartsError> {
-        let content = Content::of::<T>(&options, &blocks, hash_at);
+impl<T: BlockRows> BlockDataset<T> {
+    /// Begins the dataset, or continues what an interrupted run has left.
+    ///
+    /// # Errors
+    /// [`engine::ErrorKind::Usage`] if it exists or has other rows; [`engine::ErrorKind::Environment`] if it
+    /// cannot be written.
+    pub fn open(options: DatasetOptions, blocks: &BlockRange, hash_at: &HashAt<'_>) -> Result<Self, Error> {
+        let content = Content::of::<T>(&options, blocks, hash_at);
         let continued = |found: &[u8]| match serde_json::from_slice(found) {
             Ok(old) => content.continued(old),
             Err(_) => Ok(None),
         };
         let parts = match options.append {
-            true => Parts::append(disk, &options.output, &text(&content), continued),
-            false => Parts::open(disk, &options.output, &text(&content)),
+            true => Parts::append(&RealDisk, &options.output, &text(&content), continued),
+            false => Parts::open(&RealDisk, &options.output, &text(&content)),
         };
-        Ok(Self { files: Files::new(parts?, options, blocks), content })
+        let files = Files::new(parts.map_err(refusal)?, options, *blocks);
+        Ok(Self { files, content, table: PhantomData })
     }
 
-    pub const fn columns(&self) -> &Columns {
-        &self.files.options.columns
-    }
-
-    /// Begins the file that has the block at this height; `None` if an earlier run has completed it.
-    pub fn begin<T: Table>(&self, height: u32) -> Result<Option<DatasetFile<'_, 'd, T>>, UnfinishedError> {
-        let found = self.content.files.iter().find(|file| (file.from..=file.to).contains(&height));
-        let Some(ContentFile { file, from, to, .. }) = found else { return Ok(None) };
-        self.files.begin(file, self.columns(), *from..=*to)
-    }
-
-    /// Completes the directory, when all its files are complete.
-    pub fn complete(mut self) -> Result<WrittenFiles, UnfinishedError> {
+    /// Completes the directory, when all blocks have been read.
+    ///
+    /// # Errors
+    /// [`engine::ErrorKind::Environment`] if the disk fails.
+    pub fn complete(mut self) -> Result<WrittenFiles, Error> {
         for file in &mut self.content.files {
             file.bytes = self.files.parts.complete_len(&file.file)?;
         }
         self.files.complete(&text(&self.content))
+    }
+}
+
+impl<T: BlockRows> BlockConsumer for BlockDataset<T> {
+    fn begin_part(&self, heights: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
+        let found = self.content.files.iter().find(|file| (file.from..=file.to).contains(heights.start()));
+        let Some(ContentFile { file, from, to, .. }) = found else { return Ok(None) };
+        let begun = self.files.begin::<T>(file, &self.files.options.columns, *from..=*to)?;
+        Ok(begun.map(|file| Box::new(file) as _))
     }
 }
 
@@ -102,7 +103,7 @@ struct ContentFile {
 }
 
 impl Content {
-    fn of<T: Table>(options: &DatasetOptions, blocks: &Blocks, hash_at: &HashAt<'_>) -> Self {
+    fn of<T: Table>(options: &DatasetOptions, blocks: &BlockRange, hash_at: &HashAt<'_>) -> Self {
         let DatasetOptions { format, ref columns, file_blocks, partitioned, .. } = *options;
         let (from, to) = (blocks.from.0, blocks.to.0);
         let file = |number: u32| {
@@ -131,8 +132,8 @@ impl Content {
             from,
             to,
             block_hash: blocks.last.to_string(),
-            spent_to: blocks.spent_to.map(|(height, _)| height.0),
-            spent_to_hash: blocks.spent_to.map(|(_, hash)| hash.to_string()),
+            spent_to: blocks.spent_to.map(|spent_to| spent_to.height.0),
+            spent_to_hash: blocks.spent_to.map(|spent_to| spent_to.hash.to_string()),
             files: (from / file_blocks..=to / file_blocks).map(file).collect(),
         }
     }

@@ -1,26 +1,63 @@
-//! Datasets: directories of files with rows of the blocks of a chain. The file `.dataset.json` beside one
-//! states what it has, and determines all its files.
+//! Datasets: directories of files with rows of what the engine shows, blocks and the history of scripts. The
+//! file `.dataset.json` beside one states what it has, and determines all its files.
 
 mod blocks;
 mod history;
 
 pub use blocks::BlockDataset;
-pub use history::{HistoryDataset, HistoryFolder};
+pub use history::HistoryDataset;
 
-use crate::columns::Columns;
-use crate::parts::Parts;
-use crate::rows::{FileFormat, RowFile};
-use crate::table::Table;
+use crate::{affordable_threads, rows::BlockRows};
+use engine::{
+    ChainOptions, Error, ErrorKind, Height, Remedy,
+    blocks::{BlockData, BlockRange, PartConsumer, ReadBlocksOptions, SpendsOptions, SpentTo},
+};
+use export::{Columns, FileFormat, Parts, PartsError, RowFile, Table};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use vfs::UnfinishedError;
-use wire::{BlockHash, Height, Network};
 
 /// The program, as files name it: its version is that of this crate.
 pub const PROGRAM: &str = concat!("peregrine ", env!("CARGO_PKG_VERSION"));
+
+/// Returns the columns with these names; all if there are none, with `address` if `addresses`, and with those
+/// of spends if `spent`.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] for a name that is not one of the table's.
+pub fn columns_of<T: Table>(
+    names: Option<&[String]>,
+    addresses: bool,
+    spent: bool,
+) -> Result<Columns, Error> {
+    match names {
+        None if spent => Ok(Columns::all::<T>(addresses).with_spends::<T>()),
+        None => Ok(Columns::all::<T>(addresses)),
+        Some(names) => {
+            Columns::named::<T>(names).map_err(|error| Error::new(ErrorKind::Usage, error.to_string()))
+        }
+    }
+}
+
+/// Returns how the blocks of a table are read on threads that each take so much memory, in parts that are the
+/// files of a dataset. `spent_to`: the last block whose inputs are looked at, if a column needs them.
+pub fn read_options<T: BlockRows>(
+    chain: ChainOptions,
+    columns: &Columns,
+    from: Height,
+    spent_to: Option<Height>,
+    worker_bytes: u64,
+) -> ReadBlocksOptions {
+    let with_txids = columns.has::<T>("spent_txid");
+    let spends = columns.has_spends::<T>().then_some(SpendsOptions { to: spent_to, with_txids });
+    // Half of the memory is for spending inputs.
+    let for_workers = chain.memory_bytes / if spends.is_some() { 2 } else { 1 };
+    let threads = affordable_threads(for_workers, worker_bytes, chain.threads);
+    let chain = ChainOptions { threads, ..chain };
+    ReadBlocksOptions { chain, from, with_coins: T::NEEDS_COINS, spends, part_blocks: T::FILE_BLOCKS }
+}
 
 #[derive(Clone, Debug)]
 pub struct DatasetOptions {
@@ -33,22 +70,6 @@ pub struct DatasetOptions {
     /// Whether a directory that is there is continued. That of history never is.
     pub append: bool,
 }
-
-/// The blocks whose rows a dataset has.
-#[derive(Clone, Copy, Debug)]
-pub struct Blocks {
-    pub network: Network,
-    /// The first block.
-    pub from: Height,
-    /// The last block.
-    pub to: Height,
-    /// Hash of the last block.
-    pub last: BlockHash,
-    /// The last block whose inputs were looked at, if it is written by which input an output is spent.
-    pub spent_to: Option<(Height, BlockHash)>,
-}
-
-pub type HashAt<'a> = dyn Fn(Height) -> BlockHash + 'a;
 
 /// The files of a directory.
 #[derive(Clone, Serialize, JsonSchema, Debug)]
@@ -101,17 +122,17 @@ fn text(content: &impl Serialize) -> String {
 }
 
 /// A directory that is written by several threads, and what each of its files says of the chain.
-struct Files<'d> {
-    parts: Parts<'d>,
+struct Files {
+    parts: Parts<'static>,
     options: DatasetOptions,
-    blocks: Blocks,
+    blocks: BlockRange,
     files: AtomicU32,
     files_kept: AtomicU32,
     bytes: AtomicU64,
 }
 
-impl<'d> Files<'d> {
-    fn new(parts: Parts<'d>, options: DatasetOptions, blocks: Blocks) -> Self {
+impl Files {
+    fn new(parts: Parts<'static>, options: DatasetOptions, blocks: BlockRange) -> Self {
         let (files, files_kept, bytes) = Default::default();
         Self { parts, options, blocks, files, files_kept, bytes }
     }
@@ -122,7 +143,7 @@ impl<'d> Files<'d> {
         name: &str,
         columns: &Columns,
         heights: RangeInclusive<u32>,
-    ) -> Result<Option<DatasetFile<'_, 'd, T>>, UnfinishedError> {
+    ) -> Result<Option<DatasetFile<'_, T>>, Error> {
         self.files.fetch_add(1, Ordering::Relaxed);
         if let Some(bytes) = self.parts.complete_len(name)? {
             self.files_kept.fetch_add(1, Ordering::Relaxed);
@@ -134,7 +155,7 @@ impl<'d> Files<'d> {
     }
 
     /// Completes the directory, beside which the file with this content is written.
-    fn complete(self, content: &str) -> Result<WrittenFiles, UnfinishedError> {
+    fn complete(self, content: &str) -> Result<WrittenFiles, Error> {
         self.parts.finish(content)?;
         Ok(WrittenFiles {
             output: self.options.output.display().to_string(),
@@ -146,19 +167,15 @@ impl<'d> Files<'d> {
     }
 }
 
-pub struct DatasetFile<'a, 'd, T> {
-    files: &'a Files<'d>,
-    rows: RowFile<'d, T>,
+struct DatasetFile<'a, T> {
+    files: &'a Files,
+    rows: RowFile<'static, T>,
     heights: RangeInclusive<u32>,
 }
 
-impl<T: Table> DatasetFile<'_, '_, T> {
-    pub fn add(&mut self, row: T::Row<'_>) -> Result<(), UnfinishedError> {
-        self.rows.add(row)
-    }
-
-    pub fn finish(self) -> Result<(), UnfinishedError> {
-        let Blocks { network, to, last, spent_to, .. } = self.files.blocks;
+impl<T: Table> DatasetFile<'_, T> {
+    fn finish(self) -> Result<(), Error> {
+        let BlockRange { network, to, last, spent_to, .. } = self.files.blocks;
         let mut metadata = vec![
             ("network", network.name().to_owned()),
             ("from", self.heights.start().to_string()),
@@ -168,10 +185,40 @@ impl<T: Table> DatasetFile<'_, '_, T> {
             ("tip_hash", last.to_string()),
             ("program", PROGRAM.to_owned()),
         ];
-        metadata.extend(spent_to.iter().flat_map(|(height, hash)| {
+        metadata.extend(spent_to.iter().flat_map(|SpentTo { height, hash, .. }| {
             [("spent_to_height", height.to_string()), ("spent_to_hash", hash.to_string())]
         }));
         self.files.bytes.fetch_add(self.rows.finish(&metadata)?, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+impl<T: BlockRows> PartConsumer for DatasetFile<'_, T> {
+    fn block(&mut self, block: &BlockData<'_>) -> Result<(), Error> {
+        T::each_row(block, &self.files.options.columns, |row| Ok(self.rows.add(row)?))
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        (*self).finish()
+    }
+}
+
+/// The error for a directory that cannot be begun or continued.
+fn refusal(error: PartsError) -> Error {
+    let usage = |detail: &str| Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::OtherName]);
+    match error {
+        PartsError::Unfinished(error) => error.into(),
+        PartsError::OtherRequest(path) => {
+            let detail = "an interrupted export with other options, or up to another block, has left this \
+                          directory; repeat that one, up to the height `to` in its dataset.json, or remove \
+                          the directory";
+            usage(detail).in_file(path, None)
+        }
+        PartsError::OtherContent(path) => {
+            let detail = "it has a complete export with other options; export into another directory";
+            usage(detail).in_file(path, None)
+        }
+        PartsError::Exists(path) => usage("it exists already").in_file(path, None),
+        PartsError::Foreign(_) | PartsError::WouldLose { .. } => usage(&error.to_string()),
     }
 }
