@@ -8,11 +8,11 @@
 mod dialer;
 mod spent;
 
-pub use spent::SentCoins;
+pub use dialer::Dialer;
+pub use spent::{SentCoins, SpentCoins};
 
 use crate::{
-    address::NetworkKind,
-    addresses::{AddressTable, KnownPeer, Source},
+    addresses::Source,
     download::{Action, Arrival, Download, DownloadOptions, SizeEstimate},
     handshake::PeerInfo,
     headers::{HeaderBatch, HeaderFault, HeaderSync},
@@ -21,12 +21,9 @@ use crate::{
     pool::{Pool, PoolEvent, PoolOptions, Target},
     transport::TransportVersion,
 };
-use dialer::Dialer;
-use mio::Waker;
-use spent::{Answer, Handed, HeldBlock, SpentCoins};
+use spent::{Answer, Handed, HeldBlock};
 use std::{
     io,
-    sync::Arc,
     time::{Duration, Instant},
 };
 use wire::{BlockHash, Header, SpentCoinsError, SpentCoinsForm};
@@ -43,16 +40,8 @@ const KEPT_PEERS: usize = 8;
 pub struct ClientOptions {
     /// Options of the connections.
     pub pool: PoolOptions,
-    /// Limits of the download.
-    pub download: DownloadOptions,
-    /// Maximum number of connections; Core's peers stay well served below 64.
-    pub peers_max: usize,
-    /// Networks whose addresses are dialled.
-    pub networks: Vec<NetworkKind>,
     /// Whether only targets that the user gave are dialled, and no addresses are asked for.
     pub only_user_targets: bool,
-    /// Whether version 2 of the transport is tried first.
-    pub use_v2: bool,
     /// Whether peers are to announce new blocks ([`HeaderSync::hear_announcements`]).
     pub hears_announcements: bool,
 }
@@ -106,11 +95,14 @@ pub enum ClientEvent {
 
 /// See the module.
 pub struct Client {
-    pool: Pool,
+    /// The connections.
+    pub pool: Pool,
     download: Download,
     headers: HeaderSync,
-    dialer: Dialer,
-    spent: SpentCoins,
+    /// What is dialled.
+    pub dialer: Dialer,
+    /// The coins that blocks spend.
+    pub spent: SpentCoins,
     /// What is dialled with version 1 of the transport because a connection with version 2 was closed.
     retried: Vec<Target>,
     found: Vec<ClientEvent>,
@@ -120,58 +112,34 @@ pub struct Client {
 }
 
 impl Client {
-    /// Creates a client without connections. `locator` holds hashes of the best known chain, highest first,
-    /// down to the genesis block.
+    /// Creates a client without connections, which dials the peers that the user gave and others. `locator`
+    /// holds hashes of the best known chain, highest first, down to the genesis block.
     ///
     /// # Errors
     /// If the operating system refuses what the poll loop needs.
     pub fn new(options: ClientOptions, locator: Vec<BlockHash>) -> io::Result<Self> {
         let sizes = SizeEstimate::new(options.pool.network);
-        let ClientOptions { networks, only_user_targets, use_v2, peers_max, .. } = options;
+        let limits = DownloadOptions {
+            memory_bytes: options.pool.memory_bytes as u64,
+            bytes_per_second: options.pool.peers.bytes_per_second,
+            ..DownloadOptions::default()
+        };
         let mut headers = HeaderSync::new(locator);
         if options.hears_announcements {
             headers.hear_announcements();
         }
-        let resolves = options.pool.proxy.is_none();
         Ok(Self {
             last_reading: (options.pool.now)(),
             spent: SpentCoins::new(options.pool.memory_bytes / SPENT_SHARE),
-            pool: Pool::new(options.pool)?,
             // No peer is asked for the genesis block.
-            download: Download::new(1, sizes, options.download),
+            download: Download::new(1, sizes, limits),
             headers,
-            dialer: Dialer::new(networks, only_user_targets, use_v2, resolves, peers_max),
+            dialer: Dialer::new(&options.pool.peers, options.only_user_targets),
+            pool: Pool::new(options.pool)?,
             retried: Vec::new(),
             found: Vec::new(),
             is_settling: false,
         })
-    }
-
-    /// Adds a target that the user gave. It is dialled until it is connected, and again when it is closed.
-    /// Without a proxy, the caller resolves names ([`Client::names`]).
-    pub fn add_target(&mut self, target: Target) {
-        self.dialer.add_target(target, false);
-    }
-
-    /// Adds a DNS seed, which a proxy resolves. It is dialled until it has told addresses of other peers.
-    pub fn add_seed(&mut self, target: Target) {
-        self.dialer.add_target(target, true);
-    }
-
-    /// Returns the names that are to be resolved now, and again later if none of their addresses is of use.
-    pub fn names(&self) -> Vec<Target> {
-        self.dialer.unresolved(self.now())
-    }
-
-    /// Takes the addresses of a name, which are dialled in this order until one is connected; none if it
-    /// could not be resolved.
-    pub fn set_addresses(&mut self, name: &Target, addresses: &[Target]) {
-        self.dialer.resolved(name, addresses, self.pool.now());
-    }
-
-    /// Returns what the user gave that leads to a target: this, or a name; `None` if it was found.
-    pub fn named(&self, target: &Target) -> Option<&Target> {
-        self.dialer.named(target)
     }
 
     /// Adds addresses to dial. Those that are not usable or above a limit are left out.
@@ -179,16 +147,6 @@ impl Client {
         for record in records {
             self.dialer.table.add(record, source);
         }
-    }
-
-    /// Adds what an earlier run knew of an address. See [`AddressTable::restore`].
-    pub fn restore_address(&mut self, known: &KnownPeer) {
-        self.dialer.table.restore(known);
-    }
-
-    /// Returns the addresses that are known.
-    pub const fn addresses(&self) -> &AddressTable {
-        &self.dialer.table
     }
 
     /// Returns the state of the header sync.
@@ -201,34 +159,9 @@ impl Client {
         &self.download
     }
 
-    /// Returns what was dialled to reach a peer.
-    pub fn target(&self, peer: PeerId) -> Option<&Target> {
-        self.pool.target(peer)
-    }
-
     /// Returns the greatest height that a peer is known to have; 0 if it is not connected.
     pub fn best_height(&self, peer: PeerId) -> u32 {
         self.download.peer(peer).map_or(0, |peer| peer.height)
-    }
-
-    /// Returns the number of connections whose handshake is not done.
-    pub fn opening(&self) -> usize {
-        self.pool.opening()
-    }
-
-    /// Returns the memory for incomplete messages and blocks that are not accepted or rejected, in bytes.
-    pub fn memory_bytes(&self) -> usize {
-        self.pool.memory_bytes()
-    }
-
-    /// Returns the time of the client's clock.
-    pub fn now(&self) -> Instant {
-        self.pool.now()
-    }
-
-    /// Returns a handle with which another thread ends a waiting [`Client::poll`].
-    pub fn waker(&self) -> Arc<Waker> {
-        self.pool.waker()
     }
 
     /// Notes that a batch of headers breaks no rule; `height` is that of the last one. See
@@ -297,11 +230,6 @@ impl Client {
         self.headers.restart(locator);
     }
 
-    /// Sets whether the coins that blocks spend are asked for from now on.
-    pub fn ask_spent_coins(&mut self, is_wanted: bool) {
-        self.spent.set_wanted(is_wanted);
-    }
-
     /// Notes that coins that a peer has sent are not those that the block spends: the peer is closed, and not
     /// asked for any again.
     pub fn reject_coins(&mut self, peer: PeerId, target: &Target, flaw: SpentCoinsError) {
@@ -334,11 +262,11 @@ impl Client {
     /// If the operating system's poll fails; errors of connections are events.
     pub fn poll(&mut self, timeout: Duration) -> io::Result<Vec<ClientEvent>> {
         // What the caller answered since the last call can make requests possible at once.
-        self.decide(self.now());
+        self.decide(self.pool.now());
         let timeout = timeout.min(self.download.next_poll());
         let timeout = if self.found.is_empty() { timeout } else { Duration::ZERO };
         let events = self.pool.poll(timeout)?;
-        let now = self.now();
+        let now = self.pool.now();
         for event in events {
             self.handle(event, now);
         }

@@ -11,7 +11,8 @@ mod keep_alive;
 mod throttle;
 
 use crate::{
-    address::{Host, PeerAddress},
+    address::{Host, NetworkKind, PeerAddress},
+    addresses::KnownPeer,
     handshake::{HandshakeOptions, PeerInfo},
     message::{Message, Services},
     peer::{CloseReason, PeerId},
@@ -63,6 +64,55 @@ impl fmt::Display for Target {
     }
 }
 
+/// Which peers are used, and how connections to them are made.
+#[derive(Clone, Debug)]
+pub struct PeerOptions {
+    /// Only these peers are used; if empty, peers are looked for.
+    pub connect: Vec<Target>,
+    /// Peers that are used besides those that are found.
+    pub add: Vec<Target>,
+    /// What an earlier run knew of addresses.
+    pub known: Vec<KnownPeer>,
+    /// Maximum number of connections; Core's peers stay well served below 64.
+    pub peers_max: usize,
+    /// Maximum number of bytes that are received in a second; `None`: as many as come.
+    pub bytes_per_second: Option<u64>,
+    /// A SOCKS5 proxy through which all connections are made.
+    pub proxy: Option<SocketAddr>,
+    /// An I2P router with SAM 3.1, through which all connections to I2P addresses are made.
+    pub i2p_sam: Option<SocketAddr>,
+    /// Networks whose addresses are dialled.
+    pub networks: Vec<NetworkKind>,
+    /// Whether DNS seeds are asked for addresses.
+    pub use_dns_seeds: bool,
+    /// Whether addresses in the program are used if no others are found.
+    pub use_fixed_seeds: bool,
+    /// Whether version 2 of the transport (BIP-0324) is tried first.
+    pub use_v2: bool,
+    /// Whether a download waits indefinitely for peers that have what is missing. Otherwise it ends after a
+    /// minute without progress, or after five minutes if peers are looked for.
+    pub wait: bool,
+}
+
+impl Default for PeerOptions {
+    fn default() -> Self {
+        Self {
+            connect: Vec::new(),
+            add: Vec::new(),
+            known: Vec::new(),
+            peers_max: 64,
+            bytes_per_second: None,
+            proxy: None,
+            i2p_sam: None,
+            networks: vec![NetworkKind::Ipv4, NetworkKind::Ipv6],
+            use_dns_seeds: true,
+            use_fixed_seeds: true,
+            use_v2: true,
+            wait: false,
+        }
+    }
+}
+
 /// How the pool connects, and what it says of us.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
@@ -78,14 +128,10 @@ pub struct PoolOptions {
     pub needed: Services,
     /// Whether the coins that blocks spend are of use.
     pub wants_spent_coins: bool,
-    /// A SOCKS5 proxy through which all connections are made.
-    pub proxy: Option<SocketAddr>,
-    /// An I2P router with SAM 3.1, through which all connections to I2P addresses are made.
-    pub i2p_sam: Option<SocketAddr>,
+    /// The peers.
+    pub peers: PeerOptions,
     /// Memory for incomplete messages and blocks that are not released, in bytes; at least 8 MiB are used.
     pub memory_bytes: usize,
-    /// Maximum number of bytes that are read in a second; `None`: as many as come.
-    pub bytes_per_second: Option<u64>,
     /// The clock.
     pub now: fn() -> Instant,
 }
@@ -159,7 +205,7 @@ impl Pool {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         let now = (options.now)();
-        let throttle = options.bytes_per_second.map(|rate| Throttle::new(rate, now));
+        let throttle = options.peers.bytes_per_second.map(|rate| Throttle::new(rate, now));
         Ok(Self {
             options,
             poll,
@@ -216,7 +262,7 @@ impl Pool {
     /// Returns the address to connect to, and the request to the proxy.
     fn route(&mut self, target: &Target) -> Result<(SocketAddr, Option<ProxyRequest>), CloseReason> {
         if let (Target::Address(PeerAddress { host: host @ Host::I2p(_), port }), Some(router)) =
-            (target, self.options.i2p_sam)
+            (target, self.options.peers.i2p_sam)
         {
             // SAM 3.1 has no ports (Core `I2P_SAM31_PORT`).
             if *port != 0 {
@@ -229,7 +275,7 @@ impl Pool {
             Target::Address(address) => (address.host.to_string(), address.port),
             Target::Name(name, port) => (name.clone(), *port),
         };
-        match (self.options.proxy, target) {
+        match (self.options.peers.proxy, target) {
             (Some(proxy), _) => {
                 let (socks, greeting) = Socks::start(&name, port).map_err(CloseReason::Proxy)?;
                 Ok((proxy, Some((Proxy::Socks(socks), greeting))))
@@ -272,7 +318,7 @@ impl Pool {
     }
 
     fn no_router(&self, error: io::ErrorKind) -> CloseReason {
-        let router = self.options.i2p_sam;
+        let router = self.options.peers.i2p_sam;
         let no_router = |address| CloseReason::NoProxy { what: "the I2P router", address, error };
         router.map_or(CloseReason::Connect(error), no_router)
     }

@@ -1,8 +1,6 @@
 //! The loop of a download: hands what peers send to the header chain and the block writer, and asks for more.
 
-use crate::options::{
-    DownloadReport, MarkedBranch, PeerEvent, PeerOptions, PeerStatus, Shortfall, SyncOptions, SyncSink,
-};
+use crate::options::{DownloadReport, MarkedBranch, PeerEvent, PeerStatus, Shortfall, SyncOptions, SyncSink};
 use crate::{pruning::Pruning, status::Peers};
 use api::{
     error::{Error, ErrorKind},
@@ -26,7 +24,7 @@ use names::Names;
 use net::{
     addresses::KnownPeer,
     client::{Client, ClientEvent, ClientOptions},
-    download::{DownloadOptions, SizeEstimate},
+    download::SizeEstimate,
     headers::locator_heights,
     message::Services,
     peer::PeerId,
@@ -133,7 +131,7 @@ pub fn fetch(
         fetch.append_genesis()?;
         (fetch.index.is_behind, fetch.index.true_to) = (true, None);
     }
-    let waker = fetch.client.waker();
+    let waker = fetch.client.pool.waker();
     let wake = move || {
         // If this fails, the loop looks a little later.
         let _ = waker.wake();
@@ -146,7 +144,7 @@ pub fn fetch(
         let seeds = Seeds::ask(options, &mut fetch.client);
         let mut done = fetch.run(&arrived_in, seeds, interrupt);
         drop(arrived_in);
-        let known: Vec<KnownPeer> = fetch.client.addresses().known().collect();
+        let known: Vec<KnownPeer> = fetch.client.dialer.table.known().collect();
         sink.peer(PeerEvent::Known(known.clone()));
         // Of the blocks in hand, some may be stored: the index must have those.
         for block in &outcomes {
@@ -169,38 +167,22 @@ pub fn memory_bytes(options: &ChainOptions) -> u64 {
 
 /// Creates the client, with the peers that the user named.
 fn client(options: &SyncOptions, chain: &HeaderChain, hears_announcements: bool) -> Result<Client, Error> {
-    let PeerOptions { connect, add, known, peers_max, proxy, i2p_sam, networks, use_v2, .. } = &options.peers;
-    let (memory_bytes, bytes_per_second) = (pool_bytes(&options.chain), options.peers.bytes_per_second);
-    let client = Client::new(
-        ClientOptions {
-            pool: PoolOptions {
-                network: options.chain.params.network,
-                magic: options.chain.params.magic,
-                user_agent: concat!("/peregrine:", env!("CARGO_PKG_VERSION"), "/").to_owned(),
-                height: chain.tip_height().0 as i32,
-                needed: Services::FULL,
-                wants_spent_coins: options.spent_coins,
-                proxy: *proxy,
-                i2p_sam: *i2p_sam,
-                memory_bytes: memory_bytes as usize,
-                bytes_per_second,
-                now: options.chain.hooks.now,
-            },
-            download: DownloadOptions { memory_bytes, bytes_per_second, ..DownloadOptions::default() },
-            peers_max: *peers_max,
-            networks: networks.clone(),
-            only_user_targets: !connect.is_empty(),
-            use_v2: *use_v2,
-            hears_announcements,
+    let options = ClientOptions {
+        pool: PoolOptions {
+            network: options.chain.params.network,
+            magic: options.chain.params.magic,
+            user_agent: concat!("/peregrine:", env!("CARGO_PKG_VERSION"), "/").to_owned(),
+            height: chain.tip_height().0 as i32,
+            needed: Services::FULL,
+            wants_spent_coins: options.spent_coins,
+            peers: options.peers.clone(),
+            memory_bytes: pool_bytes(&options.chain) as usize,
+            now: options.chain.hooks.now,
         },
-        locator(chain),
-    );
-    let mut client = client.map_err(poll_failed)?;
-    for target in connect.iter().chain(add) {
-        client.add_target(target.clone());
-    }
-    known.iter().for_each(|known| client.restore_address(known));
-    Ok(client)
+        only_user_targets: !options.peers.connect.is_empty(),
+        hears_announcements,
+    };
+    Client::new(options, locator(chain)).map_err(poll_failed)
 }
 
 fn poll_failed(error: std::io::Error) -> Error {
@@ -365,7 +347,7 @@ impl Fetch<'_> {
                 self.seen.sources.note_failure(&peer, peer.clone(), reason.clone(), false);
                 self.sink.peer(PeerEvent::Closed { peer, reason });
             }
-            self.client.ask_spent_coins(self.claims().is_some_and(PeerClaims::are_wanted));
+            self.client.spent.set_wanted(self.claims().is_some_and(PeerClaims::are_wanted));
             let events = self.client.poll(POLL_TIME).map_err(poll_failed)?;
             if events.iter().any(|event| matches!(event, ClientEvent::Block { .. })) {
                 if !self.follower.take_lock()? {
@@ -425,7 +407,7 @@ impl Fetch<'_> {
             ClientEvent::Block { peer, height, hash, bytes, coins } => {
                 let height = Height(height);
                 self.seen.peers.count_block(peer, bytes.len());
-                self.seen.sources.note_progress(self.client.now());
+                self.seen.sources.note_progress(self.client.pool.now());
                 if self.chain.hash(height) != Some(hash) {
                     // Headers that came before it lead to another branch, whose times are not this block's.
                     let held = bytes.len() + coins.map_or(0, |coins| coins.bytes.len());
@@ -570,10 +552,10 @@ impl Fetch<'_> {
             return Ok(true);
         }
         if let Phase::Ending(since) = self.phase {
-            let have_no_more = self.peers_have_no_more() || self.client.now() - since >= END_PATIENCE;
+            let have_no_more = self.peers_have_no_more() || self.client.pool.now() - since >= END_PATIENCE;
             return Ok(have_no_more && !self.waits_for_claims());
         }
-        self.phase = Phase::Ending(self.client.now());
+        self.phase = Phase::Ending(self.client.pool.now());
         self.seen.first_finished = None;
         self.client.ask_headers(locator(&self.chain));
         Ok(false)

@@ -13,58 +13,13 @@ use api::{
     note::Notes,
 };
 use engine::undo::MadeUndoReport;
-use net::{address::NetworkKind, addresses::KnownPeer, pool::Target, transport::TransportVersion};
-use std::{net::SocketAddr, ops::AddAssign, path::Path, time::Duration};
+pub use net::pool::PeerOptions;
+use net::{addresses::KnownPeer, transport::TransportVersion};
+use std::{ops::AddAssign, path::Path, time::Duration};
 use wire::{BlockHash, Height, Network};
 
 /// Minimum of [`SyncOptions::prune_bytes`] (Core `MIN_DISK_SPACE_FOR_BLOCK_FILES`).
 pub const MIN_PRUNE_BYTES: u64 = 550 << 20;
-
-#[derive(Clone, Debug)]
-pub struct PeerOptions {
-    /// Only these peers are used; if empty, peers are looked for.
-    pub connect: Vec<Target>,
-    /// Peers that are used besides those that are found.
-    pub add: Vec<Target>,
-    /// What an earlier run knew of addresses.
-    pub known: Vec<KnownPeer>,
-    /// Maximum number of connections.
-    pub peers_max: usize,
-    /// Maximum number of bytes that are received in a second.
-    pub bytes_per_second: Option<u64>,
-    /// A SOCKS5 proxy through which all connections are made.
-    pub proxy: Option<SocketAddr>,
-    /// An I2P router with SAM 3.1, through which all connections to I2P addresses are made.
-    pub i2p_sam: Option<SocketAddr>,
-    pub networks: Vec<NetworkKind>,
-    pub use_dns_seeds: bool,
-    /// Whether addresses in the program are used if no others are found.
-    pub use_fixed_seeds: bool,
-    /// Whether version 2 of the transport (BIP-0324) is tried first.
-    pub use_v2: bool,
-    /// Whether the call waits indefinitely for peers that have what is missing. Otherwise it ends after a
-    /// minute without progress, or after five minutes if peers are looked for.
-    pub wait: bool,
-}
-
-impl Default for PeerOptions {
-    fn default() -> Self {
-        Self {
-            connect: Vec::new(),
-            add: Vec::new(),
-            known: Vec::new(),
-            peers_max: 64,
-            bytes_per_second: None,
-            proxy: None,
-            i2p_sam: None,
-            networks: vec![NetworkKind::Ipv4, NetworkKind::Ipv6],
-            use_dns_seeds: true,
-            use_fixed_seeds: true,
-            use_v2: true,
-            wait: false,
-        }
-    }
-}
 
 #[derive(Clone, Debug)]
 pub struct SyncOptions {

@@ -5,7 +5,7 @@ use crate::{
     addresses::AddressTable,
     message::Services,
     peer::{CloseReason, PeerId},
-    pool::Target,
+    pool::{PeerOptions, Target},
     transport::TransportVersion,
 };
 use std::{
@@ -101,46 +101,42 @@ impl Open {
     }
 }
 
+/// Chooses what is dialled.
 #[derive(Debug)]
-pub(super) struct Dialer {
+pub struct Dialer {
     users: Vec<UserTarget>,
-    pub(super) table: AddressTable,
-    networks: Vec<NetworkKind>,
+    /// The addresses that are known.
+    pub table: AddressTable,
+    options: PeerOptions,
     only_users: bool,
-    use_v2: bool,
-    /// Whether the user's names are resolved here, and not by a proxy.
-    resolves: bool,
-    peers_max: usize,
     wanted: usize,
     last_step: Option<(Instant, f64)>,
     open: BTreeMap<PeerId, Open>,
 }
 
 impl Dialer {
-    pub(super) fn new(
-        networks: Vec<NetworkKind>,
-        only_users: bool,
-        use_v2: bool,
-        resolves: bool,
-        peers_max: usize,
-    ) -> Self {
-        Self {
+    pub(super) fn new(options: &PeerOptions, only_users: bool) -> Self {
+        let mut dialer = Self {
             users: Vec::new(),
             table: AddressTable::new(),
-            networks,
+            options: options.clone(),
             only_users,
-            use_v2,
-            resolves,
-            peers_max,
-            wanted: FIRST_PEERS.min(peers_max),
+            wanted: FIRST_PEERS.min(options.peers_max),
             last_step: None,
             open: BTreeMap::new(),
+        };
+        for target in options.connect.iter().chain(&options.add) {
+            dialer.add_target(target.clone(), false);
         }
+        options.known.iter().for_each(|known| dialer.table.restore(known));
+        dialer
     }
 
-    /// Dials a target that the user gave, or that a seed stands for (`is_seed`).
-    pub(super) fn add_target(&mut self, target: Target, is_seed: bool) {
-        let is_route = !(self.resolves && matches!(target, Target::Name(..)));
+    /// Adds a target that the user gave. It is dialled until it is connected, and again when it is closed.
+    /// Without a proxy, the caller resolves names ([`Dialer::unresolved`]). `is_seed`: it is a DNS seed,
+    /// which a proxy resolves, and is dialled until it has told addresses of other peers.
+    pub fn add_target(&mut self, target: Target, is_seed: bool) {
+        let is_route = self.options.proxy.is_some() || !matches!(target, Target::Name(..));
         self.users.push(UserTarget {
             routes: is_route.then(|| target.clone()).into_iter().collect(),
             target,
@@ -161,14 +157,15 @@ impl Dialer {
         self.users.len() < before
     }
 
-    /// Returns the names that are to be resolved before they can be dialled.
-    pub(super) fn unresolved(&self, now: Instant) -> Vec<Target> {
+    /// Returns the names that are to be resolved now, and again later if none of their addresses is of use.
+    pub fn unresolved(&self, now: Instant) -> Vec<Target> {
         let due = self.users.iter().filter(|user| user.routes.is_empty() && user.is_due(now));
         due.map(|user| user.target.clone()).collect()
     }
 
-    /// Notes the addresses of a name; none if it has no usable ones.
-    pub(super) fn resolved(&mut self, name: &Target, addresses: &[Target], now: Instant) {
+    /// Takes the addresses of a name, which are dialled in this order until one is connected; none if it
+    /// could not be resolved, or has no usable ones.
+    pub fn resolved(&mut self, name: &Target, addresses: &[Target], now: Instant) {
         for user in self.users.iter_mut().filter(|user| user.target == *name && user.routes.is_empty()) {
             if addresses.is_empty() {
                 user.pause(false, now);
@@ -177,8 +174,8 @@ impl Dialer {
         }
     }
 
-    /// Returns what the user gave that leads to a target.
-    pub(super) fn named(&self, target: &Target) -> Option<&Target> {
+    /// Returns what the user gave that leads to a target: this, or a name; `None` if it was found.
+    pub fn named(&self, target: &Target) -> Option<&Target> {
         let leads = |user: &&UserTarget| user.target == *target || user.dialled.as_ref() == Some(target);
         self.users.iter().filter(|user| !user.is_seed).find(leads).map(|user| &user.target)
     }
@@ -186,7 +183,7 @@ impl Dialer {
     /// Sets how many connections are wanted from now on.
     pub(super) fn limit(&mut self, peers: usize) {
         self.wanted = self.wanted.min(peers);
-        self.peers_max = self.peers_max.min(peers);
+        self.options.peers_max = self.options.peers_max.min(peers);
     }
 
     pub(super) const fn wants_addresses(&self) -> bool {
@@ -202,13 +199,13 @@ impl Dialer {
         let groups: HashSet<NetGroup> = self.open.values().filter_map(|open| open.group).collect();
         let random = u64::from_le_bytes(crate::random::bytes());
         let opening_i2p = self.open.values().filter(|open| !open.is_ready && open.is_i2p()).count();
-        let all = self.networks.as_slice();
+        let all = self.options.networks.as_slice();
         let others: Vec<_> = all.iter().copied().filter(|network| *network != NetworkKind::I2p).collect();
         let has_enough_i2p = opening_i2p >= MAX_OPENING_I2P && !others.is_empty();
         let networks = if has_enough_i2p { others.as_slice() } else { all };
         let known = self.table.choose(networks, &groups, random, now)?;
         let has_v2 = known.services.has(Services::P2P_V2) && !known.needs_v1;
-        let version = if self.use_v2 && has_v2 { TransportVersion::V2 } else { TransportVersion::V1 };
+        let version = if self.options.use_v2 && has_v2 { TransportVersion::V2 } else { TransportVersion::V1 };
         Some((Target::Address(known.address), version))
     }
 
@@ -223,7 +220,7 @@ impl Dialer {
         if let Some(user) = due.min_by_key(|user| user.not_before) {
             user.not_before = Some(now + USER_RETRY);
             user.dialled = user.routes.get(user.next).or(user.routes.first()).cloned();
-            let is_v2 = self.use_v2 && !user.needs_v1;
+            let is_v2 = self.options.use_v2 && !user.needs_v1;
             let version = if is_v2 { TransportVersion::V2 } else { TransportVersion::V1 };
             return Some((user.dialled.clone()?, version));
         }
@@ -302,7 +299,7 @@ impl Dialer {
         let (last, speed_then) = *self.last_step.get_or_insert((now, bytes_per_second));
         if now.saturating_duration_since(last) >= STEP_TIME {
             if bytes_per_second > speed_then * STEP_GROWTH && self.open.len() >= self.wanted {
-                self.wanted = (self.wanted + STEP_PEERS).min(self.peers_max);
+                self.wanted = (self.wanted + STEP_PEERS).min(self.options.peers_max);
             }
             self.last_step = Some((now, bytes_per_second));
         }
@@ -318,8 +315,13 @@ mod tests {
         PeerAddress { host: crate::address::Host::V4([a, b, 1, 1].into()), port: 8333 }
     }
 
+    fn options(resolves: bool, peers_max: usize) -> PeerOptions {
+        let proxy = (!resolves).then(|| ([127, 0, 0, 1], 9050).into());
+        PeerOptions { networks: vec![NetworkKind::Ipv4], peers_max, proxy, ..PeerOptions::default() }
+    }
+
     fn dialer(count: u8, peers_max: usize) -> Dialer {
-        let mut dialer = Dialer::new(vec![NetworkKind::Ipv4], false, true, true, peers_max);
+        let mut dialer = Dialer::new(&options(true, peers_max), false);
         for at in 0..count {
             let services = Services::FULL.with(Services::P2P_V2);
             let record = AddressRecord { time: 0, services, address: address(20 + at / 2, at % 2) };
@@ -392,7 +394,7 @@ mod tests {
     #[test]
     fn targets_of_the_user_are_dialled_again_after_growing_pauses() {
         let start = Instant::now();
-        let mut dialer = Dialer::new(vec![NetworkKind::Ipv4], true, true, false, 8);
+        let mut dialer = Dialer::new(&options(false, 8), true);
         let target = Target::Name("node.example".to_owned(), 8333);
         dialer.add_target(target.clone(), false);
         let (mut now, mut version) = (start, TransportVersion::V2);
@@ -424,7 +426,7 @@ mod tests {
     #[test]
     fn a_seed_is_nobody_s_peer_and_is_forgotten() {
         let now = Instant::now();
-        let mut dialer = Dialer::new(vec![NetworkKind::Ipv4], false, true, false, 8);
+        let mut dialer = Dialer::new(&options(false, 8), false);
         let seed = Target::Name("seed.example".to_owned(), 8333);
         dialer.add_target(seed.clone(), true);
         assert_eq!(dialer.next(now).map(|(target, _)| target).as_ref(), Some(&seed));
@@ -438,7 +440,7 @@ mod tests {
     #[test]
     fn all_addresses_of_a_name_are_tried_before_it_is_resolved_again() {
         let mut now = Instant::now();
-        let mut dialer = Dialer::new(vec![NetworkKind::Ipv4], true, true, true, 8);
+        let mut dialer = Dialer::new(&options(true, 8), true);
         let name = Target::Name("node.example".to_owned(), 8333);
         let addresses = [7, 8].map(|at| Target::Address(address(at, 0)));
         dialer.add_target(name.clone(), false);

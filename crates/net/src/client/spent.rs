@@ -77,8 +77,9 @@ struct Offer {
     form: SpentCoinsForm,
 }
 
+/// Asks for coins, and holds the blocks that spend them.
 #[derive(Debug)]
-pub(super) struct SpentCoins {
+pub struct SpentCoins {
     /// Whether they are of use at present.
     is_wanted: bool,
     offers: BTreeMap<PeerId, Offer>,
@@ -95,7 +96,8 @@ impl SpentCoins {
         Self { is_wanted: false, offers, refused, questions, held_bytes: 0, held_bytes_max }
     }
 
-    pub(super) fn set_wanted(&mut self, is_wanted: bool) {
+    /// Sets whether the coins that blocks spend are asked for from now on.
+    pub fn set_wanted(&mut self, is_wanted: bool) {
         self.is_wanted = is_wanted;
     }
 

@@ -25,7 +25,7 @@ use testkit::{
 const LIMIT: Duration = Duration::from_secs(90);
 
 fn driver(chain: &Arc<ServedChain>, use_v2: bool, peers: &[&ScriptedPeer]) -> Driver {
-    let mut driver = Driver::new(chain, |options| options.use_v2 = use_v2);
+    let mut driver = Driver::new(chain, |options| options.pool.peers.use_v2 = use_v2);
     peers.iter().for_each(|peer| driver.add(peer));
     driver
 }
@@ -126,13 +126,13 @@ fn a_flood_of_addresses_adds_few() {
     let mut driver = Driver::new(&chain, |options| {
         options.only_user_targets = false;
         // Nothing of what the peer sends is dialled.
-        options.networks = vec![];
+        options.pool.peers.networks = vec![];
     });
     driver.add(&peer);
     driver.download_all(LIMIT);
-    driver.run_until(LIMIT, "addresses", |driver| driver.client.addresses().len() == 64);
+    driver.run_until(LIMIT, "addresses", |driver| driver.client.dialer.table.len() == 64);
     (0..20).for_each(|_| driver.step());
-    assert_eq!(driver.client.addresses().len(), 64);
+    assert_eq!(driver.client.dialer.table.len(), 64);
 }
 
 #[test]
@@ -155,9 +155,11 @@ fn a_proxy_gets_names_and_other_credentials_each_time() {
     let chain = tiny(50, 2_000);
     let peer = ScriptedPeer::start(&chain, Fault::None);
     let (address, requests) = socks_proxy(peer.address());
-    let mut driver = Driver::new(&chain, |options| options.pool.proxy = Some(address));
+    let mut driver = Driver::new(&chain, |options| options.pool.peers.proxy = Some(address));
     let names = ["seed.invalid", "pg6mmjiyjmcrsslvykfwnntlaru7p5svn6y2ymmju6nubxndf4pscryd.onion"];
-    names.iter().for_each(|name| driver.client.add_target(Target::Name((*name).to_owned(), 8333)));
+    names
+        .iter()
+        .for_each(|name| driver.client.dialer.add_target(Target::Name((*name).to_owned(), 8333), false));
     driver.run_until(LIMIT, "two connections", |driver| driver.ready.len() == 2);
     driver.download_all(LIMIT);
     let requests = requests.lock().unwrap();
@@ -175,10 +177,7 @@ mod long {
     fn peers_are_not_closed_for_pauses_of_this_program() {
         let chain = tiny(10, 300_000);
         let peers: Vec<ScriptedPeer> = (0..10).map(|_| ScriptedPeer::start(&chain, Fault::None)).collect();
-        let mut driver = Driver::new(&chain, |options| {
-            options.pool.bytes_per_second = Some(120_000);
-            options.download.bytes_per_second = Some(120_000);
-        });
+        let mut driver = Driver::new(&chain, |options| options.pool.peers.bytes_per_second = Some(120_000));
         peers.iter().for_each(|peer| driver.add(peer));
         driver.download_all(LIMIT);
         let asked: usize = peers.iter().map(|peer| peer.asked().len()).sum();
@@ -192,24 +191,21 @@ fn the_caller_resolves_names_without_a_proxy() {
     let peer = ScriptedPeer::start(&chain, Fault::None);
     let mut driver = Driver::new(&chain, |_| ());
     let name = Target::Name("seed.invalid".to_owned(), 8333);
-    driver.client.add_target(name.clone());
+    driver.client.dialer.add_target(name.clone(), false);
     driver.step();
-    assert_eq!(driver.client.names(), std::slice::from_ref(&name));
+    assert_eq!(driver.client.dialer.unresolved(driver.client.pool.now()), std::slice::from_ref(&name));
     let dead = Target::Address(PeerAddress::from_socket(unused()));
-    driver.client.set_addresses(&name, &[dead.clone(), peer.target()]);
+    driver.client.dialer.resolved(&name, &[dead.clone(), peer.target()], driver.client.pool.now());
     driver.download_all(LIMIT);
     assert_eq!(driver.closed, [(dead, CloseReason::Connect(std::io::ErrorKind::ConnectionRefused))]);
-    assert_eq!(driver.client.named(&peer.target()), Some(&name));
+    assert_eq!(driver.client.dialer.named(&peer.target()), Some(&name));
 }
 
 #[test]
 fn memory_stays_within_its_limit() {
     let chain = tiny(120, 900_000);
     let peers: Vec<ScriptedPeer> = (0..8).map(|_| ScriptedPeer::start(&chain, Fault::None)).collect();
-    let mut driver = Driver::new(&chain, |options| {
-        options.pool.memory_bytes = 12 << 20;
-        options.download.memory_bytes = 12 << 20;
-    });
+    let mut driver = Driver::new(&chain, |options| options.pool.memory_bytes = 12 << 20);
     driver.hold = 8;
     peers.iter().for_each(|peer| driver.add(peer));
     driver.download_all(LIMIT);
@@ -228,8 +224,9 @@ fn unused() -> SocketAddr {
 fn what_refuses_is_named() {
     for is_proxy in [false, true] {
         let (chain, address) = (tiny(2, 500), unused());
-        let mut driver = Driver::new(&chain, |options| options.pool.proxy = is_proxy.then_some(address));
-        driver.client.add_target(Target::Address(PeerAddress::from_socket(address)));
+        let mut driver =
+            Driver::new(&chain, |options| options.pool.peers.proxy = is_proxy.then_some(address));
+        driver.client.dialer.add_target(Target::Address(PeerAddress::from_socket(address)), false);
         driver.run_until(LIMIT, "refused", |driver| !driver.closed.is_empty());
         let expected = match is_proxy {
             true => format!("the proxy at {address} cannot be reached: connection refused"),

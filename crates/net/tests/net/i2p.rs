@@ -30,10 +30,10 @@ fn behind_router(numbers: &[u8]) -> (Driver, ScriptedPeer, Arc<Router>) {
     let peer = ScriptedPeer::start(&chain, Fault::None);
     let (address, router) = router::start(peer.address());
     let mut driver = Driver::new(&chain, |options| {
-        options.pool.i2p_sam = Some(address);
-        options.networks = vec![NetworkKind::I2p];
+        options.pool.peers.i2p_sam = Some(address);
+        options.pool.peers.networks = vec![NetworkKind::I2p];
     });
-    numbers.iter().for_each(|&number| driver.client.add_target(target(number, 0)));
+    numbers.iter().for_each(|&number| driver.client.dialer.add_target(target(number, 0), false));
     (driver, peer, router)
 }
 
@@ -60,7 +60,7 @@ fn a_session_that_has_ended_is_created_again() {
     driver.run_until(LIMIT, "the stream is refused", |driver| !driver.closed.is_empty());
     assert_eq!(driver.closed[0].1, CloseReason::I2p(SamError::NoSession));
     router.forgets.store(false, Ordering::Relaxed);
-    driver.client.add_target(target(2, 0));
+    driver.client.dialer.add_target(target(2, 0), false);
     driver.download_all(LIMIT);
     assert_eq!(router.created.load(Ordering::Relaxed), 2);
 }
@@ -77,8 +77,8 @@ fn a_router_that_refuses_or_is_absent_is_named() {
     let chain = tiny(2, 500);
     // Nobody listens there.
     let nowhere = Some("127.0.0.1:1".parse().unwrap());
-    let mut driver = Driver::new(&chain, |options| options.pool.i2p_sam = nowhere);
-    driver.client.add_target(target(1, 0));
+    let mut driver = Driver::new(&chain, |options| options.pool.peers.i2p_sam = nowhere);
+    driver.client.dialer.add_target(target(1, 0), false);
     driver.run_until(LIMIT, "no router", |driver| !driver.closed.is_empty());
     assert!(driver.closed[0].1.to_string().starts_with("the I2P router at 127.0.0.1:1 cannot"));
 }
@@ -86,12 +86,12 @@ fn a_router_that_refuses_or_is_absent_is_named() {
 #[test]
 fn i2p_addresses_are_not_dialled_with_a_port_or_without_a_router() {
     let (mut driver, _peer, router) = behind_router(&[]);
-    driver.client.add_target(target(1, 8333));
+    driver.client.dialer.add_target(target(1, 8333), false);
     driver.run_until(LIMIT, "a port", |driver| !driver.closed.is_empty());
     assert!(router.requests.lock().unwrap().is_empty());
     let chain = tiny(2, 500);
     let mut driver = Driver::new(&chain, |_| ());
-    driver.client.add_target(target(1, 0));
+    driver.client.dialer.add_target(target(1, 0), false);
     driver.run_until(LIMIT, "no router", |driver| !driver.closed.is_empty());
     assert_eq!(driver.closed[0].1, CloseReason::Connect(std::io::ErrorKind::Unsupported));
 }

@@ -60,7 +60,7 @@ impl Fetch<'_> {
     /// Unlocks the datadir if no block has come for a while. Returns whether another process uses it: the
     /// download ends.
     pub(super) fn is_over(&mut self) -> Result<bool, Error> {
-        let is_silent = self.seen.sources.is_silent(self.client.now(), RELEASE_AFTER);
+        let is_silent = self.seen.sources.is_silent(self.client.pool.now(), RELEASE_AFTER);
         if self.follower.stays() && is_silent && self.writing.in_hand == 0 {
             self.save_new()?;
             self.follower.release()?;

@@ -62,8 +62,8 @@ impl Fetch<'_> {
                 self.client.end_headers(batch, below.0, locator(&self.chain));
             }
             Err(RefusedHeaders::KnownInvalid) => {
-                let target = self.client.target(batch.peer);
-                let named = target.and_then(|target| self.client.named(target)).or(target);
+                let target = self.client.pool.target(batch.peer);
+                let named = target.and_then(|target| self.client.dialer.named(target)).or(target);
                 self.seen.offer_invalid.extend(named.cloned());
                 self.client.reject_headers(batch);
             }
@@ -102,7 +102,7 @@ impl Fetch<'_> {
         if added.new > 0 && added.shared == added.height {
             self.index.is_behind = true;
             self.index.announced_at.get_or_insert_with(Instant::now);
-            self.seen.sources.note_progress(self.client.now());
+            self.seen.sources.note_progress(self.client.pool.now());
             // A peer that has no more is no reason to leave one that sends new ones.
             self.seen.first_finished = None;
             let from = added.fork.unwrap_or(Height(added.height.0 - added.new as u32));
@@ -134,9 +134,9 @@ impl Fetch<'_> {
         }
         // Honest peers may be slow to connect.
         let patience = if headers.finished_peers() == 0 { END_PATIENCE } else { HEADER_PATIENCE };
-        let now = self.client.now();
+        let now = self.client.pool.now();
         let since = *self.seen.first_finished.get_or_insert(now);
-        let is_settled = self.client.opening() == 0 || matches!(self.phase, Phase::Ending(_));
+        let is_settled = self.client.pool.opening() == 0 || matches!(self.phase, Phase::Ending(_));
         headers.is_complete_after(HEADER_PATIENCE, now) && is_settled || now - since >= patience
     }
 

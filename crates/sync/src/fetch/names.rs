@@ -32,10 +32,11 @@ impl Names {
             };
             let all = found.into_iter().flatten().filter(is_allowed).map(Target::Address);
             let addresses: Vec<Target> = all.collect();
-            client.set_addresses(&name, &addresses);
+            client.dialer.resolved(&name, &addresses, client.pool.now());
             failed.extend(addresses.is_empty().then(|| (name.to_string(), why)));
         }
-        for name in client.names().into_iter().filter(|name| !self.asked.contains(name)).collect::<Vec<_>>() {
+        let names = client.dialer.unresolved(client.pool.now()).into_iter();
+        for name in names.filter(|name| !self.asked.contains(name)).collect::<Vec<_>>() {
             let found_in = self.found.0.clone();
             self.asked.push(name.clone());
             let resolve = move || {

@@ -78,7 +78,7 @@ impl Fetch<'_> {
         // The user who has named peers is told at once that none of them can be reached.
         let is_unreachable = !self.options.peers.connect.is_empty()
             && self.report.peers == 0
-            && self.client.opening() == 0
+            && self.client.pool.opening() == 0
             && self.notices.last_closed.is_some();
         let is_first =
             is_unreachable && !mem::replace(&mut self.notices.has_noted_unreachable, is_unreachable);
@@ -88,7 +88,7 @@ impl Fetch<'_> {
         if self.notices.last_peer.elapsed() >= NOTE_INTERVAL || is_first {
             self.sink.event(Event::Note(Note::NoPeers { last: self.notices.last_closed.clone() }));
         } else if self.phase == Phase::Headers
-            && self.client.headers().is_complete_after(REPLY_TIMEOUT, self.client.now())
+            && self.client.headers().is_complete_after(REPLY_TIMEOUT, self.client.pool.now())
             && !self.chain.has_minimum_work()
         {
             self.sink.event(Event::Note(Note::LowWork { height: self.chain.tip_height() }));

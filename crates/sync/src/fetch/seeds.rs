@@ -37,7 +37,7 @@ impl Seeds {
         for (seed, number) in asked.map(seeds::dns_seeds).unwrap_or_default().iter().zip(0..) {
             let (network, found_in) = (options.chain.params.network, found_in.clone());
             if proxy.is_some() {
-                client.add_seed(seeds::proxy_target(seed, network));
+                client.dialer.add_target(seeds::proxy_target(seed, network), true);
                 continue;
             }
             // Other seeds are asked if this thread cannot be started. If the download has ended when the seed
@@ -73,18 +73,18 @@ impl Seeds {
         }
         let Some(network) = self.fixed else { return };
         let is_late = self.start.elapsed() >= SEED_PATIENCE;
-        if !is_late && (self.waits || !client.addresses().is_empty()) {
+        if !is_late && (self.waits || !client.dialer.table.is_empty()) {
             return;
         }
         self.fixed = None;
         let knows =
-            |kind: NetworkKind| client.addresses().known().any(|known| known.address.host.network() == kind);
+            |kind: NetworkKind| client.dialer.table.known().any(|known| known.address.host.network() == kind);
         let unknown: Vec<_> = options.peers.networks.iter().copied().filter(|kind| !knows(*kind)).collect();
-        let before = client.addresses().len();
+        let before = client.dialer.table.len();
         for kind in unknown {
             client.add_addresses(&seeds::fixed_seeds(network, kind), Source::Fixed(kind));
         }
-        let addresses = client.addresses().len() - before;
+        let addresses = client.dialer.table.len() - before;
         if addresses > 0 {
             sink.event(Event::Note(Note::FixedSeeds { addresses }));
         }

@@ -139,7 +139,8 @@ impl Fetch<'_> {
     /// The name under which a peer is reported: as the user gave it, if the user did.
     fn source_name(&self, target: &Target) -> (String, bool) {
         let PeerOptions { connect, add, .. } = &self.options.peers;
-        let named = self.client.named(target).filter(|name| connect.contains(name) || add.contains(name));
+        let named =
+            self.client.dialer.named(target).filter(|name| connect.contains(name) || add.contains(name));
         (named.unwrap_or(target).to_string(), named.is_some())
     }
 
@@ -208,7 +209,7 @@ impl Fetch<'_> {
 
     /// Asks peers for headers again, from time to time.
     fn ask_again(&mut self) {
-        let now = self.client.now();
+        let now = self.client.pool.now();
         if self.seen.sources.last_question.is_none_or(|last| now - last >= ASK_INTERVAL) {
             self.seen.sources.last_question = Some(now);
             self.client.ask_headers(locator(&self.chain));
@@ -218,7 +219,7 @@ impl Fetch<'_> {
     /// Looks for peers that have gone over to the chain if its blocks do not come, and ends a download that
     /// makes no progress any more.
     pub(super) fn check_progress(&mut self, seeds_may_help: bool) -> Result<(), Error> {
-        let (now, sources) = (self.client.now(), &mut self.seen.sources);
+        let (now, sources) = (self.client.pool.now(), &mut self.seen.sources);
         let PeerOptions { connect, wait, bytes_per_second, .. } = &self.options.peers;
         let since_look = now - sources.last_look.replace(now).unwrap_or(now);
         let bytes = self.client.download().received_bytes_total();
@@ -236,7 +237,7 @@ impl Fetch<'_> {
         // Without those who offer an invalid block, the headers end by themselves.
         let has_invalid = !self.seen.offer_invalid.is_empty() && self.chain.has_minimum_work();
         let is_ending = self.phase == Phase::Headers && has_invalid || matches!(self.phase, Phase::Ending(_));
-        let may_find = connect.is_empty() && (seeds_may_help || !self.client.addresses().is_empty());
+        let may_find = connect.is_empty() && (seeds_may_help || !self.client.dialer.table.is_empty());
         let patience = match may_find {
             true => SEARCH_PATIENCE,
             false if self.is_final() => FINAL_PATIENCE,
@@ -257,7 +258,7 @@ impl Fetch<'_> {
             None => source.failures.values().all(|(_, is_final)| *is_final),
         };
         let mut named = connect.iter().chain(add).map(|name| self.seen.sources.all.get(&name.to_string()));
-        self.client.opening() == 0 && named.all(|source| source.is_some_and(is_hopeless))
+        self.client.pool.opening() == 0 && named.all(|source| source.is_some_and(is_hopeless))
     }
 
     fn nobody_helps(&self) -> Error {

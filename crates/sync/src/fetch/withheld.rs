@@ -17,7 +17,7 @@ const MAX_WITHHELD: u32 = 1_000;
 impl Fetch<'_> {
     /// Goes on without a block at the end of the chain that all peers lack.
     pub(super) fn leave_withheld_branch(&mut self) -> Result<(), Error> {
-        let withheld = self.client.download().withheld(self.client.now());
+        let withheld = self.client.download().withheld(self.client.pool.now());
         let Some(height) = withheld.map(Height) else { return Ok(()) };
         if self.keeps_chain {
             return Err(self.nobody_has(height));
@@ -53,7 +53,7 @@ impl Fetch<'_> {
 
     /// Notes up to which height a peer offers headers. Returns whether it had offered fewer before.
     pub(super) fn offers_more(&mut self, peer: PeerId, height: Height) -> bool {
-        let Some(target) = self.client.target(peer) else { return false };
+        let Some(target) = self.client.pool.target(peer) else { return false };
         let offered = self.seen.offered.entry(target.clone()).or_default();
         let is_more = height > *offered;
         *offered = height.max(*offered);

@@ -2,13 +2,11 @@
 
 use super::{chain::is_intact, clock};
 use peregrine_net::{
-    address::NetworkKind,
     client::{Client, ClientEvent, ClientOptions},
-    download::DownloadOptions,
     headers::locator_heights,
     message::Services,
     peer::{CloseReason, PeerId},
-    pool::{PoolOptions, Target},
+    pool::{PeerOptions, PoolOptions, Target},
     transport::TransportVersion,
 };
 use std::{
@@ -47,17 +45,11 @@ impl Driver {
                 height: 0,
                 needed: Services::FULL,
                 wants_spent_coins: false,
-                proxy: None,
-                i2p_sam: None,
+                peers: PeerOptions::default(),
                 memory_bytes: 64 << 20,
-                bytes_per_second: None,
                 now: clock::now,
             },
-            download: DownloadOptions::default(),
-            peers_max: 64,
-            networks: vec![NetworkKind::Ipv4, NetworkKind::Ipv6],
             only_user_targets: true,
-            use_v2: true,
             hears_announcements: false,
         };
         edit(&mut options);
@@ -77,7 +69,7 @@ impl Driver {
     }
 
     pub fn add(&mut self, peer: &ScriptedPeer) {
-        self.client.add_target(peer.target());
+        self.client.dialer.add_target(peer.target(), false);
     }
 
     pub fn reason(&self, peer: &ScriptedPeer) -> Option<&CloseReason> {
@@ -118,7 +110,7 @@ impl Driver {
                 ClientEvent::CoinsRefused { .. } => unreachable!("they are not wanted"),
             }
         }
-        self.most_memory = self.most_memory.max(self.client.memory_bytes());
+        self.most_memory = self.most_memory.max(self.client.pool.memory_bytes());
         while self.held.len() > self.hold || is_idle && !self.held.is_empty() {
             let (height, hash, len) = self.held.remove(0);
             self.client.accept_block(height, hash, len);
