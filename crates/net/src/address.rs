@@ -1,6 +1,7 @@
 //! Addresses of peers: the networks of BIP 155, how `addr` and `addrv2` messages hold them, their text, and
 //! the groups that one operator can have many addresses of.
 
+use data_encoding::BASE32_NOPAD_NOCASE;
 use sha3::{Digest, Sha3_256};
 use std::{
     fmt,
@@ -247,37 +248,14 @@ pub enum AddressError {
     },
 }
 
-const BASE32: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
-
 /// Returns lower-case base 32 without padding (RFC 4648).
 fn base32(bytes: &[u8]) -> String {
-    let (mut text, mut bits, mut count) = (String::new(), 0u32, 0);
-    for &byte in bytes {
-        (bits, count) = (bits << 8 | u32::from(byte), count + 8);
-        while count >= 5 {
-            count -= 5;
-            text.push(char::from(BASE32.get((bits >> count & 31) as usize).copied().unwrap_or_default()));
-        }
-    }
-    if count > 0 {
-        text.push(char::from(BASE32.get((bits << (5 - count) & 31) as usize).copied().unwrap_or_default()));
-    }
-    text
+    BASE32_NOPAD_NOCASE.encode(bytes).to_ascii_lowercase()
 }
 
 /// Reads base 32 of either case. Bits after the last whole byte must be zero.
-fn from_base32(text: &str) -> Option<Vec<u8>> {
-    let (mut bytes, mut bits, mut count) = (Vec::new(), 0u32, 0);
-    for letter in text.bytes() {
-        let value = BASE32.iter().position(|&known| known == letter.to_ascii_lowercase())?;
-        (bits, count) = (bits << 5 | value as u32, count + 5);
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count) as u8);
-            bits &= (1 << count) - 1;
-        }
-    }
-    (bits == 0).then_some(bytes)
+fn from_base32(text: &str) -> Result<Vec<u8>, ParseHostError> {
+    BASE32_NOPAD_NOCASE.decode(text.as_bytes()).map_err(|_| ParseHostError)
 }
 
 /// Returns the checksum in the name of an onion service (Tor's `rend-spec-v3`).
@@ -321,7 +299,7 @@ impl FromStr for Host {
     /// fc00::/8 is one of CJDNS.
     fn from_str(text: &str) -> Result<Self, ParseHostError> {
         if let Some(name) = text.strip_suffix(".onion") {
-            let bytes = from_base32(name).ok_or(ParseHostError)?;
+            let bytes = from_base32(name)?;
             let key: [u8; 32] = bytes.first_chunk().copied().ok_or(ParseHostError)?;
             let [first, second] = onion_checksum(&key);
             return if bytes.get(32..) == Some(&[first, second, 3]) {
@@ -331,7 +309,7 @@ impl FromStr for Host {
             };
         }
         if let Some(name) = text.strip_suffix(".b32.i2p") {
-            let bytes = from_base32(name).ok_or(ParseHostError)?;
+            let bytes = from_base32(name)?;
             return bytes.try_into().map(Self::I2p).map_err(|_| ParseHostError);
         }
         let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);

@@ -17,7 +17,7 @@ use api::{
     remedy::Remedy,
     stage::Stage,
 };
-use chain::threads::{join_all, lock, spawn};
+use chain::threads::{each_number, lock};
 use disk::{
     DiskError,
     snapshot::{SNAPSHOT_MAGIC, SnapshotMetadata, SnapshotReader, SnapshotWriter},
@@ -29,14 +29,13 @@ use pipeline::{
 };
 use rules::{ChainParams, params::PinnedUtxoSet};
 use std::{
-    iter::once,
+    collections::BTreeMap,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    thread,
     time::{Duration, Instant},
 };
 use vfs::{AtomicFile, Disk, During as _, ReadAt, WriteAt, dir_of, unfinished};
@@ -171,11 +170,11 @@ fn fetch_from(
         temporary,
         old,
         file: Mutex::new(file),
-        next: AtomicU64::new(0),
         kept: AtomicU64::new(0),
         done: AtomicU64::new(0),
         noted: Mutex::new(Instant::now()),
         stop: AtomicBool::new(false),
+        missing: Mutex::default(),
         faults: Mutex::new(std::mem::take(faults)),
         watch,
     };
@@ -297,20 +296,15 @@ struct Fetch<'a> {
     old: Box<dyn ReadAt>,
     old_len: u64,
     file: Mutex<Box<dyn WriteAt>>,
-    next: AtomicU64,
     /// Numbers of chunks that an earlier run has fetched, and that are in the file.
     kept: AtomicU64,
     done: AtomicU64,
     noted: Mutex<Instant>,
     stop: AtomicBool,
+    /// Why no source has a chunk, by its index.
+    missing: Mutex<BTreeMap<u32, Error>>,
     faults: Mutex<Vec<SourceFault>>,
     watch: Watch<'a>,
-}
-
-/// A chunk that no source has.
-struct Missing {
-    index: u64,
-    error: Error,
 }
 
 impl Fetch<'_> {
@@ -325,20 +319,12 @@ impl Fetch<'_> {
             lock(&self.file).truncate(self.tree.len).during("cut", &self.temporary)?;
         }
         let threads = self.options.threads.get().min(MAX_FETCHERS);
-        let results = thread::scope(|scope| {
-            let start = || spawn(scope, "fetch", || self.work());
-            // Fewer threads have the same result.
-            let workers = once(start()).chain((1..threads).map_while(|_| start().ok().map(Ok)));
-            join_all(workers.collect())
-        });
-        let (mut missing, mut number) = (Vec::new(), 0);
-        for result in results {
-            let done = result.and_then(|done| done).map_err(|error| self.with_what_is_kept(error));
-            let (first, more) = done?;
-            missing.extend(first);
-            number += more;
-        }
-        if let Some(Missing { mut error, .. }) = missing.into_iter().min_by_key(|missing| missing.index) {
+        // The longest tree has 125,000 leaves.
+        each_number(threads, self.chunks() as u32, || (), |(), index| self.work(index))
+            .map_err(|error| self.with_what_is_kept(error))?;
+        let mut missing = lock(&self.missing);
+        let number = missing.len();
+        if let Some((_, mut error)) = missing.pop_first() {
             if number > 1 {
                 error.detail = format!("{} ({number} chunks are missing)", error.detail);
             }
@@ -363,27 +349,22 @@ impl Fetch<'_> {
         error
     }
 
-    /// Takes chunk after chunk. Returns the first that no source has, and the number of these.
-    fn work(&self) -> Result<(Option<Missing>, u64), Error> {
-        let mut missing = (None, 0);
-        loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            if index >= self.chunks() || self.stop.load(Ordering::Relaxed) {
-                return Ok(missing);
-            }
-            let done = self.take(index).inspect_err(|_| self.stop.store(true, Ordering::Relaxed))?;
-            match done {
-                None => self.count(),
-                Some(error) => {
-                    // If no source can be reached, the other chunks would only take long to fail.
-                    if error.kind == ErrorKind::Environment {
-                        self.stop.store(true, Ordering::Relaxed);
-                    }
-                    missing.0.get_or_insert(Missing { index, error });
-                    missing.1 += 1;
+    /// Takes a chunk, or notes why no source has it.
+    fn work(&self, index: u32) -> Result<(), Error> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match self.take(u64::from(index))? {
+            None => self.count(),
+            Some(error) => {
+                // If no source can be reached, the other chunks would only take long to fail.
+                if error.kind == ErrorKind::Environment {
+                    self.stop.store(true, Ordering::Relaxed);
                 }
+                lock(&self.missing).insert(index, error);
             }
         }
+        Ok(())
     }
 
     fn count(&self) {
