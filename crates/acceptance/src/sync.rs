@@ -7,7 +7,8 @@ use disk::{
     xor::read_block_obfuscation,
 };
 use engine::{
-    BlockHash, Disk, Error, ErrorKind, Event, EventSink, Height, Network, Note, ScriptChecks, Warning,
+    BlockHash, Disk, Error, ErrorKind, Event, EventSink, FileSource, Height, Network, Note, ScriptChecks,
+    Warning,
     hints::{AggregateKind, HintOptions},
     verify,
 };
@@ -140,7 +141,8 @@ pub fn impatient(mut options: SyncOptions) -> SyncOptions {
 
 /// Hints in a file, with which no undo data is made.
 pub fn hints_of(file: PathBuf, aggregate: AggregateKind) -> HintOptions {
-    HintOptions { file, remote: None, format: None, aggregate, without_undo: true, on_failure_join: false }
+    let file = FileSource::Path(file);
+    HintOptions { file, format: None, aggregate, without_undo: true, on_failure_join: false }
 }
 
 /// What a download reported while it ran.

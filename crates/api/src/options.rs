@@ -144,13 +144,30 @@ pub struct RemoteBody {
     pub bytes: Box<dyn Read + Send>,
 }
 
+/// Where hints, or the chunks of a snapshot, are.
+#[derive(Clone, Debug)]
+pub enum FileSource {
+    /// A file or a folder on this machine.
+    Path(PathBuf),
+    /// One on another machine.
+    Remote(Arc<dyn Remote>),
+}
+
+impl FileSource {
+    /// What it is called in messages: a path or a URL.
+    pub fn name(&self) -> Cow<'_, Path> {
+        match self {
+            Self::Path(path) => Cow::Borrowed(path),
+            Self::Remote(remote) => Cow::Owned(PathBuf::from(remote.name())),
+        }
+    }
+}
+
 /// A rebuild with hints (SwiftSync).
 #[derive(Clone, Debug)]
 pub struct HintOptions {
     /// The hint file. It may be packed as a whole, with xz or gzip.
-    pub file: PathBuf,
-    /// Where the hints are instead, if they are on another machine.
-    pub remote: Option<Arc<dyn Remote>>,
+    pub file: FileSource,
     /// Its format, for files that could be read as several formats.
     pub format: Option<HintFormat>,
     pub aggregate: AggregateKind,
@@ -163,14 +180,6 @@ pub struct HintOptions {
     pub without_undo: bool,
     /// If the hints turn out to be wrong, name the first wrong one and rebuild without hints.
     pub on_failure_join: bool,
-}
-
-impl HintOptions {
-    /// What the hints are called in messages: a path or a URL.
-    pub fn name(&self) -> Cow<'_, Path> {
-        let remote = self.remote.as_ref().map(|remote| Cow::Owned(PathBuf::from(remote.name())));
-        remote.unwrap_or(Cow::Borrowed(&self.file))
-    }
 }
 
 wire::named! {

@@ -4,8 +4,8 @@
 //! plain HTTP is accepted where the connection cannot be tampered with: to this machine, and to an onion
 //! service. Redirects are followed from HTTPS to HTTPS only.
 
-use engine::{Error, ErrorKind, snapshot::SnapshotSource};
-use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr, sync::Arc};
+use engine::{Error, ErrorKind, FileSource};
+use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
 
 /// The value of `--hints`, or a source of `snapshot fetch`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,14 +17,6 @@ pub enum HintLocation {
 }
 
 impl HintLocation {
-    /// Returns the path of a file; an empty one for a URL.
-    pub fn file(&self) -> PathBuf {
-        match self {
-            Self::File(file) => file.clone(),
-            Self::Url(_) => PathBuf::new(),
-        }
-    }
-
     /// Checks that no name server would be asked for the name of an onion service.
     pub fn check(&self, proxy: Option<SocketAddr>) -> Result<(), Error> {
         match self {
@@ -36,20 +28,18 @@ impl HintLocation {
         }
     }
 
-    /// Returns the file on another machine, if it is one. All connections go through `proxy`, if there is
-    /// one, and it resolves the names.
-    pub fn remote(&self, proxy: Option<SocketAddr>) -> Option<Arc<dyn engine::Remote>> {
+    /// Returns it for the engine. All connections go through `proxy`, if there is one, and it resolves the
+    /// names.
+    #[cfg_attr(not(feature = "hints-url"), expect(unused_variables, reason = "nothing is downloaded"))]
+    pub fn source(&self, proxy: Option<SocketAddr>) -> FileSource {
         match self {
-            Self::File(_) => None,
+            Self::File(file) => FileSource::Path(file.clone()),
             #[cfg(feature = "hints-url")]
-            Self::Url(url) => Some(Arc::new(download::Url::new(url.clone(), proxy))),
+            Self::Url(url) => FileSource::Remote(std::sync::Arc::new(download::Url::new(url.clone(), proxy))),
+            // This build has refused the URL.
             #[cfg(not(feature = "hints-url"))]
-            Self::Url(_) => proxy.and(None),
+            Self::Url(url) => FileSource::Path(url.into()),
         }
-    }
-
-    pub fn snapshot_source(&self, proxy: Option<SocketAddr>) -> SnapshotSource {
-        self.remote(proxy).map_or_else(|| SnapshotSource::Path(self.file()), SnapshotSource::Remote)
     }
 }
 

@@ -133,8 +133,7 @@ impl ReindexArgs {
             set_aside_indexes: self.indexes.set_aside(),
             engine: self.engine,
             hints: self.hints.as_ref().map(|hints| HintOptions {
-                file: hints.file(),
-                remote: hints.remote(self.proxy),
+                file: hints.source(self.proxy),
                 format: None,
                 aggregate: self.aggregate,
                 without_undo: self.without_undo,

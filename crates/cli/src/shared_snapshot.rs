@@ -151,7 +151,7 @@ fn block_text(hash: BlockHash, height: Option<Height>) -> String {
 pub fn fetch(args: &FetchSnapshotArgs) -> Done {
     args.sources.iter().try_for_each(|source| source.check(args.proxy))?;
     let options = FetchOptions {
-        sources: args.sources.iter().map(|source| source.snapshot_source(args.proxy)).collect(),
+        sources: args.sources.iter().map(|source| source.source(args.proxy)).collect(),
         output: args.output.clone(),
         root: args.root,
         trust_sources: args.trust_sources,

@@ -142,8 +142,7 @@ impl SyncArgs {
             },
             set_aside_indexes: self.indexes.set_aside(),
             hints: self.hints.as_ref().map(|hints| HintOptions {
-                file: hints.file(),
-                remote: hints.remote(args.proxy),
+                file: hints.source(args.proxy),
                 format: None,
                 aggregate: AggregateKind::Sha256,
                 without_undo: true,
@@ -373,7 +372,7 @@ mod tests {
         let url = "--hints https://hints.example/file";
         for more in ["", "--onlynet ipv6", "--onlynet onion --proxy 127.0.0.1:9050"] {
             let hints = options(&format!("{url} {more}")).unwrap().hints.unwrap();
-            assert_eq!(hints.name().to_str(), Some("https://hints.example/file"));
+            assert_eq!(hints.file.name().to_str(), Some("https://hints.example/file"));
         }
     }
 }

@@ -23,7 +23,8 @@ pub use api::{
     hex, hex_reversed, machine,
     note::{Note, Warning},
     options::{
-        AssumeValid, ChainOptions, Reconsider, Remote, RemoteBody, ResumeOptions, ScriptChecks, UndoPolicy,
+        AssumeValid, ChainOptions, FileSource, Reconsider, Remote, RemoteBody, ResumeOptions, ScriptChecks,
+        UndoPolicy,
     },
     remedy::Remedy,
     size::{HumanMemory, HumanShare, HumanSize},

@@ -10,7 +10,6 @@ pub use disk::{snapshot::SnapshotMetadata, utxo_tree::CHUNK_LEN};
 pub use fetch::{FetchOptions, FetchedSnapshotReport, SourceFault, fetch};
 pub use load::{LoadedSnapshotReport, load};
 pub use share::{SharedSnapshotReport, scheduled_heights, share, share_file};
-pub use source::SnapshotSource;
 
 #[cfg(feature = "serde")]
 use api::json::{HashText, TrueOrNull};

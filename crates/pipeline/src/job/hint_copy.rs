@@ -11,7 +11,7 @@ use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
     note::{Note, Warning},
-    options::{ChainOptions, HintOptions, Remote},
+    options::{ChainOptions, FileSource, HintOptions, Remote},
     remedy::Remedy,
     size::HumanSize,
     subject::Subject,
@@ -62,9 +62,9 @@ pub fn with_plain_hints<T>(
     run: impl FnOnce(Option<HintOptions>) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let Some(options) = options else { return run(None) };
-    let copy = match &options.remote {
-        Some(remote) => download(dir, remote, restart, watch).map(Some),
-        None => unpack(dir, &options.file, watch.interrupt),
+    let copy = match &options.file {
+        FileSource::Remote(remote) => download(dir, remote, restart, watch).map(Some),
+        FileSource::Path(file) => unpack(dir, file, watch.interrupt),
     };
     let file = match copy {
         Ok(Some(file)) => file,
@@ -75,15 +75,16 @@ pub fn with_plain_hints<T>(
             return Err(error);
         }
     };
-    let plain = HintOptions { file: file.clone(), remote: None, ..options.clone() };
-    let result = run(Some(plain)).map_err(|error| name_original(error, &file, &options.name()));
+    let plain = HintOptions { file: FileSource::Path(file.clone()), ..options.clone() };
+    let result = run(Some(plain)).map_err(|error| name_original(error, &file, &options.file.name()));
     // The hints may be what was wrong. Then the next run needs others.
     let is_kept = |error: &Error| {
-        let is_about_hints = error.file.as_deref() == Some(&*options.name());
+        let is_about_hints = error.file.as_deref() == Some(&*options.file.name());
         matches!(error.kind, ErrorKind::Interrupted | ErrorKind::Environment)
             || error.kind == ErrorKind::Damaged && !is_about_hints
     };
-    if !(options.remote.is_some() && result.as_ref().is_err_and(is_kept))
+    let is_remote = matches!(options.file, FileSource::Remote(_));
+    if !(is_remote && result.as_ref().is_err_and(is_kept))
         && let Err(error) = dir.remove()
     {
         watch.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));

@@ -54,7 +54,8 @@ pub fn use_of(
     plan: &Plan,
 ) -> Result<(Height, UndoUse), Error> {
     let chain = &plan.chain;
-    check_belongs_to(info, chain, all.params.network).map_err(|error| error.in_file(&options.file, None))?;
+    check_belongs_to(info, chain, all.params.network)
+        .map_err(|error| error.in_file(options.file.name(), None))?;
     let with_undo = !options.without_undo;
     let above = if with_undo { UndoUse::Required } else { Method::of(all.undo).undo_use(Height(u32::MAX)) };
     let undo_blocks = if above == UndoUse::Required { 0 } else { all.hooks.undo_blocks };
@@ -191,7 +192,7 @@ fn first_difference(hinted: &[u32], unspent: &[u32], height: Height, hash: Block
 /// # Errors
 /// The same errors as `check_hints`.
 pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongHint>, Error> {
-    let mut reader = HintReader::open(job.work.disk(), &options.file, options.format)?;
+    let mut reader = HintReader::open(job.work.disk(), &options.file.name(), options.format)?;
     // At the hints' last block, outputs that later blocks spend are still unspent.
     let stop_at_height = Some(reader.info().height);
     let makes_undo = job.method.makes_undo();

@@ -248,7 +248,7 @@ impl Job<'_> {
         let error = Error::new(ErrorKind::Hints, detail)
             .with_remedies([Remedy::WithoutHints, Remedy::FallBackToJoin]);
         match self.hints {
-            Some(hints) => error.in_file(&hints.file, None),
+            Some(hints) => error.in_file(hints.file.name(), None),
             None => error,
         }
     }

@@ -5,10 +5,7 @@ use acceptance::prelude::*;
 use acceptance::write_snapshot;
 use digest::sha256::sha256d;
 use disk::utxo_tree::{UtxoTree, chunk_name};
-use engine::{
-    RemoteBody,
-    snapshot::{FetchOptions, SnapshotSource},
-};
+use engine::{FileSource, RemoteBody, snapshot::FetchOptions};
 use std::io::Read as _;
 use std::os::unix::fs::symlink;
 use testkit::snapshot_chain;
@@ -401,14 +398,14 @@ fn a_remote_folder_gives_no_more_than_was_asked_for() {
     .enumerate()
     {
         let output = files.path().join(number.to_string());
-        let source = SnapshotSource::Remote(remote(way));
+        let source = FileSource::Remote(remote(way));
         let alone = FetchOptions { sources: vec![source.clone()], ..shared.fetching(&[], &output) };
         if flaw.is_empty() {
             fetch(&alone).unwrap();
         } else {
             let error = fetch(&alone).unwrap_err();
             assert_mentions(&error, &[flaw, "https://sets.example/set", "chunk 2 (from byte 2000"]);
-            let both = vec![source, SnapshotSource::Path(good.clone())];
+            let both = vec![source, FileSource::Path(good.clone())];
             let report = fetch(&FetchOptions { sources: both, ..alone }).unwrap();
             assert_mentions(&report.faults[0].error, &[flaw]);
         }
@@ -416,7 +413,7 @@ fn a_remote_folder_gives_no_more_than_was_asked_for() {
     }
     let output = files.path().join("out");
     let with = |way| FetchOptions {
-        sources: vec![SnapshotSource::Remote(remote(way))],
+        sources: vec![FileSource::Remote(remote(way))],
         ..shared.fetching(&[], &output)
     };
     let done = fetch(&with("gone"));
@@ -425,7 +422,7 @@ fn a_remote_folder_gives_no_more_than_was_asked_for() {
     assert_mentions(&fetch(&with("endless tree")).unwrap_err(), &["it has more than 4000000 bytes"]);
     // An interrupt does not wait for the network.
     let slow = remote("slow");
-    let options = FetchOptions { sources: vec![SnapshotSource::Remote(slow.clone())], ..with("") };
+    let options = FetchOptions { sources: vec![FileSource::Remote(slow.clone())], ..with("") };
     let interrupt = AtomicBool::new(false);
     let started = std::time::Instant::now();
     std::thread::scope(|scope| {

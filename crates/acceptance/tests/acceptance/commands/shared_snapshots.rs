@@ -3,8 +3,8 @@
 use acceptance::prelude::*;
 use digest::sha256::sha256d;
 use engine::{
-    Disk,
-    snapshot::{CHUNK_LEN, FetchOptions, FetchedSnapshotReport, SharedSnapshotReport, SnapshotSource},
+    Disk, FileSource,
+    snapshot::{CHUNK_LEN, FetchOptions, FetchedSnapshotReport, SharedSnapshotReport},
 };
 
 /// Length of a chunk, so that small sets have many.
@@ -35,7 +35,7 @@ pub fn from(file: &Path, output: &Path) -> Result<SharedSnapshotReport, Error> {
 
 pub fn fetching(sources: &[&Path], output: &Path) -> FetchOptions {
     FetchOptions {
-        sources: sources.iter().map(|path| SnapshotSource::Path(path.to_path_buf())).collect(),
+        sources: sources.iter().map(|path| FileSource::Path(path.to_path_buf())).collect(),
         output: output.to_owned(),
         root: None,
         trust_sources: false,

@@ -4,7 +4,7 @@
 use acceptance::hinted;
 use acceptance::prelude::*;
 use engine::{
-    Remote, RemoteBody,
+    FileSource, Remote, RemoteBody,
     hints::{Packing, Pinned},
 };
 use flate2::{Compression, write::GzEncoder};
@@ -99,8 +99,7 @@ fn hints(format: HintFormat, height: u32) -> (Case, TempDir, Vec<u8>) {
 
 fn remote(options: &ReindexOptions, server: &Arc<Server>) -> ReindexOptions {
     let mut options = with_hints(options, Path::new(""), AGGREGATES[0]);
-    let server: Arc<dyn Remote> = server.clone();
-    options.hints.as_mut().unwrap().remote = Some(server);
+    options.hints.as_mut().unwrap().file = FileSource::Remote(server.clone());
     options
 }
 

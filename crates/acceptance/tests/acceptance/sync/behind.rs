@@ -10,7 +10,7 @@ use acceptance::{
         run_beside, run_while, try_run, wait_until, with_holes,
     },
 };
-use engine::{Remote, hints::AggregateKind, reindex::BoundBy};
+use engine::{FileSource, hints::AggregateKind, reindex::BoundBy};
 use hinted::{AGGREGATES, Hints, TRUTH, bury};
 use hints::HintFormat;
 
@@ -137,10 +137,9 @@ fn hints_are_used_while_blocks_are_downloaded() {
 fn hints_are_downloaded_once_for_a_download_that_is_interrupted() {
     let (case, _files, peer, mut options) = hinted(&TRUTH.hints(TIP), AGGREGATES[0]);
     let hints = options.hints.as_mut().unwrap();
-    let bytes = fs::read(std::mem::take(&mut hints.file)).unwrap();
+    let bytes = fs::read(hints.file.name()).unwrap();
     let server = Server::new(Answer::Length(None, bytes.clone()));
-    let remote: Arc<dyn Remote> = server.clone();
-    hints.remote = Some(remote);
+    hints.file = FileSource::Remote(server.clone());
     let copies = case.root().join("regtest/peregrine-hints");
     peer.hold_at(10);
     interrupt_when(&options, || peer.asked().len() >= 10);

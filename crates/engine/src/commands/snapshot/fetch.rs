@@ -6,7 +6,7 @@
 //! file with a suffix. It stays when the run ends early, and its chunks that match their leaves are not
 //! fetched again.
 
-use super::source::{SnapshotSource, Source};
+use super::source::Source;
 #[cfg(feature = "serde")]
 use api::json::{HashText, TrueOrNull};
 use api::{
@@ -14,6 +14,7 @@ use api::{
     event::{Event, Watch},
     hex_reversed,
     note::Note,
+    options::FileSource,
     remedy::Remedy,
     stage::Stage,
 };
@@ -53,8 +54,9 @@ const NOTE_INTERVAL: Duration = Duration::from_secs(10);
 /// Options of [`crate::snapshot::fetch()`].
 #[derive(Clone, Debug)]
 pub struct FetchOptions {
-    /// Where the chunks are. Each chunk is taken from the first source that has failed least.
-    pub sources: Vec<SnapshotSource>,
+    /// Where the chunks are: folders of them, also on other machines, or snapshot files with a `utxotree`
+    /// beside them. Each chunk is taken from the first source that has failed least.
+    pub sources: Vec<FileSource>,
     /// The file to write.
     pub output: PathBuf,
     /// The Merkle root, in internal byte order. All coins rest on it.

@@ -1,14 +1,14 @@
 //! Snapshots in chunks, from which nodes are to give them to their peers (draft of BIP 452): cut while the
 //! coins come, so that several heights take one pass over the blocks and no second copy.
 
-use super::source::{SnapshotSource, Source};
+use super::source::Source;
 #[cfg(feature = "serde")]
 use api::json::{HashText, PathText, TrueOrNull};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
     hex_reversed,
-    options::{ChainOptions, UndoPolicy},
+    options::{ChainOptions, FileSource, UndoPolicy},
     remedy::Remedy,
     stage::Stage,
 };
@@ -214,7 +214,7 @@ fn share_chainstate(
     };
     let (folder, chunk_len) = (&report.folder, job.options.hooks.chunk_len);
     if disk.exists(folder).during("look for", folder)? {
-        let source = Source::new(disk, &SnapshotSource::Path(folder.clone()))?;
+        let source = Source::new(disk, &FileSource::Path(folder.clone()))?;
         let tree = source.tree(chunk_len, job.watch.interrupt)?;
         if tree.block == hash {
             return Ok(report.with_tree(&tree));

@@ -3,7 +3,7 @@
 
 use api::{
     error::{Error, ErrorKind, io_text},
-    options::Remote,
+    options::{FileSource, Remote},
 };
 use disk::utxo_tree::{MAX_TREE_LEN, TREE_NAME, UtxoTree, chunk_name};
 use pipeline::job::download::Download;
@@ -16,15 +16,6 @@ use std::{
     },
 };
 use vfs::{Disk, During as _, dir_of};
-
-/// A source as the caller names it.
-#[derive(Clone, Debug)]
-pub enum SnapshotSource {
-    /// A folder of chunks, or a snapshot file with a `utxotree` beside it.
-    Path(PathBuf),
-    /// A folder of chunks on another machine.
-    Remote(Arc<dyn Remote>),
-}
 
 pub(super) struct Source<'a> {
     disk: &'a dyn Disk,
@@ -39,10 +30,10 @@ enum Place {
 }
 
 impl<'a> Source<'a> {
-    pub fn new(disk: &'a dyn Disk, source: &SnapshotSource) -> Result<Self, Error> {
+    pub fn new(disk: &'a dyn Disk, source: &FileSource) -> Result<Self, Error> {
         let place = match source {
-            SnapshotSource::Remote(folder) => Place::Remote(Arc::clone(folder)),
-            SnapshotSource::Path(path) => match disk.metadata(path).during("look for", path)? {
+            FileSource::Remote(folder) => Place::Remote(Arc::clone(folder)),
+            FileSource::Path(path) => match disk.metadata(path).during("look for", path)? {
                 Some(found) if !found.is_dir => Place::File(path.clone()),
                 // If the folder is missing, so are its files, which is reported later.
                 _ => Place::Folder(path.clone()),
