@@ -11,7 +11,10 @@ use crate::{
     units::duration,
     update::update_rows,
 };
-use engine::hints::{AggregateKind, HintOptions};
+use engine::{
+    Warning,
+    hints::{AggregateKind, HintOptions},
+};
 use peregrine::stop;
 use sync::{
     DownloadReport, FollowEnd, FollowReport, MIN_PRUNE_BYTES, MarkedBranch, Shortfall, SyncOptions,
@@ -238,7 +241,9 @@ fn sync_rows(report: &SyncReport, conf_prune: Option<u64>) -> Rows {
         )
     });
     let prune = report.prune_bytes.map(|bytes| bytes >> 20);
-    let pruned = prune.map(|mib| format!("{pruned} blocks deleted; start bitcoind with -prune={mib}"));
+    let lacks_undo = report.notes.iter().any(|note| matches!(note, Warning::LacksLastUndo { .. }));
+    let level = if lacks_undo { " -checklevel=1" } else { "" };
+    let pruned = prune.map(|mib| format!("{pruned} blocks deleted; start bitcoind with -prune={mib}{level}"));
     let full = match conf_prune {
         None => "all blocks are stored: start bitcoind without -prune",
         Some(_) => {

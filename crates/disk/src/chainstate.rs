@@ -51,19 +51,27 @@ const COIN_KEY_LEN_MAX: usize = 1 + 32 + 5;
 /// # Errors
 /// The same errors as [`ChainstateReader::open`], except [`DiskError::InterruptedFlush`].
 pub fn read_best_block(disk: &dyn Disk, dir: &Path) -> Result<Option<BlockHash>, DiskError> {
+    Ok(read_heads(disk, dir)?.first().copied())
+}
+
+/// The same, and after an interrupted flush the block from which Core was flushing: zeros if there was none.
+///
+/// # Errors
+/// The same errors.
+pub fn read_heads(disk: &dyn Disk, dir: &Path) -> Result<Vec<BlockHash>, DiskError> {
     let current = dir.join("CURRENT");
     if !disk.exists(&current).during("look for", &current)? {
-        return Ok(None);
+        return Ok(Vec::new());
     }
     let database = Database::open(disk, dir)?;
     refuse_unknown(&database, dir, OF_CHAINSTATE)?;
     let obfuscation = read_database_obfuscation(&database, dir)?;
     let heads = database.get(HEAD_BLOCKS)?;
-    let Some(mut value) = heads.or(database.get(BEST_BLOCK)?) else { return Ok(None) };
+    let Some(mut value) = heads.or(database.get(BEST_BLOCK)?) else { return Ok(Vec::new()) };
     obfuscation.apply(&mut value, 0);
     // Two hashes after their number, or one hash.
-    let hashes = if value.len() == 65 { value.get(1..) } else { value.get(..) };
-    Ok(hashes.and_then(|hashes| hashes.first_chunk()).copied().map(BlockHash))
+    let hashes = if value.len() == 65 { value.split_off(1) } else { value };
+    Ok(hashes.as_chunks().0.iter().copied().map(BlockHash).collect())
 }
 
 /// A chainstate, open for reading by any number of threads. Only [`ChainstateReader::update`] changes it.

@@ -315,6 +315,7 @@ impl Follower for Rebuilder<'_> {
         chain: &HeaderChain,
         target: Height,
         (missing, missing_bytes): (u32, u64),
+        lost: Vec<BlockHash>,
     ) -> Result<Option<Feed>, Error> {
         let Self { files, options, rebuild, sink, .. } = *self;
         let Some(planned_in) = self.planned_in.take() else { return Ok(None) };
@@ -344,7 +345,8 @@ impl Follower for Rebuilder<'_> {
         let affordable = (options.chain.memory_bytes - need) / KEPT_SHARE;
         let kept_bytes_max = affordable.min(options.chain.hooks.kept_bytes_max);
         let memory_bytes = memory_bytes + kept_bytes_max;
-        let awaiting = Awaiting { end, bytes, memory_bytes, kept_bytes_max, settle_bytes };
+        let left = if prunes { MAX_LEFT_BY_PRUNING } else { 0 };
+        let awaiting = Awaiting { end, bytes, memory_bytes, kept_bytes_max, settle_bytes, left, lost };
         let invalid = self.chainstate.invalid;
         let planned =
             plan(files, rebuild, invalid, None, Some(awaiting), Watch { sink, interrupt: self.stop_fetch })?;

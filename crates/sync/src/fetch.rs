@@ -510,18 +510,17 @@ impl Fetch<'_> {
             self.phase = Phase::Blocks;
             self.look_up_new_branch()?;
             self.find_unknown()?;
-            if self.follower.rebuilds(&self.chain, self.target())? {
-                // The rebuild awaits only blocks that the block index does not place.
-                self.stored.keep_below(Height(0));
-                if !self.stored.is_stored(Height(0)) {
-                    // A pruned node has deleted it.
-                    self.append_genesis()?;
-                    (self.index.is_behind, self.index.true_to) = (true, None);
-                }
+            let is_stored = self.stored.is_stored(Height(0));
+            if !is_stored && self.follower.rebuilds(&self.chain, self.target())? {
+                // A pruned node has deleted it.
+                self.append_genesis()?;
+                (self.index.is_behind, self.index.true_to) = (true, None);
             }
             self.save()?;
             self.given.missing = self.missing_blocks();
-            self.given.feed = self.follower.headers_known(&self.chain, self.target(), self.given.missing)?;
+            let (target, lost) = (self.target(), self.stored.missing());
+            let lost = lost.filter_map(|height| self.chain.hash(height)).collect();
+            self.given.feed = self.follower.headers_known(&self.chain, target, self.given.missing, lost)?;
             match self.given.feed.as_ref().zip(self.options.prune_bytes) {
                 Some((&Feed { end, indexed, .. }, bytes)) => {
                     let (network, file_len) =

@@ -8,13 +8,13 @@ use crate::{
     new_datadir,
     options::{SyncOptions, SyncReport, SyncSink, SyncWarnings},
     prune_stored::prune_stored,
-    stored_coins::{lacks_last_undo, must_be_replaced},
+    stored_coins::must_be_replaced,
 };
 use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink, Warnings, Watch},
     note::Warning,
-    options::{ChainOptions, ReindexOptions},
+    options::{ChainOptions, ReindexOptions, UndoPolicy},
     report::{ReindexReport, UpdateReport},
     stage::Stage,
 };
@@ -23,6 +23,7 @@ use chain::{
     header_chain::HeaderChain,
     invalid_blocks::{InvalidBlock, mark_invalid, reconsider},
     plan::{
+        best_block::lacks_undo,
         existing_state::ExistingState,
         indexes::{DeletedBlocks, before_pruning},
         planner::{AfterSuspect, is_pruned},
@@ -113,8 +114,7 @@ fn sync_session<'d>(
     let files = &session.files()?;
     check_one_chainstate(files)?;
     ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
-    let cannot_stay =
-        must_be_replaced(files, &options, work.may_have_checkpoint(), Watch { sink, interrupt })?;
+    let cannot_stay = must_be_replaced(files, &options, Watch { sink, interrupt })?;
     if let Some(which) = options.chain.reconsider.take() {
         // What is invalid is marked again.
         reconsider(files, which)?;
@@ -132,9 +132,6 @@ fn sync_session<'d>(
         interrupt,
     };
     let mut report = loop {
-        // What cannot be read has no height that must be reached again; blocks above the end that pruning
-        // leaves to bitcoind can be connected again.
-        round.rebuild.accept_lower_tip = round.must_be_replaced;
         let (report, below, invalid) = round.run(session)?;
         let report = merged(before.take(), report);
         // If a block was expected to be invalid, but is valid, those above it are left.
@@ -230,13 +227,16 @@ impl Round<'_> {
             None if can_connect && near.is_none() => Some(self.rebuild_stored(files, &mut suspect)),
             rebuilt => rebuilt,
         };
-        if let (Some(bytes), Some((_, best)), None) = (options.prune_bytes, near, &rebuilt) {
-            download.pruned += prune_stored(files, &options.chain, bytes, best, indexed, sink)?;
-        }
-        let lacks_undo = can_connect && rebuilt.is_none() && self.lacks_undo(files, near, height)?;
         // What follows locks the datadir itself.
         drop(session);
-        let undo = lacks_undo.then(|| self.make_undo()).transpose()?;
+        let stays = can_connect && rebuilt.is_none() && near.is_some_and(|(best, _)| best <= height);
+        let mut undo = None;
+        if let (Some(bytes), Some((_, best)), None) = (options.prune_bytes, near, &rebuilt) {
+            // It could not be made afterwards.
+            undo = self.make_undo(options.chain.hooks.undo_blocks as usize)?;
+            let session = Session::open_for_change(self.disk, &self.rebuild, sink)?.0;
+            download.pruned += prune_stored(&session.files()?, &options.chain, bytes, best, indexed, sink)?;
+        }
         let connects = matches!(suspect, Some(AfterSuspect::Connect(_)));
         let below = match suspect {
             Some(AfterSuspect::EndBelow(height)) if options.prune_bytes.is_some() => Some(height),
@@ -256,6 +256,9 @@ impl Round<'_> {
         let mut update = None;
         if may_lag && invalid.is_none() && below.is_none() && (best.is_some() || connects) {
             (update, invalid) = self.connect_rest(height, best, suspect)?;
+        }
+        if stays && invalid.is_none() && options.prune_bytes.is_none() {
+            undo = self.make_undo(CHECKED_AT_START)?;
         }
         let chainstate_height = update.as_ref().map(|updated| updated.height).or(best);
         let report = SyncReport {
@@ -340,27 +343,28 @@ impl Round<'_> {
         done.map_err(|error| explain_interrupt(error, "downloaded"))
     }
 
-    /// Whether the blocks that bitcoind checks when it starts lack undo data, and all blocks are there for
-    /// making it. Before blocks are deleted, that was found out already.
-    fn lacks_undo(
-        &self,
-        files: &Files<'_>,
-        near: Option<(Height, Height)>,
-        height: Height,
-    ) -> Result<bool, Error> {
-        let SyncOptions { chain, prune_bytes, .. } = &self.options;
-        if prune_bytes.is_some() || near.is_none_or(|(best, _)| best > height) {
-            return Ok(false);
-        }
-        let best = ExistingState::read(files, false)?.best_block;
-        best.map_or(Ok(false), |best| lacks_last_undo(files, chain, best, CHECKED_AT_START))
-    }
-
-    /// Makes the undo data that is missing below the chainstate, which stays as it is.
-    fn make_undo(&self) -> Result<MadeUndoReport, Error> {
+    /// Makes the undo data below the chainstate if any of its last `count` blocks lacks it; with pruning, only
+    /// that of these blocks. A pruned node does not have the blocks for that.
+    fn make_undo(&self, count: usize) -> Result<Option<MadeUndoReport>, Error> {
         let Self { disk, ref options, sink, interrupt, .. } = *self;
-        let made = undo::make(disk, &options.chain, Watch { sink, interrupt });
-        made.map_err(|error| explain_interrupt(error, "downloaded"))
+        let session = Session::open_for_change(disk, &self.rebuild, sink)?.0;
+        let files = &session.files()?;
+        let is_pruned = is_pruned(files)?;
+        let count = if is_pruned { CHECKED_AT_START } else { count };
+        let best = ExistingState::read(files, false)?.best_block;
+        let lacks_undo = best.map_or(Ok(false), |best| lacks_undo(files, best, count))?;
+        if options.chain.undo == UndoPolicy::Trust || !lacks_undo {
+            return Ok(None);
+        }
+        if is_pruned {
+            sink.event(Event::Warning(Warning::LacksLastUndo { blocks: count }));
+            return Ok(None);
+        }
+        // What follows locks the datadir itself.
+        drop(session);
+        let blocks = options.prune_bytes.map_or(u32::MAX, |_| count as u32);
+        let made = undo::make_of_last(disk, &options.chain, blocks, Watch { sink, interrupt });
+        Ok(Some(made.map_err(|error| explain_interrupt(error, "downloaded"))?))
     }
 
     /// Connects the stored blocks up to a height, those at the heights of `exactly` one by one.

@@ -68,21 +68,54 @@ pub fn lacks_undo(files: &Files<'_>, best: BlockHash, count: usize) -> Result<bo
         if entry.height == Height(0) || entry.tx_count > 0 && !status.has_data() {
             break;
         }
-        let data_pos = entry.data_pos.filter(|_| status.has_data());
-        let undo_pos = entry.undo_pos.filter(|_| status.has_undo() && status.was_connected());
-        let Some((file, (data_pos, undo_pos))) = entry.file.zip(data_pos.zip(undo_pos)) else {
-            return Ok(true);
-        };
-        // A download stores blocks again that are not whole in a file with too few bytes.
-        let used = rows.file(file)?.map_or(1, |info| u64::from(info.size));
-        let (len, undo_len) = (files.len(FileKind::Blk, file)?, files.len(FileKind::Rev, file)?);
-        let undo_len = undo_len.saturating_sub(CHECKSUM_LEN as u64);
-        if len < used && !files.has_record(FileKind::Blk, file, data_pos.0, len)?
-            || !files.has_record(FileKind::Rev, file, undo_pos.0, undo_len)?
-        {
+        // A download stores blocks again that are not whole in their files.
+        if !has_block(files, &rows, &entry)? || !status.was_connected() || !has_undo(files, &entry)? {
             return Ok(true);
         }
         hash = entry.header.prev;
     }
     Ok(false)
+}
+
+/// Whether bitcoind can complete a flush that was interrupted ([`disk::chainstate::read_heads`]): it
+/// disconnects the blocks of the old best block again, and connects those of the new one (Core
+/// `ReplayBlocks`).
+///
+/// # Errors
+/// A damaged block index; any I/O error.
+pub fn can_replay(files: &Files<'_>, new: BlockHash, old: BlockHash) -> Result<bool, Error> {
+    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    let (mut new, mut old) = (rows.entry(&new)?, rows.entry(&old)?);
+    while let Some(entry) = new {
+        match old {
+            Some(before) if before.hash == entry.hash => return Ok(true),
+            Some(before) if before.height > entry.height => {
+                if !has_block(files, &rows, &before)? || !has_undo(files, &before)? {
+                    return Ok(false);
+                }
+                (new, old) = (Some(entry), rows.entry(&before.header.prev)?);
+            }
+            _ if entry.height == Height(0) => return Ok(old.is_none()),
+            _ if !has_block(files, &rows, &entry)? => return Ok(false),
+            _ => new = rows.entry(&entry.header.prev)?,
+        }
+    }
+    Ok(false)
+}
+
+/// Whether the block of an entry is on disk, as far as the block index and the lengths of files show.
+fn has_block(files: &Files<'_>, rows: &IndexRows<'_>, entry: &IndexEntry) -> Result<bool, Error> {
+    let data_pos = entry.data_pos.filter(|_| entry.status.has_data());
+    let Some((file, pos)) = entry.file.zip(data_pos) else { return Ok(false) };
+    let used = rows.file(file)?.map_or(1, |info| u64::from(info.size));
+    let len = files.len(FileKind::Blk, file)?;
+    Ok(len >= used || files.has_record(FileKind::Blk, file, pos.0, len)?)
+}
+
+/// The same of its undo data.
+fn has_undo(files: &Files<'_>, entry: &IndexEntry) -> Result<bool, Error> {
+    let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo());
+    let Some((file, pos)) = entry.file.zip(undo_pos) else { return Ok(false) };
+    let len = files.len(FileKind::Rev, file)?.saturating_sub(CHECKSUM_LEN as u64);
+    files.has_record(FileKind::Rev, file, pos.0, len)
 }

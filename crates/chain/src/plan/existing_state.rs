@@ -33,6 +33,8 @@ pub const DOWNLOAD_WINDOW: u32 = 1024;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accepted {
     Nothing,
+    /// One without the last blocks, at most so many, because bitcoind is to connect them again.
+    WithoutLast(u32),
     /// One that is lower only because blocks or undo data are damaged or missing.
     LossByDamage,
     AnyLoss,
@@ -94,11 +96,17 @@ impl ExistingState {
                 Some(Gap::Lost) => !may_be_pruned,
                 _ => false,
             };
+            let is_left = matches!(accepted, Accepted::WithoutLast(blocks) if loss.blocks <= blocks);
+            if is_left && loss.gap.is_none() {
+                return Ok(loss.blocks);
+            }
             loss.is_by_damage = is_missing && !plan.stops_as_asked && accepted == Accepted::LossByDamage;
             if !loss.is_by_damage && accepted != Accepted::AnyLoss {
                 let mut error = loss.error(files.datadir.net_dir());
                 // That has just been tried.
-                error.remedies.retain(|it| accepted == Accepted::Nothing || *it != Remedy::EndBelowDamage);
+                error
+                    .remedies
+                    .retain(|it| accepted != Accepted::LossByDamage || *it != Remedy::EndBelowDamage);
                 return Err(error);
             }
             // bitcoind connects the lost blocks when it starts, and writes their undo data.

@@ -414,12 +414,17 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Forgets where damaged blocks and damaged undo data are.
-    fn mark_damaged(&mut self, damage: &KnownDamage) {
-        for number in damage.blocks.iter().filter_map(|hash| self.hashes.find(hash)) {
+    /// Forgets where blocks and their undo data are.
+    fn forget_places(&mut self, blocks: &[BlockHash]) {
+        for number in blocks.iter().filter_map(|hash| self.hashes.find(hash)) {
             let node = &mut self.nodes[number as usize];
             (node.data_pos, node.undo_pos) = (None, None);
         }
+    }
+
+    /// Forgets where damaged blocks and damaged undo data are.
+    fn mark_damaged(&mut self, damage: &KnownDamage) {
+        self.forget_places(&damage.blocks);
         for number in damage.undo.iter().filter_map(|hash| self.hashes.find(hash)) {
             self.nodes[number as usize].undo_pos = None;
         }
@@ -459,7 +464,7 @@ impl<'a> Tree<'a> {
         if preferred == Some(block.node) {
             state |= PREFERRED;
         }
-        let has_data = node.data_pos.is_some() || state & KNOWN != 0 || request.awaits_blocks;
+        let has_data = node.data_pos.is_some() || state & KNOWN != 0 || request.awaits.is_some();
         if state & (FAILED | INVALID) == 0 && has_data {
             state |= parent & STORED;
         }
@@ -522,6 +527,7 @@ impl<'a> Tree<'a> {
     /// tree lacks the block to be reconsidered.
     pub fn choose(&mut self, request: &ChainRequest<'_>) -> Result<ChosenChain, Error> {
         request.reconsider.map(|which| self.reconsider(which)).transpose()?;
+        self.forget_places(request.awaits.unwrap_or_default());
         self.mark_invalid(request.invalid);
         self.mark_known(request.connected);
         request.damage.into_iter().for_each(|damage| self.mark_damaged(damage));

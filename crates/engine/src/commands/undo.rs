@@ -100,7 +100,7 @@ pub fn check(disk: &dyn Disk, options: &ChainOptions, watch: Watch<'_>) -> Resul
     let (reader, bytes_total) = (BlockReader::new(&plan.chain, files), plan.block_bytes);
     let walk = &BlockWalk { reader, threads, bytes_total, watch };
     sink.event(Event::Started(Stage::Check));
-    let survey = UndoSurvey::of_records(walk)?;
+    let survey = UndoSurvey::of_records(walk, Height(0))?;
     walk.each(0..plan.chain.block_count() as u32, |buffers, (), height| {
         survey.check_block(&walk.reader, buffers, height, |_, _| Ok(()))
     })?;
@@ -151,6 +151,19 @@ pub struct MadeUndoReport {
 /// # Errors
 /// The same errors as [`crate::reindex()`].
 pub fn make(disk: &dyn Disk, options: &ChainOptions, watch: Watch<'_>) -> Result<MadeUndoReport, Error> {
+    make_of_last(disk, options, u32::MAX, watch)
+}
+
+/// The same for so many last blocks; what is missing below them stays missing.
+///
+/// # Errors
+/// The same errors.
+pub fn make_of_last(
+    disk: &dyn Disk,
+    options: &ChainOptions,
+    blocks: u32,
+    watch: Watch<'_>,
+) -> Result<MadeUndoReport, Error> {
     Warnings::in_place(watch.sink, |sink| {
         let watch = Watch { sink, ..watch };
         let options = &ChainOptions { scan: false, ..options.clone() };
@@ -172,7 +185,8 @@ pub fn make(disk: &dyn Disk, options: &ChainOptions, watch: Watch<'_>) -> Result
         undo_files.start_over()?;
         let method = &Method::Routed { uses_undo: true };
         let job = Job { undo_sink: Some(undo_files), ..Job::new(files, plan, options, method, work, watch) };
-        let made = make_missing(&job, undo_files, &mut clock).and_then(|()| {
+        let from = Height((plan.chain.block_count() as u32).saturating_sub(blocks));
+        let made = make_missing(&job, undo_files, from, &mut clock).and_then(|()| {
             let Some(new) = undo_files.take() else { return Ok((UndoReport::default(), Vec::new())) };
             let kept = commit(&job, &new)?;
             Ok((new.report(), kept))
@@ -191,11 +205,17 @@ pub fn make(disk: &dyn Disk, options: &ChainOptions, watch: Watch<'_>) -> Result
     })
 }
 
-/// Makes the undo data of a job, in the files of `undo_files`.
-fn make_missing(job: &Job<'_>, undo_files: &UndoFiles<'_>, clock: &mut Clock) -> Result<(), Error> {
+/// Makes the undo data of a job from height `from` on, in the files of `undo_files`. If much of it is missing
+/// there, all that is missing is made.
+fn make_missing(
+    job: &Job<'_>,
+    undo_files: &UndoFiles<'_>,
+    from: Height,
+    clock: &mut Clock,
+) -> Result<(), Error> {
     let walk = &job.walk();
     job.watch.sink.event(Event::Started(Stage::Check));
-    let survey = &UndoSurvey::of_records(walk)?;
+    let survey = &UndoSurvey::of_records(walk, from)?;
     if job.make_missing_undo(walk, survey, clock)? {
         return Ok(());
     }

@@ -44,7 +44,7 @@ impl BlockSurvey {
     /// Any I/O error that is not about one block; [`ErrorKind::Interrupted`].
     pub fn read(walk: &BlockWalk<'_>) -> Result<Self, Error> {
         let (reader, chain) = (&walk.reader, walk.reader.chain);
-        let undo = UndoSurvey::of_records(walk)?;
+        let undo = UndoSurvey::of_records(walk, Height(0))?;
         let flawed = Mutex::new(Vec::new());
         walk.each(0..chain.block_count() as u32, |buffers, (), height| {
             if chain.block(height).data_pos == ByteOffset(0) {

@@ -86,20 +86,25 @@ pub enum UndoState {
 
 /// The state of the undo data of each block.
 pub struct UndoSurvey {
-    /// By height: [`MISSING`], [`DAMAGED`], or the hash of the shape of sound undo data.
+    /// By height: [`MISSING`], [`DAMAGED`], [`UNREAD`], or the hash of the shape of sound undo data.
     states: Vec<AtomicU64>,
 }
 
 const MISSING: u64 = 0;
 const DAMAGED: u64 = 1;
+/// Nobody asks about it: it counts as sound.
+const UNREAD: u64 = 2;
 
 impl UndoSurvey {
-    /// Reads all records of undo data.
-    pub fn of_records(walk: &BlockWalk<'_>) -> Result<Self, Error> {
+    /// Reads the records of undo data of the blocks from height `from` on.
+    pub fn of_records(walk: &BlockWalk<'_>, from: Height) -> Result<Self, Error> {
         let chain = walk.reader.chain;
-        let states: Vec<AtomicU64> = (0..chain.block_count()).map(|_| AtomicU64::new(MISSING)).collect();
         // The genesis block has no undo data.
-        walk.each(1..states.len() as u32, |buffers, (), height| {
+        let count = chain.block_count() as u32;
+        let from = from.0.clamp(1, count);
+        let state = |height| AtomicU64::new(if height < from { UNREAD } else { MISSING });
+        let states: Vec<AtomicU64> = (0..count).map(state).collect();
+        walk.each(from..count, |buffers, (), height| {
             if chain.block(height).undo_pos.is_none() {
                 return Ok(());
             }
@@ -115,11 +120,10 @@ impl UndoSurvey {
         Ok(Self { states })
     }
 
-    /// Returns the state of the block at `height`; the genesis block, which has no undo data, counts as
-    /// sound.
+    /// Returns the state of the block at `height`. Those that were not read count as sound, as does the
+    /// genesis block.
     pub fn state(&self, height: Height) -> UndoState {
         match self.states.get(height.0 as usize).map(|state| state.load(Ordering::Relaxed)) {
-            _ if height.0 == 0 => UndoState::Sound,
             Some(MISSING) | None => UndoState::Missing,
             Some(DAMAGED) => UndoState::Damaged,
             Some(_) => UndoState::Sound,
@@ -142,10 +146,10 @@ impl UndoSurvey {
         let BlockBuffers { block, arena, hashes, .. } = buffers;
         let block = &located.parse(block.bytes(), arena)?;
         located.check_hash(block.header().hash())?;
-        if let Some(state) = self.states.get(height.0 as usize).filter(|_| height.0 > 0) {
+        if let Some(state) = self.states.get(height.0 as usize) {
             let shape = shape_of(block.txs().skip(1).map(|tx| tx.input_count()));
             let recorded = state.load(Ordering::Relaxed);
-            if recorded > DAMAGED && recorded != shape {
+            if recorded > UNREAD && recorded != shape {
                 state.store(DAMAGED, Ordering::Relaxed);
             }
         }
@@ -163,8 +167,8 @@ fn shape_of_undo(prev: &BlockHash, buffers: &mut BlockBuffers) -> Option<u64> {
     Some(shape_of(view.txs().map(|coins| coins.len())))
 }
 
-/// Returns a hash, above [`DAMAGED`], of the number of inputs or coins of each transaction.
+/// Returns a hash, above [`UNREAD`], of the number of inputs or coins of each transaction.
 fn shape_of(counts: impl Iterator<Item = usize>) -> u64 {
     let bytes: Vec<u8> = counts.flat_map(|count| (count as u32).to_le_bytes()).collect();
-    siphash24(1, 2, &bytes) | (DAMAGED + 1)
+    siphash24(1, 2, &bytes) | (UNREAD << 1)
 }

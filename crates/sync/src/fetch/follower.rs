@@ -29,8 +29,8 @@ pub trait Follower {
     }
 
     /// The headers are known, and in the block index. Next, the blocks up to `target` are downloaded;
-    /// `missing` is the number of those that are not stored, and about how many bytes they have. If a rebuild
-    /// begins now, returns what feeds it.
+    /// `missing` is the number of those that are not stored, and about how many bytes they have; `lost` are
+    /// those of them that the block index may place. If a rebuild begins now, returns what feeds it.
     ///
     /// # Errors
     /// What makes the download useless.
@@ -39,6 +39,7 @@ pub trait Follower {
         _chain: &HeaderChain,
         _target: Height,
         _missing: (u32, u64),
+        _lost: Vec<BlockHash>,
     ) -> Result<Option<Feed>, Error> {
         Ok(None)
     }

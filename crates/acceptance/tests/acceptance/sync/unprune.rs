@@ -113,6 +113,10 @@ fn nothing_is_deleted_that_bitcoind_needs_to_complete_a_flush() {
     let (options, words) = (pruning(case.root(), &peer), ["bitcoind was stopped while it wrote"]);
     let error = refused_by(case.root(), ErrorKind::Damaged, &words, || run(&options));
     assert_offers(&error, &[Remedy::LetBitcoindFinish]);
+    // It could not complete the flush: it and this program sent the user to each other.
+    let lost = blk(&case, &entry(&case, 60));
+    truncate(&lost, 100).unwrap();
+    assert_rebuilt(&case, false, "a lost block");
 }
 
 /// Asserts that a run rebuilds the chainstate, and that a second one leaves a sound datadir of a pruned node.
@@ -137,16 +141,22 @@ fn a_chainstate_with_a_changed_bit_is_rebuilt() {
     }
 }
 
-/// Nothing was made: bitcoind did not start on what `doctor` had advised, or what was deleted could not be
-/// made any more.
+/// Nothing was made, and what was deleted could not be made any more; or all blocks were downloaded again.
 #[test]
-fn a_chainstate_whose_last_blocks_lack_undo_data_is_rebuilt() {
+fn undo_data_that_the_last_blocks_lack_is_made_before_blocks_are_deleted() {
+    let is_lacking = |note: &Warning| matches!(note, Warning::LacksLastUndo { blocks: 6 });
     for (what, case) in [("full", Case::at_tip()), ("pruned", pruned())] {
-        let last = entry(&case, TIP);
+        let (last, peer) = (entry(&case, TIP), honest());
         let file = if what == "full" { rev(&case, &last) } else { blk(&case, &last) };
         truncate(&file, 0).unwrap();
         assert!(!diagnosed(case.root(), false).is_sound(), "{what}");
-        assert_rebuilt(&case, false, what);
+        let report = run(&pruning(case.root(), &peer)).unwrap();
+        assert!(report.rebuild.is_none(), "{what}");
+        assert_eq!(report.undo.is_some(), what == "full");
+        assert_eq!(report.notes.iter().any(is_lacking), what == "pruned");
+        assert_pruned(case.root(), what);
+        let advice = if what == "full" { Advice::StartBitcoind } else { Advice::StartWithoutUndo };
+        assert_eq!(diagnosed(case.root(), false).advice, advice, "{what}");
     }
 }
 

@@ -35,7 +35,6 @@ pub struct Planned {
 }
 
 /// The end of a chain whose blocks are stored while it is rebuilt.
-#[derive(Clone, Copy)]
 pub struct Awaiting {
     /// Height of the last block.
     pub end: Height,
@@ -47,6 +46,10 @@ pub struct Awaiting {
     pub kept_bytes_max: u64,
     /// With pruning, bytes of blocks after which the rebuild settles ([`AwaitedBlocks::settle`]).
     pub settle_bytes: Option<u64>,
+    /// Number of last blocks of the existing chainstate that may be above the end, for bitcoind to connect.
+    pub left: u32,
+    /// Blocks that the block index places, and that are not in their files: they are stored again.
+    pub lost: Vec<BlockHash>,
 }
 
 impl Planned {
@@ -113,14 +116,14 @@ pub fn plan(
     let hint_reader = options.hints.as_ref().map(open).transpose()?;
     let hints_end = |info: &HintInfo| HintsEnd { height: info.height, hash: info.block_hash };
     let request = ChainRequest {
-        stop_at_height: awaiting.map(|blocks| blocks.end).or(options.chain.stop_at_height),
+        stop_at_height: awaiting.as_ref().map(|blocks| blocks.end).or(options.chain.stop_at_height),
         without_undo: options.hints.as_ref().is_some_and(|hints| hints.without_undo),
         hints: hint_reader.as_ref().map(|reader| hints_end(reader.info())),
         preferred: before.best_block,
         invalid,
         damage,
         makes_undo: options.makes_undo(),
-        awaits_blocks: awaiting.is_some(),
+        awaits: awaiting.as_ref().map(|blocks| &blocks.lost[..]),
         ..ChainRequest::of(&options.chain)
     };
     let mut plan = job::plan_beside(files, &options.chain, &request, second.as_ref(), watch)?;
@@ -140,7 +143,7 @@ pub fn plan(
     let accepted = match damage {
         _ if options.accept_lower_tip => Accepted::AnyLoss,
         Some(_) => Accepted::LossByDamage,
-        None => Accepted::Nothing,
+        None => Accepted::WithoutLast(awaiting.as_ref().map_or(0, |blocks| blocks.left)),
     };
     let lost_blocks = if in_place { before.check(&plan, files, accepted, watch.sink)? } else { 0 };
     let reads_last_blocks_first = match options.hints.as_ref().zip(hint_reader.as_ref()) {
