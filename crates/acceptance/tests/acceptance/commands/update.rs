@@ -142,6 +142,17 @@ fn an_update_refuses_what_it_cannot_continue() {
     assert_offers(&refuses(None, &["has two chainstates"]), &[Remedy::MoveSnapshotAway]);
 }
 
+/// The chainstate was at the tip, and the command failed.
+#[test]
+fn undo_data_that_cannot_be_read_is_a_warning_of_an_update_that_is_done() {
+    let case = Case::at_tip();
+    let entry = entry(&case, chain().tip().height - 5);
+    let disk = FaultDisk::healthy().with_unreadable(&rev(&case, &entry), entry.undo_pos.unwrap().0 - 1);
+    let updated = engine::update(&disk, &update_options(case.root(), AT_ONCE, None), unwatched()).unwrap();
+    let is_last = |note: &Warning| matches!(note, Warning::LacksLastUndo { blocks: 6 });
+    assert!(updated.notes.iter().any(is_last), "{:?}", updated.notes);
+}
+
 /// It said that bitcoind can be started, or, with blocks to connect, only that a file is to be restored.
 #[test]
 fn missing_undo_data_is_reported_with_what_helps() {
