@@ -209,6 +209,23 @@ fn a_source_that_lies_about_what_the_root_leaves_open_does_not_stop_the_others()
     }
 }
 
+/// It was about the tree that was tried last, even that of a liar.
+#[test]
+fn an_error_is_about_the_tree_that_most_sources_have() {
+    let (shared, files) = (Shared::of_chain(), scratch());
+    let [lying, good, twin] = ["lying", "good", "twin"].map(|name| shared.copy(&files, name));
+    let mut tree = fs::read(good.join("utxotree")).unwrap();
+    tree[0] ^= 1;
+    fs::write(lying.join("utxotree"), &tree).unwrap();
+    for source in [&lying, &good, &twin] {
+        fs::remove_file(source.join(chunk_name(3))).unwrap();
+    }
+    for sources in [[&*lying, &*good, &*twin], [&*good, &*twin, &*lying]] {
+        let error = fetch(&shared.fetching(&sources, &files.path().join("joined"))).unwrap_err();
+        assert!(error.to_string().contains("chunk 3") && !error.to_string().contains("lying"), "{error}");
+    }
+}
+
 /// Coins of a block whose UTXO set hash Core's source has need no root, and must be those.
 #[test]
 fn coins_that_core_pins_are_proven_by_their_hash() {

@@ -30,7 +30,9 @@ use pipeline::{
 };
 use rules::{ChainParams, params::PinnedUtxoSet};
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
+    iter::once,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{
@@ -133,16 +135,19 @@ pub fn fetch(
     let all =
         options.sources.iter().map(|source| Source::new(disk, source)).collect::<Result<Vec<_>, _>>()?;
     let mut faults = Vec::new();
-    let mut failed = Error::new(ErrorKind::Usage, "there is no source").with_remedies([Remedy::AddSource]);
-    let trees = find_trees(options, all, &mut faults, watch.interrupt)?;
+    let mut failed = None;
+    let mut trees = find_trees(options, all, &mut faults, watch.interrupt)?;
+    // If all fail, the error is that of the tree that most sources have: another one may be a lie.
+    trees.sort_by_key(|(_, sources)| Reverse(sources.len()));
     let is_only = trees.len() == 1;
     for with_tree in trees {
         match fetch_from(disk, options, with_tree, is_only, &mut faults, watch) {
-            Err(error) if error.kind != ErrorKind::Interrupted => failed = error,
+            Err(error) if error.kind != ErrorKind::Interrupted => failed = failed.or(Some(error)),
             done => return done,
         }
     }
-    Err(failed)
+    let no_source = || Error::new(ErrorKind::Usage, "there is no source");
+    Err(failed.unwrap_or_else(|| no_source().with_remedies([Remedy::AddSource])))
 }
 
 /// Fetches from the sources that have the same tree. On failure, that is a fault of each. `is_only`: there is
