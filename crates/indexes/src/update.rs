@@ -23,7 +23,8 @@ use api::{
     stage::Stage,
 };
 use disk::node_indexes::IndexKind;
-use vfs::Disk;
+use std::path::Path;
+use vfs::{Disk, During as _};
 
 /// Continues indexes to the chainstate's best block. If this is interrupted, each index ends where it ended
 /// before, or at the new block.
@@ -55,12 +56,11 @@ fn update(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<MadeIndexes, Error>
     }
     let mut spaces: Vec<_> = bases.iter().map(|base| (base.kind, job.space(base))).collect();
     // They are written one after the other, each with its older rows, whose tables go then.
-    let merged =
-        |(index, base): (&StoredIndex<'_>, &Base)| index.database.bytes_merged_with(bytes_of_rows(job, base));
-    let largest = indexes.iter().zip(&bases).map(merged).zip(&mut spaces).max_by_key(|(merged, _)| *merged);
-    if let Some((merged, (_, [added, _]))) = largest {
-        *added += merged;
-    }
+    let merged = indexes.iter().zip(&bases).map(|(index, base)| {
+        (index.dir.as_path(), index.database.bytes_merged_with(bytes_of_rows(job, base)))
+    });
+    let merged = largest_on_each_disk(job.files.disk, &merged.collect::<Vec<_>>())?;
+    spaces.iter_mut().zip(merged).for_each(|((_, [added, _]), merged)| *added += merged);
     job.check_space(&spaces)?;
     // The rows of filters and of statistics come in order.
     let (mut in_order, mut others): (Vec<_>, Vec<_>) =
@@ -100,6 +100,22 @@ fn update(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<MadeIndexes, Error>
         made.extend(of_index.map(|made| MadeIndex { rows: made.rows + count, ..made }));
     }
     Ok(MadeIndexes { indexes: made, blocks_read, kept: Vec::new() })
+}
+
+/// Returns how many of these bytes in directories, which are needed one after the other, those before them on
+/// the same disk do not cover: in sum, the largest of each disk.
+fn largest_on_each_disk(disk: &dyn Disk, bytes_in: &[(&Path, u64)]) -> Result<Vec<u64>, Error> {
+    let mut left = Vec::new();
+    for (at, (dir, bytes)) in bytes_in.iter().enumerate() {
+        let mut before = 0;
+        for (other, bytes) in bytes_in.iter().take(at) {
+            if disk.same_file_system(dir, other).during("look at", dir)? {
+                before = before.max(*bytes);
+            }
+        }
+        left.push(bytes.saturating_sub(before));
+    }
+    Ok(left)
 }
 
 /// Opens an index, and finds out what its new rows are added to. Returns `None` if it stays as it is.
@@ -163,4 +179,20 @@ fn new_sequences(old: &[Option<u32>], base: &Base) -> Sequences {
     let mut next = base.next_sequence..;
     let is_new = |(height, old): (u32, &Option<u32>)| old.is_none() && base.heights.contains(&height);
     (0..).zip(old).map(|block| is_new(block).then(|| next.next()).flatten()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vfs::RealDisk;
+
+    /// The space was that of the largest index, also if a smaller one is on another disk.
+    #[test]
+    fn each_disk_needs_space_for_the_largest_index_on_it() {
+        let here = tempfile::tempdir().unwrap();
+        let [one, other] = [here.path(), Path::new("/dev")];
+        let left = |bytes_in: &[(&Path, u64)]| largest_on_each_disk(&RealDisk, bytes_in).unwrap();
+        assert_eq!(left(&[(one, 5), (other, 3), (one, 7), (one, 6)]), [5, 3, 2, 0]);
+        assert_eq!(left(&[(one, 5), (other, 9)]), [5, 9]);
+    }
 }
