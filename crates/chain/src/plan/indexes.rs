@@ -43,6 +43,10 @@ const UNREADABLE: &str = "it does not open, so that nothing can be told of its r
 /// No remedy, since it cannot be made with pruning.
 const NEEDS_ALL_BLOCKS: &str = "it needs all blocks, so that bitcoind does not use it with -prune";
 
+/// The last blocks are left to bitcoind, and its best block can be one of them, or above them.
+const LEFT_OVER: &str = "its blocks are gone, and bitcoind would stop if it ended above the new chainstate and \
+                         had to be taken back";
+
 /// Blocks from this height on get other places.
 fn moves_from(height: Height) -> Harm {
     let harm = format!(
@@ -145,7 +149,13 @@ pub fn before_pruning(
         if contents.has_positions {
             return Ok(Some(UNREADABLE.into()));
         }
-        let Some(DeletedBlocks { hash_at, kept_from, .. }) = deleted else { return Ok(None) };
+        let Some(DeletedBlocks { hash_at, kept_from, .. }) = deleted else {
+            let mut is_left_over = kind == IndexKind::CoinStats && contents.best_block.is_some();
+            for dir in [files.datadir.index_dir(), files.datadir.chainstate_dir()] {
+                is_left_over &= !files.disk.exists(&dir).during("look for", &dir)?;
+            }
+            return Ok(is_left_over.then(|| LEFT_OVER.into()));
+        };
         let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
         if let Some(best) = &contents.best_block {
             let height = fork_of(&rows, *best, hash_at, |_| true)?.unwrap_or_default();

@@ -111,6 +111,25 @@ fn indexes_of_blocks_that_a_datadir_without_chainstate_lacks_need_a_download() {
     }
 }
 
+/// `doctor` advised to start bitcoind, which stopped ("Failed to rewind coinstatsindex to a previous chain
+/// tip"), or to rebuild the chainstate, which is refused.
+#[test]
+fn indexes_that_bitcoind_cannot_take_back_in_a_datadir_without_chainstate_need_a_download() {
+    let ((case, _), peer) = (with_indexes(TxForm::ByTxid), honest());
+    for height in [0, 60] {
+        let dir = scratch();
+        download(&SyncOptions { blocks_only: true, ..from_to(dir.path(), &[&peer], height) });
+        copy_dir(&case.root().join("regtest/indexes"), &dir.path().join("regtest/indexes")).unwrap();
+        let found = diagnosed(dir.path(), false);
+        assert!(!found.is_sound() && found.advice == Advice::Sync, "{height}: {found:?}");
+        for index in found.found.unwrap().indexes {
+            let is_taken_back = matches!(index.kind, IndexKind::CoinStats | IndexKind::TxoSpender);
+            let is_broken = matches!(index.standing, IndexStanding::NotStored);
+            assert_eq!(is_broken, is_taken_back, "{height}: {index:?}");
+        }
+    }
+}
+
 /// A rebuild up to the damage said that the `txindex` stays right, then `doctor` and `index check` that it is
 /// wrong.
 #[test]

@@ -6,7 +6,7 @@ use crate::sync::prune::{END, interrupted_at, long, peer, pruned};
 use acceptance::prelude::*;
 use acceptance::sync::run_on as download;
 use acceptance::{
-    indexes::{Rows, all_indexes, make, update},
+    indexes::{Rows, all_indexes, make, update, with_indexes},
     sync::from_to,
     update::{AT_ONCE, update_options},
 };
@@ -97,6 +97,21 @@ fn blocks_that_an_index_is_continued_from_are_not_deleted_behind_a_download() {
         assert_eq!(run(dir.path(), &peer).unwrap().result.blocks_read, 0);
         assert!(contents(dir.path()) == of_all_blocks(END));
     }
+}
+
+/// A datadir was begun, with all headers, before the error said that nothing was changed.
+#[test]
+fn statistics_whose_blocks_are_gone_are_refused_before_a_datadir_is_begun() {
+    let ((case, _), dir, peer) = (with_indexes(TxForm::ByTxid), scratch(), peer());
+    let statistics = Path::new("regtest/indexes/coinstatsindex");
+    fs::create_dir_all(dir.path().join("regtest/indexes")).unwrap();
+    copy_dir(&case.root().join(statistics), &dir.path().join(statistics)).unwrap();
+    let before = tree(dir.path());
+    let done = download(healthy(), &pruned(dir.path(), &[&peer]));
+    let error = assert_fails(done, ErrorKind::Usage, &["coinstatsindex: ", "nothing was changed"]);
+    let kinds = [Some(IndexKind::CoinStats), None, None, None];
+    assert_offers(&error, &[Remedy::BringIndexes(kinds), Remedy::SetIndexesAside]);
+    assert_same_tree(&before, dir.path(), "nothing was changed");
 }
 
 #[test]

@@ -51,6 +51,10 @@ pub enum IndexStanding as IndexCode {
     /// The block index does not contain its best block: bitcoind does not start.
     #[display("ends with a block that the block index does not contain; bitcoind does not start")]
     UnknownBestBlock,
+    /// There is no chainstate, and blocks up to its best block are not stored: bitcoind stops when it takes the
+    /// index back.
+    #[display("of blocks that are not stored; bitcoind stops when it takes it back")]
+    NotStored,
     /// Some of its rows have places where no block is: block files were moved, and transactions are not
     /// found.
     #[display("has places of blocks where none is: transactions would not be found")]
@@ -81,8 +85,8 @@ pub enum IndexStanding as IndexCode {
 impl FoundIndex {
     /// Whether it must be made anew.
     pub const fn is_broken(&self) -> bool {
-        use IndexStanding::{Damaged, Misplaced, UnknownBestBlock};
-        matches!(self.standing, Damaged(_) | Misplaced | UnknownBestBlock)
+        use IndexStanding::{Damaged, Misplaced, NotStored, UnknownBestBlock};
+        matches!(self.standing, Damaged(_) | Misplaced | NotStored | UnknownBestBlock)
     }
 }
 
@@ -134,10 +138,16 @@ pub fn find(
         }
         let Some((tree, infos)) = tree else { return Ok(IndexStanding::NotExamined) };
         if branch.is_empty() {
-            // Without a chainstate, bitcoind looks for the best block all the same.
+            // Without a chainstate, bitcoind looks for the best block all the same, and takes the index back.
             let end = contents.best_block.filter(|_| best.is_none());
-            let is_unknown = end.is_some_and(|end| tree.branch_to(&end).is_empty());
-            return Ok(if is_unknown { IndexStanding::UnknownBestBlock } else { IndexStanding::NotExamined });
+            let own = end.map(|end| tree.branch_to(&end));
+            let lacks_data = |own: &[u32]| own.iter().any(|number| tree.data_pos(*number).is_none());
+            let needs_data = matches!(index.kind, IndexKind::CoinStats | IndexKind::TxoSpender);
+            return Ok(match own.as_deref() {
+                Some([]) => IndexStanding::UnknownBestBlock,
+                Some(own) if needs_data && lacks_data(own) => IndexStanding::NotStored,
+                _ => IndexStanding::NotExamined,
+            });
         }
         let on_disk = &files.datadir.blk_files(files.disk)?;
         // A `txindex` gets the rows of lost blocks anew, when bitcoind connects these above the chainstate.
