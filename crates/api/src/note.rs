@@ -74,6 +74,11 @@ pub enum Note {
         /// Number of their blocks that were done, and are read again.
         blocks: usize,
     } => "{files} block files have changed since then; {blocks} blocks in them are read again";
+    /// The checkpoint of an interrupted run is discarded.
+    CheckpointDiscarded {
+        /// Why it cannot be resumed.
+        error: Error,
+    } => "starting over: {error}";
     /// An interrupted run has made undo data, but it cannot be continued.
     MadeUndoGone => "starting over: the undo data that an interrupted run has made is in place or gone, or \
         the block index was used since then";

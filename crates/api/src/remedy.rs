@@ -40,6 +40,8 @@ remedies! {
     /// Run the interrupted job again with the options that it had.
     RepeatOptions: "repeat the interrupted job with its options",
         command: "repeat the command of that run to resume it";
+    /// Run the interrupted job again with the version of Peregrine that began it.
+    FinishWithItsVersion: "finish that run with the version that began it";
     /// Run the interrupted job again, to complete it.
     Resume {
         /// Number of blocks that are done.

@@ -37,8 +37,10 @@ pub fn run(args: &DoctorArgs) -> Done {
     let diagnosis = args.datadir.run(Some(&options.chain), stages::DOCTOR, |watch| {
         engine::doctor::diagnose(&RealDisk, &options, watch)
     })?;
-    let has_checkpoint = |state: &DatadirState| state.leftovers.checkpoint.is_some();
-    let is_resumable = diagnosis.found.as_deref().is_ok_and(has_checkpoint);
+    let has_own_checkpoint = |state: &DatadirState| {
+        state.leftovers.checkpoint.is_some() && state.leftovers.checkpoint_version.is_none()
+    };
+    let is_resumable = diagnosis.found.as_deref().is_ok_and(has_own_checkpoint);
     let interrupted = interrupted.filter(|_| is_resumable);
     let faults = diagnosis.found.iter().flat_map(|state| &state.start.faults);
     let is_of_node = faults
@@ -205,9 +207,12 @@ fn tiny_text(state: &DatadirState) -> String {
 
 fn leftovers_text(state: &DatadirState) -> String {
     let left = &state.leftovers;
-    let checkpoint = left
-        .checkpoint
-        .map(|(done, total)| format!("a checkpoint with {done} of {total} blocks: the same command resumes"));
+    let resumes = match &left.checkpoint_version {
+        None => "the same command resumes".to_owned(),
+        Some(version) => format!("only peregrine {version} resumes"),
+    };
+    let checkpoint =
+        left.checkpoint.map(|(done, total)| format!("a checkpoint with {done} of {total} blocks: {resumes}"));
     let found = [
         left.has_journal.then(|| "a replacement of databases that is not complete".to_owned()),
         (left.has_unfinished_databases && !left.has_journal)

@@ -4,8 +4,8 @@
 //! again.
 //!
 //! ```text
-//! magic 8 "PGRN-CKP" | version 4 | file length 8 | network's message magic 4 | chain 32 | settings 32
-//! | number of files 4
+//! magic 8 "PGRN-CKP" | version 4 | file length 8 | network's message magic 4 | length of text 1 | text: the
+//! version of the program | chain 32 | settings 32 | number of files 4
 //!   | files: number 4, length and modification time of the blk file 8, 8, of the rev file 8, 8
 //! | number of runs 4 | runs: number 8, level 1, bytes 8, entries 8, checksum 4 | next run 8
 //! | state: number of blocks 4 | completed: 8 for each 64 blocks, rounded up
@@ -20,7 +20,7 @@
 //! are secrets, because they allow making hashes and sums collide: only the owner may read the file. Version
 //! 1 had no list of files; version 2 did not name its counts, and had what belongs to the matching among
 //! them; version 3 did not know undo data that is made; version 4 knew none beside hints; version 5 had
-//! another order.
+//! another order; version 6 did not name the version of the program.
 //!
 //! A manifest is written under another name, synced, and renamed over the one before; then the directory is
 //! synced. After a crash, the old or the new one exists, and possibly an unfinished new one, which is removed
@@ -106,6 +106,8 @@ impl FileStamp {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Checkpoint {
     pub network: Network,
+    /// The version of the program, whose rules the completed blocks were checked by.
+    pub version: String,
     /// Digest of the completed blocks.
     pub chain: [u8; 32],
     /// Digest of the options that must be the same when the rebuild resumes.
@@ -169,10 +171,10 @@ impl Checkpoint {
     }
 }
 
-pack_fields!(Checkpoint { network, chain, settings, files, runs, next_run, state });
+pack_fields!(Checkpoint { network, version, chain, settings, files, runs, next_run, state });
 
 impl Sealed for Checkpoint {
-    const SEAL: Seal = Seal { magic: MAGIC, version: 6, what: "a peregrine checkpoint" };
+    const SEAL: Seal = Seal { magic: MAGIC, version: 7, what: "a peregrine checkpoint" };
     const STATES_LENGTH: bool = true;
 
     fn check(&self) -> Result<(), &'static str> {
@@ -242,6 +244,7 @@ mod tests {
     fn small() -> Checkpoint {
         Checkpoint {
             network: Network::Signet,
+            version: "1.2.3".to_owned(),
             chain: [1; 32],
             settings: [2; 32],
             files: vec![FileStamp {
@@ -302,8 +305,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let join = SavedState { matching: SavedMatching::Join, made: Vec::new(), ..small().state };
         for (state, expected) in [
-            (small().state, "38703cf2b18034f484450775f98ee367e094141a929c58c99249a53b8966754e"),
-            (join, "30acfbf96056f1492b2ea9c6ef1d45400b5e8c33414945b31a31f54f680c7879"),
+            (small().state, "d94359525c6b335f1164f98a48536f04362f09f713f81a29246fa079fa44bcde"),
+            (join, "232955bb466acccbd7a811e7d05a2a9923f8638eca5d410db4bcc1015c6a43dd"),
         ] {
             Checkpoint { state, ..small() }.write(&RealDisk, dir.path()).unwrap();
             let bytes = std::fs::read(dir.path().join(MANIFEST)).unwrap();
@@ -345,10 +348,10 @@ mod tests {
         assert!(refused(0, b'Q').contains("manifest at byte 0: this is not a peregrine checkpoint"));
         assert!(
             refused(8, 1)
-                .ends_with("manifest: written by another version of peregrine (format 1, this one reads 6)")
+                .ends_with("manifest: written by another version of peregrine (format 1, this one reads 7)")
         );
         assert!(refused(20, 0).contains("an unknown network"));
-        let files = 8 + 4 + 8 + 4 + 2 * 32;
+        let files = 8 + 4 + 8 + 4 + (1 + 5) + 2 * 32;
         let runs = files + 4 + (4 + 4 * 8);
         let state = runs + 4 + 2 * (8 + 1 + 8 + 8 + 4) + 8;
         let coinbases = state + 4 + 2 * 8 + 6 * 8 + 2 * 8;
@@ -380,7 +383,7 @@ mod tests {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/checkpoint-version-2");
         assert!(
             error(&dir)
-                .ends_with("manifest: written by another version of peregrine (format 2, this one reads 6)")
+                .ends_with("manifest: written by another version of peregrine (format 2, this one reads 7)")
         );
     }
 

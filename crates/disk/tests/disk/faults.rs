@@ -122,6 +122,7 @@ fn a_sorted_run_after_a_failed_write_is_complete_or_refused() {
 fn a_failed_write_leaves_the_old_or_the_new_manifest() {
     let checkpoint = |count: u64| Checkpoint {
         network: Network::Regtest,
+        version: "1.2.3".to_owned(),
         chain: [1; 32],
         settings: [2; 32],
         files: vec![FileStamp::default(); 3],

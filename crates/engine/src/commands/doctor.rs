@@ -539,10 +539,12 @@ impl Examination<'_> {
         let work = given.unwrap_or_else(|| work_dir_beside(disk, datadir));
         // What cannot be read is of no use for a later run either.
         let checkpoint = Checkpoint::read(disk, &work).ok().flatten();
+        let is_other = |version: &String| *version != job::checkpoint::version(&self.options.chain);
         let done = |words: &[u64]| words.iter().map(|word| word.count_ones()).sum();
         Leftovers {
             has_journal: replace::is_interrupted(disk, home).unwrap_or_default(),
             has_unfinished_databases: has_unfinished(disk, datadir).unwrap_or_default(),
+            checkpoint_version: checkpoint.as_ref().map(|saved| saved.version.clone()).filter(is_other),
             checkpoint: checkpoint.map(|saved| (done(&saved.state.completed), saved.state.blocks)),
             has_made_undo: has_made_undo(disk, datadir).unwrap_or_default(),
             has_work_dirs: !WorkDir::left(disk, home).is_empty(),

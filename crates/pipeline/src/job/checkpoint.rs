@@ -42,6 +42,8 @@ pub struct Identity<'a> {
     pub chain: &'a Chain,
     /// Whether block files are deleted behind the job, so that completed blocks need not be stored.
     pub is_paced: bool,
+    /// See [`version`].
+    pub version: String,
     /// Height up to which scripts are not run.
     pub skipped_to: Option<Height>,
     /// Digest of the rules and options that decide what "completed" means. See [`settings`].
@@ -56,11 +58,16 @@ pub fn stamps(files: &Files<'_>, chain: &Chain) -> Result<Vec<FileStamp>, Error>
     chain.by_file().map(stamp).collect()
 }
 
+/// Returns the version whose rules blocks are checked by.
+pub fn version(options: &ChainOptions) -> String {
+    format!("{} (rules of Bitcoin Core {CORE_VERSION})", options.hooks.version)
+}
+
 /// Returns a digest of the rules and options that decide what is checked of a block and which effects it has.
 pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32] {
     let (params, chain) = (options.params, &plan.chain);
     let mut sha = Sha256::new();
-    sha.update(format!("{CORE_VERSION} {}", options.hooks.version).as_bytes());
+    sha.update(version(options).as_bytes());
     if let Some(shared) = &plan.shared {
         sha.update(&shared.digest);
         // Ranges of one plan have the same chain.
@@ -146,6 +153,7 @@ impl Identity<'_> {
         work.disk().sync_dir(work.path()).during("sync", work.path())?;
         let checkpoint = Checkpoint {
             network: self.files.params.network,
+            version: self.version.clone(),
             chain: self.chain_digest(&partial.completed),
             settings: with_skipped(self.settings, self.skipped_to, &partial.completed),
             files: [&self.stamps[..], &self.stamps_of_awaited(&partial.completed)?].concat(),
@@ -200,10 +208,13 @@ impl Identity<'_> {
         if self.chain_digest(&completed) != checkpoint.chain {
             return Err(other("it belongs to another chain, or the blocks have moved within their files"));
         }
+        if checkpoint.version != self.version {
+            let error = other(&format!("another version of peregrine made it: {}", checkpoint.version));
+            let remedies = [Remedy::FinishWithItsVersion, Remedy::StartOver];
+            return Err(error.without_remedies().with_remedies(remedies));
+        }
         if checkpoint.settings != with_skipped(self.settings, self.skipped_to, &completed) {
-            let what = "it was made by another version of peregrine, or with other options for script checks \
-                        or hints";
-            return Err(other(what));
+            return Err(other("it was made with other options for script checks or hints"));
         }
         let Some(partial) = PartialState::restore(saved, blocks, method) else {
             return Err(other("another version of peregrine made it"));

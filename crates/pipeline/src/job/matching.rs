@@ -271,7 +271,8 @@ impl Job<'_> {
         let settings = checkpoint::settings(self.options, self.plan, self.method);
         let (stamps, is_paced) = (checkpoint::stamps(files, chain)?, self.pruned_download().is_some());
         let skipped_to = self.plan.choice.scripts_skipped_to();
-        Ok(Identity { files, chain, is_paced, skipped_to, settings, stamps })
+        let version = checkpoint::version(self.options);
+        Ok(Identity { files, chain, is_paced, version, skipped_to, settings, stamps })
     }
 
     /// The initial state: empty, or restored from the checkpoint of an interrupted run.
@@ -292,6 +293,8 @@ impl Job<'_> {
         let discards_other = self.resume.is_some_and(|resume| resume.discard_other);
         let resumed = match identity.resume(self.work, self.method) {
             Err(error) if discards_other && error.kind == ErrorKind::Usage => {
+                let error = error.without_remedies();
+                self.watch.sink.event(Event::Note(Note::CheckpointDiscarded { error }));
                 self.work.remove()?;
                 None
             }

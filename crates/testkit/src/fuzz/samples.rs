@@ -241,6 +241,7 @@ pub fn checkpoints() -> Vec<Vec<u8>> {
     let of = |blocks: u32| {
         let checkpoint = Checkpoint {
             network: NETWORK,
+            version: "1.2.3".to_owned(),
             chain: [1; 32],
             settings: [2; 32],
             files: vec![FileStamp::default(); blocks as usize / 60],

@@ -297,7 +297,13 @@ fn what_an_interrupted_run_has_left_is_named() {
     let state = *diagnosed(case.root(), false).found.unwrap();
     let (done, total) = state.leftovers.checkpoint.unwrap();
     assert!(done <= total && total == TIP + 1, "{done} of {total}");
-    assert!(!state.leftovers.has_journal);
+    assert!(!state.leftovers.has_journal && state.leftovers.checkpoint_version.is_none());
+    // It was said to be resumed by the same command, which refuses it.
+    let old = Case::new();
+    let older = changed(acceptance::bounded(&old.options()), |it| it.chain.hooks.version = "0.9.0");
+    acceptance::run_until(&older, 40).0.unwrap_err();
+    let state = *diagnosed(old.root(), false).found.unwrap();
+    assert!(state.leftovers.checkpoint_version.unwrap().starts_with("0.9.0"));
     // Cut in each step of a replacement.
     let (mut journals, mut refusals) = (0, 0);
     for at in (0..).step_by(3) {

@@ -159,8 +159,26 @@ fn a_checkpoint_of_other_options_is_refused() {
 fn a_checkpoint_of_another_version_is_refused() {
     let (_case, options) = interrupted();
     let other = changed(options.clone(), |it| it.chain.hooks.version = "0.9.0");
-    refused(&other, ErrorKind::Usage, &["another version of peregrine"]);
+    let words = ["another version of peregrine made it", options.chain.hooks.version];
+    let error = refused(&other, ErrorKind::Usage, &words);
+    // To repeat the command, as it once advised, is refused again.
+    assert_eq!(error.remedies, [Remedy::FinishWithItsVersion, Remedy::StartOver]);
     assert!(resumes(&options) > 50);
+}
+
+/// What `sync` had done before an upgrade was thrown away without a word.
+#[test]
+fn a_checkpoint_is_discarded_with_a_note() {
+    let (_case, options) = interrupted();
+    let other = changed(options, |it| {
+        it.chain.hooks.version = "0.9.0";
+        it.chain.resume.discard_other = true;
+    });
+    let (done, events) = run_seen(&other);
+    assert_eq!(done.unwrap().resumed, 0);
+    let is_told =
+        |note: &String| note.starts_with("starting over: ") && note.contains("another version of peregrine");
+    assert!(notes(&events).iter().any(is_told), "{:?}", notes(&events));
 }
 
 /// What a completed block was checked for depends on the marks of the block index, too.

@@ -313,6 +313,8 @@ pub struct Leftovers {
     pub has_unfinished_databases as "unfinished_databases": bool,
     /// Numbers of blocks that are done, and of all blocks, of a checkpoint.
     pub checkpoint with "CheckpointBlocks" [flatten]: Option<(u32, u32)>,
+    /// The version of Peregrine that made it, if that is another one: only that one resumes.
+    pub checkpoint_version: Option<String>,
     /// Undo data that was made and is not in place.
     pub has_made_undo as "made_undo": bool,
     /// Temporary files of killed runs, which the next command that writes removes.
