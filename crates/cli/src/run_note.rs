@@ -138,14 +138,15 @@ impl RunNote {
     }
 
     /// Whether it is a command with these words, of which the first is its name, and with no others that
-    /// would surprise a user who has not seen them. Options may have other values.
+    /// would surprise a user who has not seen them. Options may have other values. Any of them ends with a
+    /// rebuild, which another command would refuse beside its checkpoint.
     pub fn does(&self, words: &[String]) -> bool {
         let name = |word: &str| word.split('=').next().map(str::to_owned);
         let has = |words: &[String], word: &str| words.iter().any(|own| name(own) == name(word));
         let is_expected =
             |own: &String| !own.starts_with('-') || ADVISED.contains(&&**own) || has(words, own);
-        words.first() == self.words.first()
-            && words.iter().all(|word| has(&self.words, word))
+        (words.first() == self.words.first() || words == ["reindex"])
+            && words.iter().skip(1).all(|word| has(&self.words, word))
             && self.words.iter().all(is_expected)
     }
 
@@ -233,6 +234,15 @@ mod tests {
         ] {
             assert_eq!(note.does(&words(advised).collect::<Vec<_>>()), is_done, "{advised}");
         }
+    }
+
+    /// `doctor` advised a `reindex`, which refuses the checkpoint of the download.
+    #[test]
+    fn a_download_does_the_rebuild_that_is_advised() {
+        let rebuild = ["reindex".to_owned()];
+        assert!(note("sync --datadir d --prune 550M").unwrap().does(&rebuild));
+        assert!(!note("sync --reconsider").unwrap().does(&rebuild));
+        assert!(!note("sync").unwrap().does(&["reindex", "--scan"].map(str::to_owned)));
     }
 
     /// In a datadir of somebody else, a forged note once made `doctor` advise this for another datadir.
