@@ -213,6 +213,30 @@ fn a_repeated_command_keeps_the_folders_that_are_complete() {
     assert_fails(again, ErrorKind::Usage, &["this snapshot is there already"]);
 }
 
+/// A damaged tree was found after the pass over the blocks, and other chunks never: their root was reported
+/// with the hash of the coins.
+#[test]
+fn a_folder_that_is_kept_has_the_coins_that_are_reported() {
+    let (case, files, tip) = (Case::new(), scratch(), chain().tip().height);
+    let (options, output) = (in_chunks(&case.options(), SMALL), files.path().join("sets"));
+    let folder = share(&options, &[70], &output).remove(0).folder;
+    let nowhere = changed(options.clone(), |it| it.chain.datadir = files.path().join("nowhere"));
+    let damaged = |name: &str, options: &ReindexOptions, damage: fn(&Path), words: &str| {
+        let path = folder.join(name);
+        let bytes = fs::read(&path).unwrap();
+        damage(&path);
+        let done = share_on(&FaultDisk::healthy(), options, &[70, tip], &output, unwatched());
+        assert_offers(&assert_fails(done, ErrorKind::Damaged, &[words]), &[Remedy::MoveAway]);
+        fs::write(&path, bytes).unwrap();
+    };
+    damaged("utxotree", &nowhere, |path| truncate(path, 50).unwrap(), "8 bytes of leaves follow");
+    for name in ["utxotree", "000001.chunk"] {
+        let words = "is not the snapshot of these coins";
+        damaged(name, &options, |path| flip_bit(path, 60, 0).unwrap(), words);
+    }
+    assert_eq!(share(&options, &[70, tip], &output).len(), 2);
+}
+
 /// A file of both forms is cut into the same chunks, without the height.
 #[test]
 fn a_file_is_cut_as_the_blocks_are() {

@@ -13,8 +13,9 @@ use api::{
     stage::Stage,
 };
 use disk::{
+    DiskError,
     chainstate::ChainstateReader,
-    snapshot::{SnapshotMetadata, SnapshotReader, SnapshotWriter},
+    snapshot::{SnapshotMetadata, SnapshotOutput, SnapshotReader, SnapshotWriter},
     utxo_tree::{ChunkWriter, UtxoTree},
 };
 use pipeline::{
@@ -29,6 +30,7 @@ use rules::ChainParams;
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
+    sync::atomic::AtomicBool,
 };
 use vfs::{Disk, During as _, unfinished};
 use wire::{BlockHash, Height, Network};
@@ -137,7 +139,7 @@ pub fn share(
         heights.extend(scheduled(disk, options, watch)?);
     }
     let output = &unfinished::target(disk, output)?;
-    refuse_complete(disk, &heights, output)?;
+    refuse_complete(disk, options, &heights, output, watch.interrupt)?;
     let is_new = !disk.exists(output).during("look for", output)?;
     disk.create_dir_all(output).during_creation(output)?;
     let mut sets = Vec::new();
@@ -172,8 +174,15 @@ fn scheduled(disk: &dyn Disk, options: &ChainOptions, watch: Watch<'_>) -> Resul
     Ok(heights)
 }
 
-/// Refuses heights that all have a folder already, before the work begins.
-fn refuse_complete(disk: &dyn Disk, heights: &BTreeSet<Height>, output: &Path) -> Result<(), Error> {
+/// Refuses heights that all have a folder already, and folders without the tree of their block, before the
+/// work begins.
+fn refuse_complete(
+    disk: &dyn Disk,
+    options: &ChainOptions,
+    heights: &BTreeSet<Height>,
+    output: &Path,
+    interrupt: &AtomicBool,
+) -> Result<(), Error> {
     if !disk.exists(output).during("look for", output)? {
         return Ok(());
     }
@@ -182,8 +191,16 @@ fn refuse_complete(disk: &dyn Disk, heights: &BTreeSet<Height>, output: &Path) -
         name.starts_with(&format!("{height}-")) && !name.ends_with(unfinished::SUFFIX)
     };
     let folder_of = |height| names.iter().filter_map(|name| name.to_str()).find(|name| is_of(name, height));
-    let found: Option<Vec<_>> = heights.iter().map(|height| Some((height, folder_of(height)?))).collect();
-    let Some((height, name)) = found.and_then(|found| found.first().copied()) else { return Ok(()) };
+    let found = heights.iter().filter_map(|height| Some((height, folder_of(height)?)));
+    let found: Vec<_> = found.collect();
+    for (height, name) in &found {
+        let folder = output.join(name);
+        let tree = Comparison::begin(disk, &folder, options.hooks.chunk_len, interrupt)?.tree;
+        if format!("{height}-{}", tree.block) != *name {
+            return Err(there_already(&folder));
+        }
+    }
+    let Some((height, name)) = found.first().filter(|_| found.len() == heights.len()) else { return Ok(()) };
     let detail = format!("a snapshot of height {height} is there already");
     let error = Error::new(ErrorKind::Usage, detail).in_file(output.join(name), None);
     Err(error.with_remedies([Remedy::MoveAway, Remedy::OtherOutput]))
@@ -214,11 +231,12 @@ fn share_chainstate(
     };
     let (folder, chunk_len) = (&report.folder, job.options.hooks.chunk_len);
     if disk.exists(folder).during("look for", folder)? {
-        let source = Source::new(disk, &FileSource::Path(folder.clone()))?;
-        let tree = source.tree(chunk_len, job.watch.interrupt)?;
-        if tree.block == hash {
-            return Ok(report.with_tree(&tree));
-        }
+        let comparison = Comparison::begin(disk, folder, chunk_len, job.watch.interrupt)?;
+        let mut writer = SnapshotWriter::begin(comparison, folder, metadata);
+        let (mut coins, total) = (reader.coins()?, metadata.coins);
+        each_coin(&mut coins, total, job.watch, |outpoint, coin| Ok(writer.add(outpoint, coin)?))?;
+        let tree = writer.end()?.0.end(folder)?;
+        return Ok(report.with_tree(&tree));
     }
     job.watch.sink.event(Event::Started(Stage::Export));
     let mut writer = begin(disk, folder, metadata, chunk_len)?;
@@ -279,6 +297,69 @@ fn beginning(metadata: &SnapshotMetadata, (output, height): (&Path, Option<Heigh
     }
 }
 
+fn there_already(folder: &Path) -> Error {
+    let error = Error::new(ErrorKind::Usage, "this snapshot is there already").in_file(folder, None);
+    error.with_remedies([Remedy::MoveAway, Remedy::OtherOutput])
+}
+
+/// Takes a snapshot, and compares it with a folder that is there.
+struct Comparison<'a> {
+    source: Source<'a>,
+    tree: UtxoTree,
+    interrupt: &'a AtomicBool,
+    /// What has come of the next chunk, and its index.
+    chunk: Vec<u8>,
+    index: u64,
+    is_same: bool,
+}
+
+impl<'a> Comparison<'a> {
+    fn begin(
+        disk: &'a dyn Disk,
+        folder: &Path,
+        chunk_len: u64,
+        interrupt: &'a AtomicBool,
+    ) -> Result<Self, Error> {
+        let source = Source::new(disk, &FileSource::Path(folder.to_owned()))?;
+        let tree = source.tree(chunk_len, interrupt);
+        let tree = tree.map_err(|error| error.with_remedies([Remedy::MoveAway, Remedy::OtherOutput]))?;
+        Ok(Self { source, tree, interrupt, chunk: Vec::new(), index: 0, is_same: true })
+    }
+
+    fn compare(&mut self) {
+        let found = self.source.chunk(&self.tree, self.index, self.interrupt);
+        self.is_same &=
+            found.is_ok_and(|found| found == self.chunk) && self.tree.check(self.index, &self.chunk).is_ok();
+        self.index += 1;
+        self.chunk.clear();
+    }
+
+    /// Returns the tree, if it and the chunks are those of the snapshot.
+    fn end(mut self, folder: &Path) -> Result<UtxoTree, Error> {
+        if !self.chunk.is_empty() {
+            self.compare();
+        }
+        if self.is_same && self.index == self.tree.leaves.len() as u64 {
+            return Ok(self.tree);
+        }
+        let error = Error::damaged("what is there already is not the snapshot of these coins");
+        Err(error.in_file(folder, None).with_remedies([Remedy::MoveAway, Remedy::OtherOutput]))
+    }
+}
+
+impl SnapshotOutput for Comparison<'_> {
+    fn append(&mut self, bytes: &[u8]) -> Result<(), DiskError> {
+        self.chunk.extend_from_slice(bytes);
+        let len = usize::try_from(self.tree.chunk_len).unwrap_or(usize::MAX);
+        while self.chunk.len() >= len {
+            let rest = self.chunk.split_off(len);
+            self.compare();
+            self.chunk = rest;
+        }
+        Ok(())
+    }
+}
+
 fn begin<'a>(
     disk: &'a dyn Disk,
     folder: &Path,
@@ -286,8 +367,7 @@ fn begin<'a>(
     chunk_len: u64,
 ) -> Result<SnapshotWriter<ChunkWriter<'a>>, Error> {
     if disk.exists(folder).during("look for", folder)? {
-        let error = Error::new(ErrorKind::Usage, "this snapshot is there already").in_file(folder, None);
-        return Err(error.with_remedies([Remedy::MoveAway, Remedy::OtherOutput]));
+        return Err(there_already(folder));
     }
     let writer = ChunkWriter::create(disk, folder, chunk_len)?;
     Ok(SnapshotWriter::begin(writer, folder, metadata))
