@@ -63,7 +63,7 @@ mod sync {
     pub mod prune;
     mod resume;
     mod spent_coins;
-    mod unprune;
+    pub mod unprune;
 }
 
 /// Undo data that is missing or damaged.

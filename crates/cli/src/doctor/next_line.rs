@@ -158,6 +158,7 @@ impl<'a> NextLine<'a> {
             Advice::Repair => self.repair(),
             Advice::Reindex => self.peregrine(&["reindex"]),
             Advice::ReindexByScan => self.peregrine(&["reindex", "--scan"]),
+            Advice::Update => self.peregrine(&["update"]),
             Advice::Reconsider { block: Some(block), rebuilds } => {
                 let command = if *rebuilds { "reindex" } else { "update" };
                 self.peregrine(&[command, "--reconsider", &block.to_string()])

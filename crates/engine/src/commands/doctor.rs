@@ -68,6 +68,7 @@ use pipeline::{
     stages::work_dir::WorkDir,
 };
 use rules::ChainParams;
+use start::StartReads;
 use std::{
     path::{Path, PathBuf},
     time::Instant,
@@ -221,9 +222,8 @@ impl Examination<'_> {
         // The chainstate first: bitcoind writes the index before the chainstate that needs it.
         let mut chainstate = self.chainstate(is_held);
         let second = SecondChainstate::find(files)?;
-        let has_snapshot = second.is_some();
         let (Survey { index, files: [blocks, undo], scripts, unchecked }, indexes, last_blocks) =
-            self.compare(files, &mut chainstate, lengths, (has_snapshot, is_held))?;
+            self.compare(files, &mut chainstate, lengths, (second.as_ref(), is_held))?;
         // With a wrong key, nothing can be read.
         let last_blocks = last_blocks.filter(|_| key.is_none());
         let last_start = LastStart::read(disk, &datadir.net_dir().join("debug.log"));
@@ -251,8 +251,8 @@ impl Examination<'_> {
             undo,
             chainstate,
             snapshot: SnapshotState {
-                exists: has_snapshot,
-                error: if has_snapshot && !is_held { self.snapshot_error(files)? } else { None },
+                exists: second.is_some(),
+                error: if second.is_some() && !is_held { self.snapshot_error(files)? } else { None },
             },
             indexes,
             leftovers: self.leftovers(),
@@ -451,7 +451,7 @@ impl Examination<'_> {
         files: &Files<'_>,
         chainstate: &mut ChainstateState,
         lengths: &FileLengths,
-        (has_snapshot, is_held): (bool, bool),
+        (second, is_held): (Option<&SecondChainstate>, bool),
     ) -> Result<(Survey, Vec<FoundIndex>, Option<StartFault>), Error> {
         let assumed = self.options.chain.assume_valid.hash(files.params);
         let readable = refuse_flat(self.disk, &self.datadir.index_dir()).map_err(Error::from);
@@ -469,7 +469,7 @@ impl Examination<'_> {
                 return Ok((found, indexes::find(files, None, None, Height(0), is_held)?, None));
             }
         };
-        let may_lack_blocks = index.pruned || has_snapshot;
+        let may_lack_blocks = index.pruned || second.is_some();
         let mut found = survey(files, &mut tree, &index.files, lengths, chainstate, assumed, may_lack_blocks);
         let [blocks, undo] = &mut found.files;
         if !is_held {
@@ -491,11 +491,13 @@ impl Examination<'_> {
         let indexes = indexes::find(files, Some((&tree, &index.files)), best, first, is_held)?;
         // What a pruned node lacks of undo data matters only if bitcoind reads it when it starts.
         let is_known = blocks.lacking() > 0 || !index.pruned && undo.lacking() > 0;
-        // `deep` reads them all, and finds out too which lie elsewhere, unless the node is pruned.
-        let last_blocks = match is_held || is_known || self.options.deep && !index.pruned {
-            true => None,
-            false => start::check_last_blocks(files, &tree, &branch, index.pruned, self.watch.interrupt)?,
-        };
+        let headers = tree.best_headers();
+        let (options, interrupt) = (&self.options.chain, self.watch.interrupt);
+        let reads = StartReads { files, tree: &tree, index: &index, second, options, interrupt };
+        let at_start = if is_held || is_known { None } else { reads.fault(&headers)? };
+        // `deep` finds that too, and which blocks lie elsewhere.
+        let is_found = |advice: &Advice| [Advice::Repair, Advice::MakeUndo].contains(advice);
+        let at_start = at_start.filter(|fault| !self.options.deep || !is_found(&fault.advice));
         found.index = IndexState {
             is_pruned: index.pruned,
             first_stored,
@@ -504,7 +506,7 @@ impl Examination<'_> {
             departed: index.departed,
             ..found.index
         };
-        Ok((found, indexes, last_blocks))
+        Ok((found, indexes, at_start))
     }
 
     /// Why bitcoind does not start with the chainstate of the snapshot.

@@ -1,11 +1,13 @@
 //! What a diagnosis says of sound datadirs, of what is none, of users, locks and leftovers. What it says of
 //! each kind of damage, and that its advice helps, is in `input/situations.txt`.
 
+use crate::sync::unprune::interrupt_flush;
 use acceptance::prelude::*;
 use acceptance::{
-    CORE_DATADIRS,
+    CORE_DATADIRS, rewrite_chainstate, stored_coins,
     sync::{from_to, honest, repairing, try_repair, try_run},
     undo::files_of,
+    update::{AT_ONCE, update, update_options},
 };
 use engine::{
     Location,
@@ -286,6 +288,71 @@ fn undo_data_that_a_pruned_node_lacks_matters_while_bitcoind_reads_it_when_it_st
         // As bitcoind leaves a file that it has begun anew.
         fs::write(rev(&case, &entry(&case, TIP)), [0; 9_000]).unwrap();
         advised(&case, &Advice::StartWithoutUndo);
+    }
+}
+
+/// The blocks above were connected once, and have undo data.
+fn restore_old_chainstate(case: &Case) {
+    run(&lowered(case.options(), 60)).unwrap();
+}
+
+fn prune(case: &Case) {
+    situation::cause("pruned", case.root(), case.root());
+}
+
+fn lose_coins(case: &Case) {
+    let all = stored_coins(case);
+    let (lost, kept): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, code, _)| code >> 1 == TIP - 1);
+    assert!(!lost.is_empty(), "a coin of the last block but one");
+    rewrite_chainstate(case, kept);
+}
+
+/// bitcoind was to be started. It made a wrong UTXO set of a damaged block that it read again, or ended with
+/// "Corrupt block found" or "Corrupted block database detected", there and then or at the next start.
+#[test]
+fn bitcoind_is_not_to_be_started_before_what_it_reads_is_sound() {
+    type Row = (fn(&Case), fn(&Case), Option<Advice>);
+    let rows: [Row; 8] = [
+        (|case| interrupt_flush(case, 100), |case| case.flip_block(110, 90), Some(Advice::Repair)),
+        (|case| interrupt_flush(case, 50), prune, None),
+        (restore_old_chainstate, |case| case.flip_block(110, 90), Some(Advice::Repair)),
+        (restore_old_chainstate, |case| case.flip_undo(110), Some(Advice::Update)),
+        (
+            restore_old_chainstate,
+            |case| fs::remove_file(rev(case, &entry(case, TIP))).unwrap(),
+            Some(Advice::Update),
+        ),
+        (restore_old_chainstate, |_| {}, Some(Advice::StartBitcoind)),
+        (|_| {}, lose_coins, Some(Advice::Reindex)),
+        (prune, lose_coins, None),
+    ];
+    for (number, (prepare, damage, advice)) in rows.into_iter().enumerate() {
+        let case = Case::at_tip();
+        let path = case.root().join("regtest/chainstate");
+        let advice = advice.unwrap_or(Advice::MoveAway { path });
+        prepare(&case);
+        damage(&case);
+        let found = diagnosed(case.root(), false);
+        assert_eq!(found.advice, advice, "{number}: {found:?}");
+        let are_sound = [found.is_sound(), is_sound(&case)];
+        assert_eq!(are_sound, [advice == Advice::StartBitcoind; 2], "{number}: {found:?}");
+        match advice {
+            Advice::Repair => drop(try_repair(&repairing(case.root(), &[&honest()])).unwrap()),
+            Advice::Reindex => drop(run(&case.options()).unwrap()),
+            Advice::Update => {
+                if let Err(error) = update(&update_options(case.root(), AT_ONCE, None)) {
+                    assert_offers(&error, &[Remedy::RebuildChainstate, Remedy::RestoreFile]);
+                    run(&case.options()).unwrap();
+                }
+            }
+            Advice::MoveAway { path } => {
+                fs::rename(&path, path.with_extension("old")).unwrap();
+                assert_eq!(diagnosed(case.root(), false).advice, Advice::SyncPruned, "{number}");
+                continue;
+            }
+            _ => {}
+        }
+        assert!(is_sound(&case), "{number}");
     }
 }
 

@@ -233,6 +233,7 @@ fn healed(name: &str) -> String {
             Advice::Reindex => "reindex",
             Advice::ReindexByScan => "reindex --scan",
             Advice::MakeUndo => "undo make",
+            Advice::Update => "update",
             Advice::Repair => "repair",
             Advice::FinishReplacement => "recover",
             advice => {

@@ -90,7 +90,7 @@ fn the_oldest_files_of_a_full_datadir_are_deleted() {
 }
 
 /// Writes what bitcoind leaves when it is killed while it flushes the coins of all blocks above this one.
-fn interrupt_flush(case: &Case, flushed: usize) {
+pub fn interrupt_flush(case: &Case, flushed: usize) {
     let dir = case.root().join("regtest/chainstate");
     let reader = ChainstateReader::open(&RealDisk, &dir).unwrap();
     let old = chain().main().nth(flushed).unwrap().hash;

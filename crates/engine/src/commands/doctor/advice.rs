@@ -119,6 +119,10 @@ pub enum Advice {
     } => "return to the chain of Bitcoin Core: its blocks are checked, whatever their marks";
     /// Make the undo data that is missing.
     MakeUndo => "make the undo data that is missing or damaged";
+    /// Connect the stored blocks above the chainstate, some of whose undo data is damaged: bitcoind would not
+    /// write it anew.
+    Update => "connect the stored blocks above the chainstate: some of their undo data is damaged, and \
+        bitcoind would not write it anew";
     /// Make these indexes anew: bitcoind does not start with them, or does not find transactions.
     MakeIndexes {
         /// The options of bitcoind that keep them.

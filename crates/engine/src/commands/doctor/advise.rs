@@ -8,7 +8,7 @@ use api::{
     subject::Subject,
 };
 use chain::plan::existing_state::DOWNLOAD_WINDOW;
-use disk::DiskError;
+use disk::{DiskError, datadir::CHAINSTATE};
 use std::{
     io,
     path::{Path, PathBuf},
@@ -41,8 +41,18 @@ pub struct Circumstances {
     pub blocksdir: Option<Option<PathBuf>>,
 }
 
-/// What is advised only if nothing else is wrong.
-const LATER: [Advice; 3] = [Advice::LookDeeper, Advice::MakeUndo, Advice::StartWithoutUndo];
+/// Whether this is advised only if nothing else is wrong.
+fn is_for_later(advice: &Advice) -> bool {
+    match advice {
+        Advice::MoveAway { path } => path.ends_with(CHAINSTATE),
+        Advice::LookDeeper
+        | Advice::MakeUndo
+        | Advice::StartWithoutUndo
+        | Advice::Update
+        | Advice::Reindex => true,
+        _ => false,
+    }
+}
 
 /// Advises on a datadir.
 pub fn advise(found: &DatadirState, circumstances: &Circumstances) -> Advice {
@@ -58,7 +68,7 @@ pub fn advise(found: &DatadirState, circumstances: &Circumstances) -> Advice {
             .clone()
             .or_else(|| of_access(found))
             .or_else(|| of_key(found))
-            .or_else(|| of_start(found).filter(|it| !LATER.contains(it)))
+            .or_else(|| of_start(found).filter(|it| !is_for_later(it)))
             .unwrap_or_else(|| of_indexes(found, of_other_files(found, of_content(found, circumstances)))),
     }
 }

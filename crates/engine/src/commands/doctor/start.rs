@@ -1,5 +1,5 @@
 //! What keeps bitcoind from starting as it should: causes outside the databases, an error of a database in
-//! its log, and damage to the blocks that it reads when it starts.
+//! its log, and damage to what it reads when it starts.
 
 use super::advice::Advice;
 use super::diagnosis::{DatabaseState, DatadirState, IndexSetting, LockState, NodeSettings, StartFault};
@@ -7,6 +7,7 @@ use super::indexes::{FoundIndex, IndexStanding};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
+    options::ChainOptions,
     size::HumanSize,
 };
 use chain::{
@@ -14,23 +15,31 @@ use chain::{
         chain::{BlockPosition, Chain},
         files::Files,
     },
-    plan::{second_chainstate::CHECKED_AT_START, tree::Tree},
+    plan::{
+        best_block::can_replay,
+        existing_state::DOWNLOAD_WINDOW,
+        second_chainstate::{CHECKED_AT_START, SecondChainstate},
+        tree::Tree,
+    },
 };
 use disk::{
+    chainstate::{ChainstateReader, read_heads},
     datadir::{Datadir, FileKind},
+    index::BlockIndex,
     node_indexes::{IndexKind, check_table},
 };
 use pipeline::{
-    job::{damage_survey::BlockSurvey, now},
+    job::{damage_survey::BlockSurvey, memory::affordable_threads, now, tip::Tip},
     stages::{read::BlockReader, undo_survey::UndoState, walk::BlockWalk},
 };
 use rules::header::MAX_FUTURE_BLOCK_TIME;
 use std::{
+    ops::Range,
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
 };
 use vfs::Disk;
-use wire::{BlockTime, ByteOffset, Height};
+use wire::{BlockTime, Height};
 
 /// The largest number of components of the path of a table in the directory of a network:
 /// `indexes/blockfilter/basic/db/000005.ldb`.
@@ -82,60 +91,175 @@ pub fn faults(
     of_disk.chain(clock).chain(of_settings).chain(last_blocks).chain(log).collect()
 }
 
-/// Reads the blocks and the undo data that bitcoind reads when it starts (Core `CVerifyDB::VerifyDB`): the
-/// last ones of `branch`, which leads to the chainstate's best block. Returns what is wrong with the lowest.
-///
-/// # Errors
-/// Any I/O error that is not about one block; an interrupt.
-pub fn check_last_blocks(
-    files: &Files<'_>,
-    tree: &Tree<'_>,
-    branch: &[u32],
-    is_pruned: bool,
-    interrupt: &AtomicBool,
-) -> Result<Option<StartFault>, Error> {
-    if branch.is_empty() {
-        return Ok(None);
-    }
-    let first = branch.len().saturating_sub(CHECKED_AT_START);
-    let position = |(height, &number): (usize, &u32)| {
-        let (file, data_pos) = tree.data_pos(number).filter(|_| height >= first).unwrap_or_default();
-        let undo_pos = tree.undo_pos(number).filter(|_| data_pos.0 > 0);
-        BlockPosition::new(file, data_pos, undo_pos)
-    };
-    let positions = branch.iter().enumerate().map(position).collect();
-    let hashes = branch.iter().map(|&number| tree.hash(number)).collect();
-    let chain = &Chain::from_parts(hashes, positions, vec![BlockTime(0); branch.len()]);
-    let (reader, watch) = (BlockReader::new(chain, files), Watch { sink: &|_: Event| {}, interrupt });
-    let walk = BlockWalk { reader, threads: 1, bytes_total: 0, watch };
-    let BlockSurvey { flawed, undo } = BlockSurvey::read(&walk)?;
-    // A rebuild reports a block that breaks a rule; median times are not known here.
-    let damaged = flawed.into_iter().find(|(_, error)| error.kind != ErrorKind::Consensus);
-    let of_block = damaged.map(|(_, error)| {
-        let advice = match error.kind {
-            ErrorKind::Environment => Advice::CheckDisk,
-            // `sync` relies on what the block index says of a sound chainstate's blocks.
-            _ if is_pruned => Advice::BitcoindReindex,
-            _ => Advice::Repair,
+/// What is advised if something is damaged that bitcoind reads when it starts.
+struct Ways {
+    blocks: Advice,
+    undo: Advice,
+    /// For undo data of blocks that are not connected: where the block index places some, bitcoind writes
+    /// none (Core `WriteBlockUndo`).
+    undo_above: Advice,
+    chainstate: Advice,
+}
+
+/// What bitcoind reads when it starts: it completes an interrupted flush, checks the last blocks of each
+/// chainstate, and connects those that are stored above (Core `ReplayBlocks`, `CVerifyDB::VerifyDB`,
+/// `ActivateBestChain`).
+pub struct StartReads<'a> {
+    pub files: &'a Files<'a>,
+    pub tree: &'a Tree<'a>,
+    /// Without entries.
+    pub index: &'a BlockIndex,
+    pub second: Option<&'a SecondChainstate>,
+    pub options: &'a ChainOptions,
+    pub interrupt: &'a AtomicBool,
+}
+
+impl StartReads<'_> {
+    /// Returns what is wrong with it; `headers` are the numbers of the blocks with the most work.
+    ///
+    /// # Errors
+    /// Any I/O error that is not about one block or the coins; an interrupt.
+    pub fn fault(&self, headers: &[u32]) -> Result<Option<StartFault>, Error> {
+        let path = self.files.datadir.chainstate_dir();
+        let dir = &path.clone();
+        let undo = if self.index.pruned { Advice::StartWithoutUndo } else { Advice::MakeUndo };
+        let (blocks, undo_above, chainstate) = match self.second {
+            // Nothing is repaired beside it, but bitcoind makes the other one anew.
+            Some(_) => (Advice::MoveSnapshotAway, Advice::MoveSnapshotAway, Advice::MoveAway { path }),
+            // `sync` relies on a chainstate that opens, and on what the block index says of its blocks.
+            None if self.index.pruned => (Advice::BitcoindReindex, Advice::Update, Advice::MoveAway { path }),
+            None => (Advice::Repair, Advice::Update, Advice::Reindex),
         };
-        StartFault { error, advice }
-    });
-    let of_undo = || {
+        let ways = &Ways { blocks, undo, undo_above, chainstate };
+        // Above the snapshot's block, the second one goes on.
+        let base = self.second.and_then(SecondChainstate::base).map(|base| self.tree.branch_to(&base));
+        let of_blocks = self.of_chainstate(dir, base.as_deref().unwrap_or(headers), ways)?;
+        let found = if of_blocks.is_some() { of_blocks } else { self.of_coins(dir, &ways.chainstate)? };
+        let Some(second) = self.second.filter(|_| found.is_none()) else { return Ok(found) };
+        let [blocks, undo, undo_above, chainstate] = [(); 4].map(|()| Advice::MoveSnapshotAway);
+        self.of_chainstate(&second.dir, headers, &Ways { blocks, undo, undo_above, chainstate })
+    }
+
+    /// The same for the blocks of the chainstate in `dir`, and those of the branch `target` above it.
+    fn of_chainstate(&self, dir: &Path, target: &[u32], ways: &Ways) -> Result<Option<StartFault>, Error> {
+        let Self { files, tree, .. } = *self;
+        // One that does not open is reported elsewhere.
+        let heads = read_heads(files.disk, dir).unwrap_or_default();
+        let branch = |at: usize| heads.get(at).map_or_else(Vec::new, |hash| tree.branch_to(hash));
+        let (own, old) = (branch(0), branch(1));
+        if own.is_empty() {
+            return Ok(None);
+        }
+        let mut replayed = own.len();
+        if let [new, before] = heads[..] {
+            replayed = common(&own, &old);
+            if !can_replay(files, new, before)? {
+                let detail = "bitcoind was stopped while it wrote, and lacks blocks to complete that";
+                return Ok(Some(start_fault(Error::damaged(detail).in_file(dir, None), &ways.chainstate)));
+            }
+        }
+        let (last, fork) = (own.len().saturating_sub(CHECKED_AT_START), common(&own, target));
+        let is_stored = |number: &&u32| tree.data_pos(**number).is_some();
+        let ahead = target.iter().skip(fork).take(DOWNLOAD_WINDOW as usize).take_while(is_stored).count();
+        for (branch, heights, of_block, of_undo) in [
+            (&own[..], last.min(replayed)..own.len(), &ways.blocks, &ways.undo),
+            (&old[..], replayed.min(old.len())..old.len(), &ways.chainstate, &ways.chainstate),
+            (target, fork..fork + ahead, &ways.blocks, &ways.undo_above),
+        ] {
+            let found = self.of_blocks(branch, heights, of_block, of_undo)?;
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Reads the blocks of a branch at these heights, and their undo data. Returns what is wrong with the
+    /// lowest.
+    fn of_blocks(
+        &self,
+        branch: &[u32],
+        heights: Range<usize>,
+        of_block: &Advice,
+        of_undo: &Advice,
+    ) -> Result<Option<StartFault>, Error> {
+        if heights.is_empty() {
+            return Ok(None);
+        }
+        let (files, chain) = (self.files, &self.chain(branch, &heights));
+        let watch = Watch { sink: &|_: Event| {}, interrupt: self.interrupt };
+        let reader = BlockReader::new(chain, files);
+        let walk = BlockWalk { reader, threads: affordable_threads(self.options), bytes_total: 0, watch };
+        let BlockSurvey { flawed, undo } = BlockSurvey::read(&walk)?;
+        // A rebuild reports a block that breaks a rule; median times are not known here.
+        let damaged = flawed.into_iter().find(|(_, error)| error.kind != ErrorKind::Consensus);
+        if let Some((_, error)) = damaged {
+            return Ok(Some(start_fault(error, of_block)));
+        }
         let is_flawed = |&height: &Height| match undo.state(height) {
             UndoState::Sound => false,
             UndoState::Damaged => true,
             // Otherwise, it was counted before. Core does not read the undo data of a deleted block.
-            UndoState::Missing => is_pruned && chain.block(height).data_pos > ByteOffset(0),
+            UndoState::Missing => *of_undo == Advice::StartWithoutUndo && chain.was_stored(height),
         };
-        let height = (first as u32..branch.len() as u32).map(Height).find(is_flawed)?;
-        let block = chain.block(height);
-        let error = Error::damaged("the undo data is missing, not that of this block, or cannot be read")
-            .at_block(height, block.hash)
-            .in_file(files.path(FileKind::Rev, block.file), block.undo_pos.map(|pos| pos.0));
-        let advice = if is_pruned { Advice::StartWithoutUndo } else { Advice::MakeUndo };
-        Some(StartFault { error, advice })
-    };
-    Ok(of_block.or_else(of_undo))
+        let found = (heights.start as u32..heights.end as u32).map(Height).find(is_flawed);
+        Ok(found.map(|height| {
+            let block = chain.block(height);
+            let detail = "the undo data is missing, not that of this block, or cannot be read";
+            let error = Error::damaged(detail)
+                .at_block(height, block.hash)
+                .in_file(files.path(FileKind::Rev, block.file), block.undo_pos.map(|pos| pos.0));
+            start_fault(error, of_undo)
+        }))
+    }
+
+    /// Disconnects the last blocks of the chainstate in `dir`, in memory. Returns what is wrong with its
+    /// coins. Blocks and undo data are sound.
+    fn of_coins(&self, dir: &Path, advice: &Advice) -> Result<Option<StartFault>, Error> {
+        let Ok(mut coins) = ChainstateReader::open(self.files.disk, dir) else { return Ok(None) };
+        coins.keep_open(self.options.memory_bytes / 2);
+        let branch = self.tree.branch_to(&coins.best_block());
+        let heights = branch.len().saturating_sub(CHECKED_AT_START).max(1)..branch.len();
+        if heights.is_empty() {
+            return Ok(None);
+        }
+        let chain = self.chain(&branch, &heights);
+        let mut tip = Tip::open(self.files, coins, &self.index.files)?;
+        for height in heights.rev().map(|height| Height(height as u32)) {
+            Error::check_interrupt(self.interrupt)?;
+            if !chain.was_stored(height) {
+                break;
+            }
+            if let Err(error) = tip.disconnect(&chain, height) {
+                return Ok(Some(start_fault(error, advice)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The blocks of a branch up to the last of these heights, and where those at the heights are.
+    fn chain(&self, branch: &[u32], heights: &Range<usize>) -> Chain {
+        let (tree, branch) = (self.tree, branch.iter().take(heights.end));
+        let position = |(height, &number): (usize, &u32)| {
+            let place = tree.data_pos(number).filter(|_| height >= heights.start);
+            let (file, data_pos) = place.unwrap_or_default();
+            let undo_pos = tree.undo_pos(number).filter(|_| data_pos.0 > 0);
+            BlockPosition::new(file, data_pos, undo_pos)
+        };
+        let positions = branch.clone().enumerate().map(position).collect();
+        let hashes = branch.map(|&number| tree.hash(number)).collect();
+        Chain::from_parts(hashes, positions, vec![BlockTime(0); heights.end])
+    }
+}
+
+fn start_fault(error: Error, advice: &Advice) -> StartFault {
+    let is_about_disk = error.kind == ErrorKind::Environment;
+    StartFault { error, advice: if is_about_disk { Advice::CheckDisk } else { advice.clone() } }
+}
+
+/// Number of blocks that two branches have in common.
+fn common(one: &[u32], other: &[u32]) -> usize {
+    one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }
 
 /// What keeps bitcoind from making or continuing an index, as a setting wants, in a pruned datadir.
