@@ -11,6 +11,7 @@
 //!   file. The last blocks above the chainstate have their undo data.
 //! - The tip of `chainstate` is the snapshot's block, or one below it. If it is that block, bitcoind compares
 //!   the coins when it starts, and continues with the second chainstate alone.
+//! - If the snapshot's block is stored, all between that tip and it are (Core pull request 35307).
 
 use crate::{blocks::files::Files, plan::tree::Tree};
 use api::{
@@ -139,6 +140,12 @@ impl SecondChainstate {
                 "the chainstate ends at height {tip} of a branch that leaves that of the snapshot's block \
                  {base_hash} above height {fork}"
             ))));
+        }
+        let stored = |&number: &u32| tree.data_pos(number).is_some() && !is_lost(number);
+        let below = tree.branch_to(&base_hash);
+        if below.last().is_some_and(stored) && !below.iter().skip(branch.len()).all(stored) {
+            let clause = "its own block is stored, but not all blocks between the chainstate and that one";
+            return Ok(Some(Obstacle::new(clause)));
         }
         let numbers = tree.branch_to(&best.known.hash);
         let heights = || (best.fork.0 + 1..=best.known.height.0).rev().map(Height);

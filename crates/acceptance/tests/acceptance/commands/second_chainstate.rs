@@ -309,6 +309,33 @@ fn a_chainstate_without_its_blocks_is_not_to_be_repaired_beside_a_second_one() {
     assert_eq!(doctor(&case).advice, Advice::MoveSnapshotAway);
 }
 
+/// bitcoind was to be started, and ended; and a sound node was to be repaired, which was refused.
+#[test]
+fn what_bitcoind_reads_beside_a_second_chainstate_is_sound_before_it_is_to_be_started() {
+    type Row = (u32, fn(&Case), &'static str);
+    let rows: [Row; 5] = [
+        (BASE, |_| {}, "StartBitcoind"),
+        (BASE, |case| fs::write(case.root().join("regtest/chainstate/CURRENT"), "").unwrap(), "MoveAway"),
+        (BASE, |case| case.flip_block(59, 100), "MoveSnapshotAway"),
+        (BASE, |case| case.flip_undo(TIP), "MoveSnapshotAway"),
+        // Core's pull request 35307.
+        (BASE - 1, |_| {}, "MoveSnapshotAway"),
+    ];
+    for (last_missing, damage, advice) in rows {
+        let case = Case::new();
+        chainstate_at(&case, 60);
+        without_blocks(&case, 61, last_missing);
+        second(&case, hash(BASE), hash(TIP));
+        damage(&case);
+        for command in ["doctor", "doctor --deep"] {
+            let found = execute(command, &case).unwrap().diagnosis.unwrap();
+            let text = format!("{:?}", found.advice);
+            assert_eq!(text.split(' ').next(), Some(advice), "{last_missing}, {command}: {found:?}");
+            assert_eq!(found.is_sound(), advice == "StartBitcoind", "{last_missing}, {command}: {found:?}");
+        }
+    }
+}
+
 /// bitcoind requires the chainstate to be below the snapshot's block, not only to have less work.
 #[test]
 fn a_snapshot_is_not_loaded_beside_a_chainstate_on_another_branch() {

@@ -172,6 +172,12 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     {
         return Advice::MoveSnapshotAway;
     }
+    // Reading all coins has shown no damage, if it was asked for.
+    let is_usable = chainstate.state.is_sound() && found.deep.as_ref().is_none_or(|deep| deep.coins.is_ok());
+    let is_there = !matches!(chainstate.state, DatabaseState::Absent) && !chainstate.flush_interrupted;
+    if found.snapshot.exists && !is_usable && is_there {
+        return Advice::MoveAway { path: found.dir.join(CHAINSTATE) }; // bitcoind makes it anew.
+    }
     if let (Some(dir), ScanPrecondition::NoFiles) = (&circumstances.blocksdir, files)
         && (index.blocks > 0 || !matches!(chainstate.state, DatabaseState::Absent))
     {
@@ -197,9 +203,6 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
             _ => Advice::BitcoindReindex,
         };
     }
-    // Reading all coins has shown no damage, if it was asked for.
-    let has_sound_coins = found.deep.as_ref().is_none_or(|deep| deep.coins.is_ok());
-    let is_usable = chainstate.state.is_sound() && has_sound_coins;
     if index.is_pruned {
         return match is_usable && blocks.lacking() == 0 && !chainstate.is_unknown() {
             true if found.has_start_fault(&Advice::StartWithoutUndo) => Advice::StartWithoutUndo,

@@ -6,6 +6,7 @@ use api::{
     event::{Event, Watch},
     options::{ChainOptions, ScriptChecks},
     stage::Stage,
+    subject::Subject,
 };
 use chain::{
     blocks::{damage::KnownDamage, files::Files},
@@ -107,7 +108,9 @@ fn read_blocks(
             // What is there is read nevertheless.
             Err(error) if error.kind == ErrorKind::Damaged && end.is_none() => {
                 let damage = Some(&KnownDamage::default());
-                (plan(&ChainRequest { damage, ..request }).map_err(|_| error.clone())?, Some(error))
+                let plan = plan(&ChainRequest { damage, ..request }).map_err(|_| error.clone())?;
+                // bitcoind has yet to download blocks below a snapshot.
+                (plan, Some(error).filter(|error| !error.is_about(Subject::UnvalidatedSnapshot)))
             }
             planned => (planned?, None),
         };
