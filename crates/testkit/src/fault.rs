@@ -73,6 +73,8 @@ pub struct FaultDisk {
     foreign_group: Option<u32>,
     /// A directory that is reported as a file system of its own, and the bytes that are free there.
     free: Option<(PathBuf, u64)>,
+    /// A directory whose file system is reported as mounted read-only.
+    frozen: Option<PathBuf>,
 }
 
 struct State {
@@ -136,8 +138,8 @@ impl FaultDisk {
             watcher: Mutex::default(),
         };
         let (mounted, denied, unreadable, lie, user, foreign_group, free) = Default::default();
-        let (state, exchange_in_steps) = (Arc::new(state), false);
-        Self { state, exchange_in_steps, mounted, denied, unreadable, lie, user, foreign_group, free }
+        let (state, exchange_in_steps, frozen) = (Arc::new(state), false, None);
+        Self { state, exchange_in_steps, mounted, denied, unreadable, lie, user, foreign_group, free, frozen }
     }
 
     /// A disk on which change number `at` fails, once.
@@ -255,6 +257,11 @@ impl FaultDisk {
     #[must_use]
     pub fn with_free_space(self, path: &Path, bytes: u64) -> Self {
         Self { free: Some((path.to_owned(), bytes)), ..self }
+    }
+
+    #[must_use]
+    pub fn with_read_only(self, path: &Path) -> Self {
+        Self { frozen: Some(path.to_owned()), ..self }
     }
 
     /// Returns the free bytes of the directory that is reported as a file system, if a path is in it.
@@ -605,6 +612,10 @@ impl Disk for FaultDisk {
         let len = RealDisk.open(path)?.len()?;
         self.state.synced().iter_mut().filter(|(file, _)| file == path).for_each(|(_, synced)| *synced = len);
         Ok(())
+    }
+
+    fn is_read_only(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.frozen.as_deref() == Some(path))
     }
 
     fn free_space(&self, path: &Path) -> io::Result<u64> {

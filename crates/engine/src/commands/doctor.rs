@@ -53,7 +53,7 @@ use disk::{
     DiskError,
     chainstate::{ChainstateReader, read_best_block},
     checkpoint::Checkpoint,
-    datadir::{Datadir, Location},
+    datadir::{Datadir, FileKind, Location},
     index::refuse_flat,
     keyed_search::other_block_files,
     lock::DatadirLock,
@@ -390,20 +390,33 @@ impl Examination<'_> {
             let mut found = paths.iter().filter_map(|path| owner_of(path));
             found.any(|found| is_closed(&found) || must_be_own && !is_own(&found))
         };
-        // What bitcoind opens for writing when it starts. Others may be allowed to write there.
+        let databases = [datadir.index_dir(), datadir.chainstate_dir()];
+        let dirs = [datadir.net_dir().to_owned(), blocks_dir.clone()].into_iter().chain(databases.clone());
+        let mut foreign: Vec<PathBuf> = dirs.filter(is_foreign).collect();
+        // What bitcoind opens for writing when it starts, and what it reads. Others may be allowed to do so.
         let mut written = vec![datadir.net_dir().to_owned(), datadir.net_dir().join("indexes")];
         written.extend([".lock", "settings.json", "debug.log"].map(|name| datadir.net_dir().join(name)));
         written.push(blocks_dir.join(".lock"));
+        written.extend(databases.each_ref().map(|dir| dir.join("LOCK")));
         let last = datadir.blk_files(disk).ok().and_then(|files| files.last().copied());
         written.extend(last.into_iter().flat_map(|last| [datadir.blk_path(last), datadir.rev_path(last)]));
-        let cannot_write = |path: &PathBuf| {
-            owner_of(path).is_some_and(|found| uid != 0 && !is_own(&found) && found.mode & 0o022 == 0)
-        };
-        let dirs =
-            [datadir.net_dir().to_owned(), blocks_dir.clone(), datadir.index_dir(), datadir.chainstate_dir()];
-        let mut foreign: Vec<PathBuf> = dirs.into_iter().filter(is_foreign).collect();
-        written.retain(|path| cannot_write(path) && !foreign.iter().any(|dir| path.starts_with(dir)));
-        foreign.append(&mut written);
+        let mut read = vec![blocks_dir.join("xor.dat")];
+        for kind in [FileKind::Blk, FileKind::Rev] {
+            let files = datadir.block_files(disk, kind).unwrap_or_default();
+            read.extend(files.into_iter().map(|file| datadir.block_file_path(kind, file)));
+        }
+        for dir in &databases {
+            read.extend(disk.list(dir).unwrap_or_default().into_iter().map(|name| dir.join(name)));
+        }
+        let opened = written.into_iter().map(|path| (path, 0o022));
+        for (path, rights) in opened.chain(read.into_iter().map(|path| (path, 0o044))) {
+            let is_kept_out = |found: Ownership| uid != 0 && !is_own(&found) && found.mode & rights == 0;
+            let is_named = foreign.iter().any(|dir| path.starts_with(dir));
+            if !is_named && owner_of(&path).is_some_and(is_kept_out) {
+                let database = databases.iter().find(|dir| path.starts_with(dir)).cloned();
+                foreign.push(database.unwrap_or(path));
+            }
+        }
         Owner { uid, user: disk.user(), foreign }
     }
 

@@ -15,7 +15,10 @@ use engine::{
     recover,
     recover::{Recovery, RecoveryReport},
 };
-use std::{os::unix::fs::MetadataExt as _, process::Command};
+use std::{
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    process::Command,
+};
 use testkit::situation;
 
 /// Every path below `dir` with its length, modification time, owner and bytes: more than a reader may change.
@@ -470,6 +473,17 @@ fn a_full_disk_is_to_be_emptied_before_bitcoind_is_started() {
     assert_eq!(advice((100 << 20) - 1), (false, Advice::FreeSpace { directory }));
 }
 
+/// Only the directory of the network was asked, and bitcoind was to be started.
+#[test]
+fn a_database_on_a_file_system_that_is_read_only_is_not_one_with_which_bitcoind_starts() {
+    let case = Case::at_tip();
+    for name in ["", "blocks", "blocks/index", "chainstate"] {
+        let dir = case.root().join("regtest").join(name);
+        let found = examine_on(&FaultDisk::healthy().with_read_only(&dir), &case);
+        assert!(!found.is_sound() && found.advice == Advice::CheckDisk, "{name}: {found:?}");
+    }
+}
+
 #[test]
 fn what_belongs_to_other_users_is_named() {
     let case = Case::at_tip();
@@ -482,19 +496,31 @@ fn what_belongs_to_other_users_is_named() {
     let foreign = vec![case.root().join("regtest/chainstate")];
     assert_eq!(diagnosed(case.root(), false).advice, Advice::ChangeOwner { directories: foreign });
     // Blocks that root has copied there do not make the node root's.
-    for name in ["regtest", "regtest/chainstate/CURRENT"] {
-        std::os::unix::fs::chown(case.root().join(name), Some(4711), None).unwrap();
-    }
+    let give_all = |path: &Path| {
+        assert!(Command::new("chown").args(["-R", "4711"]).arg(path).status().unwrap().success());
+    };
+    std::os::unix::fs::chown(case.root().join("regtest"), Some(4711), None).unwrap();
+    give_all(&case.root().join("regtest/chainstate"));
     let foreign =
         ["blocks", "blocks/index", ".lock"].map(|name| case.root().join("regtest").join(name)).to_vec();
     assert_eq!(diagnosed(case.root(), false).advice, Advice::ChangeOwner { directories: foreign });
-    // What `sudo bitcoind` has left.
-    assert!(Command::new("chown").args(["-R", "4711"]).arg(case.root()).status().unwrap().success());
-    for name in ["debug.log", "blocks/blk00009.dat", "blocks/.lock"] {
-        let path = case.root().join("regtest").join(name);
+    // What `sudo bitcoind` has left, or a copy made by root. Once, only the first three were looked at.
+    fs::write(case.blocks("xor.dat"), [0; 8]).unwrap();
+    give_all(case.root());
+    for (name, foreign) in [
+        ("debug.log", "debug.log"),
+        ("blocks/blk00009.dat", "blocks/blk00009.dat"),
+        ("blocks/.lock", "blocks/.lock"),
+        ("blocks/xor.dat", "blocks/xor.dat"),
+        ("blocks/rev00001.dat", "blocks/rev00001.dat"),
+        ("blocks/index/LOCK", "blocks/index"),
+        ("chainstate/000002.ldb", "chainstate"),
+    ] {
+        let [path, foreign] = [name, foreign].map(|name| case.root().join("regtest").join(name));
         let _ = fs::File::create_new(&path);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         std::os::unix::fs::chown(&path, Some(0), None).unwrap();
-        let directories = vec![path.clone()];
+        let directories = vec![foreign];
         assert_eq!(diagnosed(case.root(), false).advice, Advice::ChangeOwner { directories }, "{name}");
         std::os::unix::fs::chown(&path, Some(4711), None).unwrap();
     }

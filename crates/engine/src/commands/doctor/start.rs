@@ -63,9 +63,11 @@ pub fn faults(
         }
         _ => None,
     };
-    let read_only = disk.is_read_only(&state.dir).unwrap_or_default().then(|| {
+    let [index, chainstate] = ["blocks/index", "chainstate"].map(|name| state.dir.join(name));
+    let mut dirs = [&state.dir, &state.blocks_dir, &index, &chainstate].into_iter();
+    let read_only = dirs.find(|dir| disk.is_read_only(dir).unwrap_or_default()).map(|dir| {
         let detail = "the file system is mounted read-only, as after an error of the disk";
-        let error = Error::new(ErrorKind::Environment, detail).in_file(&state.dir, None);
+        let error = Error::new(ErrorKind::Environment, detail).in_file(dir, None);
         StartFault { error, advice: Advice::CheckDisk }
     });
     let full = [&state.dir, &state.blocks_dir].into_iter().find_map(|directory| {
