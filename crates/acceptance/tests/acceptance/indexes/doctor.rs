@@ -4,9 +4,10 @@ use acceptance::BUSY;
 use acceptance::indexes::{Rows, assert_sound, behind, database, rows, with_indexes, write_rows};
 use acceptance::prelude::*;
 use acceptance::sync::{from_to, honest, run as download};
-use engine::doctor::{FoundIndex, IndexStanding};
+use engine::doctor::{FoundIndex, IndexSetting, IndexStanding, NodeSettings};
 use engine::reindex::SetAsideIndexes;
 use indexes::{IndexKind, IndexOptions, TxForm};
+use testkit::situation;
 use wire::read::write_var_int;
 
 fn index(case: &Case, kind: IndexKind) -> (FoundIndex, Advice, bool) {
@@ -63,12 +64,29 @@ fn changed(kind: IndexKind, change: impl Fn(&mut Rows)) -> (FoundIndex, Advice, 
     index(&case, kind)
 }
 
+/// Lets an index end with a block that no block index contains.
+fn end_elsewhere(rows: &mut Rows) {
+    rows.insert(b"B".to_vec(), [&[0; 4][..], &[1], &[7; 32]].concat());
+}
+
+/// bitcoind was to be started as usual, and ended: "best block of coinstatsindex not found".
+#[test]
+fn the_setting_of_an_index_that_a_pruned_node_can_neither_continue_nor_make_is_to_go() {
+    let (case, _) = with_indexes(TxForm::ByTxid);
+    let (kind, file, line) = (IndexKind::CoinStats, case.root().join("bitcoin.conf"), Some(1));
+    let mut changed = rows(&database(&case, kind));
+    end_elsewhere(&mut changed);
+    write_rows(&database(&case, kind), &changed);
+    situation::cause("pruned", case.root(), case.root());
+    let indexes = vec![IndexSetting { kind, file: file.clone(), line }];
+    let settings = NodeSettings { indexes, ..NodeSettings::default() };
+    let found = examined(&DoctorOptions { settings, ..DoctorOptions::new(case.root(), Network::Regtest) });
+    assert_eq!(found.advice, Advice::CorrectSetting { file, line, is_removable: true });
+}
+
 #[test]
 fn an_index_with_which_bitcoind_cannot_go_on_is_to_be_made_anew() {
-    let other_best = |rows: &mut Rows| {
-        rows.insert(b"B".to_vec(), [&[0; 4][..], &[1], &[7; 32]].concat());
-    };
-    let (found, advice, is_sound) = changed(IndexKind::CoinStats, other_best);
+    let (found, advice, is_sound) = changed(IndexKind::CoinStats, end_elsewhere);
     assert!(matches!(found.standing, IndexStanding::UnknownBestBlock) && !is_sound, "{found:?}");
     assert_eq!(advice, Advice::MakeIndexes { names: vec!["coinstatsindex"] });
 

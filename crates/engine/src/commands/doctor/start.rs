@@ -277,6 +277,7 @@ fn of_index(setting: &IndexSetting, state: &DatadirState) -> Option<StartFault> 
         None => "is absent".to_owned(),
         Some(IndexStanding::BelowPruned { height, .. }) => format!("ends at height {height}"),
         Some(IndexStanding::Damaged(_)) => "is damaged".to_owned(),
+        Some(IndexStanding::UnknownBestBlock) => "ends with an unknown block".to_owned(),
         Some(_) => return None,
     };
     let (name, first) = (kind.option(), state.index.first_stored);
