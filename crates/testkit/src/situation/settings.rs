@@ -60,6 +60,10 @@ pub(super) const SETTINGS: &[Situation] = &[
     row("pruned by hand, and the chainstate is broken", |at| {
         at.prune_with("[regtest]\nprune=1\n")?.remove("chainstate/CURRENT")
     }),
+    row("pruned, and all block and undo files are missing", |at| {
+        at.prune_with("prune=600\n")?.remove_all("blk")?;
+        at.remove_all("rev")
+    }),
     reported("pruned, and then blockfilterindex=1", "bitcoinknots/bitcoin#87", |at| {
         at.prune()?.conf("prune=550\nblockfilterindex=1\n")
     }),

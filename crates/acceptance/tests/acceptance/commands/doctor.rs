@@ -196,6 +196,11 @@ fn a_pruned_datadir_has_nothing_to_rebuild_from() {
     fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
     let found = diagnosed(case.root(), false);
     assert!(!found.is_sound() && found.advice == Advice::SyncPruned, "{found:?}");
+    // Then, that was advised for ever, and refused: there are no block files.
+    let case = Case::at_tip();
+    write_log(&case, "");
+    situation::cause("pruned, and all block and undo files are missing", case.root(), case.root());
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::BitcoindReindex);
 }
 
 #[test]

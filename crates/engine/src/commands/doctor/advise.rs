@@ -203,15 +203,16 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
             _ => Advice::BitcoindReindex,
         };
     }
+    if blocks.lacking() > 0 && files == ScanPrecondition::NoFiles {
+        // `sync` begins with a block file, also if it prunes.
+        return Advice::BitcoindReindex;
+    }
     if index.is_pruned {
         return match is_usable && blocks.lacking() == 0 && !chainstate.is_unknown() {
             true if found.has_start_fault(&Advice::StartWithoutUndo) => Advice::StartWithoutUndo,
             true => Advice::StartBitcoind,
             false => Advice::SyncPruned,
         };
-    }
-    if blocks.lacking() > 0 && files == ScanPrecondition::NoFiles {
-        return Advice::BitcoindReindex;
     }
     // A scan finds them all.
     let are_elsewhere = found.deep.as_ref().is_some_and(|deep| deep.elsewhere == deep.damaged);
