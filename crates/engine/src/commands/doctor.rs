@@ -432,6 +432,7 @@ impl Examination<'_> {
             height: None,
             time: None,
             position: None,
+            marked_invalid: None,
             flush_interrupted,
         }
     }
@@ -491,6 +492,8 @@ impl Examination<'_> {
         let best = chainstate.best_block;
         let branch = best.map_or_else(Vec::new, |best| tree.branch_to(&best));
         let marked_invalid = best.and_then(|best| tree.marked_invalid(&best));
+        let own = marked_invalid.map(|(_, hash, _)| hash);
+        chainstate.marked_invalid = own.filter(|own| branch.iter().any(|&number| tree.hash(number) == *own));
         chainstate.time = branch.last().map(|&number| tree.time(number));
         let absent = branch.iter().rposition(|&number| tree.data_pos(number).is_none());
         let first_stored = Height(absent.map_or(0, |height| height as u32 + 1));

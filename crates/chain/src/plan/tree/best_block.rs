@@ -29,12 +29,16 @@ impl Tree<'_> {
         (!invalid.contains(&hash)).then_some((Height(tip.height.0 - above), hash, tip.height))
     }
 
-    /// If blocks with more work than the chain of `best` are left out because the block index marks one as
-    /// invalid: that block, and the height of the last one.
+    /// If blocks with more work than the chain of `best`, or `best` itself, are left out because the block
+    /// index marks one as invalid: that block, and the height of the last one.
     pub fn marked_invalid(&mut self, best: &BlockHash) -> Option<(Height, BlockHash, Height)> {
         let failed = self.evaluate_all(&ChainRequest::default()).failed;
-        let work = self.work_of(self.branch_to(best).into_iter());
-        failed.filter(|failed| failed.work > work).and_then(|tip| self.marked_invalid_below(&tip, &[]))
+        let own = self.branch_to(best);
+        let work = self.work_of(own.iter().copied());
+        let marked = own.last().filter(|&&number| self.nodes[number as usize].has(FAILED));
+        let marked = marked.map(|&node| BestTip { node, height: Height(own.len() as u32 - 1), work });
+        let tip = marked.or(failed.filter(|failed| failed.work > work));
+        tip.and_then(|tip| self.marked_invalid_below(&tip, &[]))
     }
 
     /// Returns the hints' last block if it is on disk but a block below it is not.

@@ -245,7 +245,10 @@ fn of_other_chain(found: &DatadirState, is_usable: bool, advice: Advice) -> Advi
             Advice::Reconsider { block, rebuilds: block.is_some() && (has_departed || !is_usable) }
         }
         None if has_departed => Advice::Reindex,
-        None => advice,
+        None => match found.chainstate.marked_invalid.filter(|_| advice == Advice::StartBitcoind) {
+            block @ Some(_) => Advice::Reconsider { block, rebuilds: false },
+            None => advice,
+        },
     }
 }
 

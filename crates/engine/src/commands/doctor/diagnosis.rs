@@ -193,8 +193,8 @@ pub struct IndexState {
     pub is_pruned as "pruned": bool,
     /// Height from which on all blocks of the chainstate's chain are stored.
     pub first_stored as "first_stored_height": Height,
-    /// A block that is marked as invalid, below stored blocks with more work than the chainstate's chain, and
-    /// the height of the last of them.
+    /// A block that is marked as invalid, of the chainstate's chain or below stored blocks with more work,
+    /// and the height of the last of them.
     pub marked_invalid [skip]: Option<(Height, BlockHash, Height)>,
     /// Where the chainstate has left the chain of Bitcoin Core, if it is on a dead branch
     /// ([`rules::ChainParams::dead_branch`]), and the block of that chain that is marked as invalid.
@@ -275,6 +275,9 @@ pub struct ChainstateState {
     pub time [skip]: Option<BlockTime>,
     /// The best block relative to the stored blocks; `None` if one of them is unknown.
     pub position with "Position" [flatten]: Option<ChainstatePosition>,
+    /// The block of its own chain that the block index marks as invalid: bitcoind neither leaves that chain
+    /// nor goes on with it.
+    pub marked_invalid [skip]: Option<BlockHash>,
     /// Whether bitcoind was stopped while it wrote; it completes that when it next starts.
     pub flush_interrupted: bool,
 }
@@ -430,6 +433,7 @@ impl DatadirState {
         databases.iter().all(may_be)
             && self.blocks.lacking() + self.undo.lacking() == 0
             && (!self.chainstate.is_unknown() || self.index.departed > 0)
+            && self.chainstate.marked_invalid.is_none()
             && self.key.is_none()
             && self.blocks.beyond_use == 0
             && !self.is_refused_for(Subject::BlockIndex)
