@@ -225,7 +225,7 @@ impl Examination<'_> {
         let (Survey { index, files: [blocks, undo], scripts, unchecked }, indexes, last_blocks) =
             self.compare(files, &mut chainstate, lengths, (second.as_ref(), is_held))?;
         // With a wrong key, nothing can be read.
-        let last_blocks = last_blocks.filter(|_| key.is_none());
+        let last_blocks = last_blocks.filter(|_| key.is_none()).map(|fault| start::by_place(files, fault));
         let last_start = LastStart::read(disk, &datadir.net_dir().join("debug.log"));
         let is_unknown = !index.state.is_sound() || chainstate.is_unknown();
         let may_be_lost = is_unknown && key.is_none() && index.departed == 0;

@@ -187,6 +187,17 @@ fn without_the_genesis_block_and_an_index_nothing_is_to_be_repaired() {
     acceptance::assert_mentions(&error, &["the genesis block"]);
 }
 
+/// Block files of another node, beside the own index: `repair` stored the whole chain a second time.
+#[test]
+fn last_blocks_that_lie_elsewhere_in_the_files_need_only_a_scan() {
+    let case = Case::at_tip();
+    let [last, before] = [TIP, TIP - 1].map(|height| entry(&case, height));
+    for (height, IndexEntry { file, data_pos, undo_pos, .. }) in [(TIP, before), (TIP - 1, last)] {
+        case.edit_entry(height, |it| (it.file, it.data_pos, it.undo_pos) = (file, data_pos, undo_pos));
+    }
+    advised(&case, &Advice::ReindexByScan);
+}
+
 #[test]
 fn a_pruned_datadir_has_nothing_to_rebuild_from() {
     let case = Case::at_tip();

@@ -4,6 +4,7 @@
 use super::advice::Advice;
 use super::diagnosis::{DatabaseState, DatadirState, IndexSetting, LockState, NodeSettings, StartFault};
 use super::indexes::{FoundIndex, IndexStanding};
+use super::survey::is_elsewhere;
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
@@ -262,6 +263,16 @@ fn start_fault(error: Error, advice: &Advice) -> StartFault {
 /// Number of blocks that two branches have in common.
 fn common(one: &[u32], other: &[u32]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).count()
+}
+
+/// Advises a scan on a block that is elsewhere in the files: a repair would store all blocks a second time.
+pub fn by_place(files: &Files<'_>, fault: StartFault) -> StartFault {
+    match fault.advice {
+        Advice::Repair if is_elsewhere(files, &fault.error) => {
+            StartFault { advice: Advice::ReindexByScan, ..fault }
+        }
+        _ => fault,
+    }
 }
 
 /// What keeps bitcoind from making or continuing an index, as a setting wants, in a pruned datadir.

@@ -10,6 +10,7 @@ use chain::{
     plan::{best_block::BestBlock, tree::Tree},
 };
 use disk::{
+    blk::BlockRecord,
     block_files::RecordBuffer,
     datadir::{Datadir, FileKind},
     index::FileInfo,
@@ -69,19 +70,38 @@ const LAST_FILES: usize = 24;
 
 /// Whether a block is in one of the last block files, as far as they can be read.
 pub fn is_in_last_files(files: &Files<'_>, hash: &BlockHash) -> bool {
+    in_last_files(files, |number| is_in_file(files, number, |it| it.hash == *hash).unwrap_or(true))
+}
+
+/// Whether the block that an error is about lies in one of the last block files at another place than that
+/// of the error, as if the block index were that of other files.
+pub fn is_elsewhere(files: &Files<'_>, error: &Error) -> bool {
+    in_last_files(files, |number| {
+        let is_named = error.file.as_ref() == Some(&files.path(FileKind::Blk, number));
+        let is_there = |it: &BlockRecord| is_named && error.offset == Some(it.data_pos.0);
+        let is_it = |it: &BlockRecord| Some(it.hash) == error.block_hash && !is_there(it);
+        is_in_file(files, number, is_it).unwrap_or(false)
+    })
+}
+
+fn in_last_files(files: &Files<'_>, is_in: impl Fn(FileNo) -> bool) -> bool {
     let Ok(numbers) = files.datadir.blk_files(files.disk) else { return true };
-    numbers.into_iter().rev().take(LAST_FILES).any(|number| is_in_file(files, number, hash).unwrap_or(true))
+    numbers.into_iter().rev().take(LAST_FILES).any(is_in)
 }
 
 /// Whether the genesis block is in the first block file, which bitcoind begins with it, as far as that file
 /// can be read.
 pub fn has_genesis(files: &Files<'_>) -> bool {
-    is_in_file(files, FileNo(0), &files.params.genesis_hash).unwrap_or(true)
+    is_in_file(files, FileNo(0), |it| it.hash == files.params.genesis_hash).unwrap_or(true)
 }
 
-fn is_in_file(files: &Files<'_>, number: FileNo, hash: &BlockHash) -> Result<bool, Error> {
+fn is_in_file(
+    files: &Files<'_>,
+    number: FileNo,
+    is_it: impl Fn(&BlockRecord) -> bool,
+) -> Result<bool, Error> {
     let mut is_found = false;
-    files.each_block(number, 0, |record| is_found |= record.hash == *hash)?;
+    files.each_block(number, 0, |record| is_found |= is_it(record))?;
     Ok(is_found)
 }
 
