@@ -20,13 +20,14 @@ use crate::{
     error::DiskError,
     replace::{KEPT_SUFFIX, free_name, owner_of, remove_database, set_owner, with_suffix},
 };
+use digest::muhash::MuHash3072;
 use leveldb::{Database, LevelDbError};
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
 };
 use vfs::{Disk, During as _, dir_of, exists};
-use wire::{BlockHash, Reader};
+use wire::{BlockHash, Height, Reader};
 
 /// Name of the directory with all indexes, in that of the network.
 pub const INDEXES_DIR: &str = "indexes";
@@ -229,6 +230,28 @@ impl NodeIndex {
             IndexKind::Unknown => true,
         };
         Ok(IndexContents { best_block: by_block.or(positions_to), positions_to, has_positions })
+    }
+
+    /// Whether the MuHash with which bitcoind continues coin statistics is that of the row of their best
+    /// block: otherwise, it does not start (Core `CoinStatsIndex::CustomInit`).
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if its database is damaged; any I/O error.
+    pub fn has_muhash_of(
+        &self,
+        disk: &dyn Disk,
+        best: &BlockHash,
+        height: Height,
+    ) -> Result<bool, DiskError> {
+        let database = Database::open(disk, &self.path.join(self.kind.database()))?;
+        let muhash =
+            database.get(b"M")?.and_then(|row| MuHash3072::from_bytes(row.as_slice().try_into().ok()?));
+        let of_height = database.get(&[&b"t"[..], &height.0.to_be_bytes()].concat())?;
+        let totals = match of_height.filter(|row| row.starts_with(&best.0)) {
+            Some(row) => row.get(best.0.len()..).map(<[u8]>::to_vec),
+            None => database.get(&[&b"s"[..], &best.0].concat())?,
+        };
+        Ok(totals.zip(muhash).is_some_and(|(totals, muhash)| totals.starts_with(&muhash.finalize())))
     }
 
     /// Returns some of the places in block files that its rows have: file and position.

@@ -90,6 +90,12 @@ fn an_index_with_which_bitcoind_cannot_go_on_is_to_be_made_anew() {
     assert!(matches!(found.standing, IndexStanding::UnknownBestBlock) && !is_sound, "{found:?}");
     assert_eq!(advice, Advice::MakeIndexes { names: vec!["coinstatsindex"] });
 
+    // bitcoind ended: "index may be corrupted".
+    let other_muhash = |rows: &mut Rows| rows.get_mut(&b"M"[..]).unwrap()[0] ^= 1;
+    let (found, advice, is_sound) = changed(IndexKind::CoinStats, other_muhash);
+    assert!(matches!(found.standing, IndexStanding::Damaged(_)) && !is_sound, "{found:?}");
+    assert_eq!(advice, Advice::MakeIndexes { names: vec!["coinstatsindex"] });
+
     let elsewhere = |rows: &mut Rows| {
         for (_, value) in rows.iter_mut().filter(|(key, _)| key[0] == b't') {
             value.clear();

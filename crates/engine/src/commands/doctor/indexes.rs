@@ -157,6 +157,14 @@ pub fn find(
             || own.iter().skip(branch.len()).any(|number| tree.data_pos(*number).is_none())
             || are_blocks(tree, infos, on_disk, &index.sample_places(files.disk)?);
         let standing = standing(tree, &branch, &contents, is_placed);
+        if index.kind == IndexKind::CoinStats
+            && let Some(end) = contents.best_block
+            && let Some(height) = tree.branch_to(&end).len().checked_sub(1)
+            && !index.has_muhash_of(files.disk, &end, Height(height as u32))?
+        {
+            let detail = "the MuHash of the index is not that of its best block";
+            return Err(Error::damaged(detail).in_file(&index.path, None));
+        }
         let end = match standing {
             IndexStanding::Behind(blocks) => branch.len() as u32 - 1 - blocks,
             IndexStanding::Empty => 0,
