@@ -6,7 +6,11 @@
 //! `common/settings.cpp`). These rules are Core's alone, so no crate for configuration files has them.
 
 use engine::{Disk as _, Error, ErrorKind, Network, RealDisk};
-use serde_json::Value;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, MapAccess, Visitor},
+};
+use serde_json::{Map, Value};
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -143,12 +147,8 @@ impl BitcoinConf {
     pub fn add_settings_file(&mut self, path: &Path) -> Result<(), Error> {
         let Some(text) = read_text(path)? else { return Ok(()) };
         let wrong = |what: String| Error::damaged(what).in_file(path, None);
-        let values: Value = serde_json::from_str(&text).map_err(|error| {
-            wrong(format!("bitcoind does not start with this file, which is not valid JSON ({error})"))
-        })?;
-        let Value::Object(values) = values else {
-            return Err(wrong("bitcoind does not start with this file, which has no settings".to_owned()));
-        };
+        let Members(values) = serde_json::from_str(&text)
+            .map_err(|error| wrong(format!("bitcoind does not start with this file: {error}")))?;
         for (name, value) in values {
             let place = Place { file: path.to_owned(), line: None };
             let values = if let Value::Array(values) = value { values } else { vec![value] };
@@ -288,6 +288,33 @@ impl Setting {
     /// Its value; empty if it takes values back.
     pub fn value(&self) -> &str {
         self.value.as_deref().unwrap_or_default()
+    }
+}
+
+/// The members of a JSON object, of which none has the name of another.
+struct Members(Map<String, Value>);
+
+impl<'de> Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(Self(Map::new()))
+    }
+}
+
+impl<'de> Visitor<'de> for Members {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with settings")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut from: A) -> Result<Self, A::Error> {
+        while let Some((name, value)) = from.next_entry::<String, Value>()? {
+            if self.0.contains_key(&name) {
+                return Err(A::Error::custom(format!("`{name}` is there twice")));
+            }
+            self.0.insert(name, value);
+        }
+        Ok(self)
     }
 }
 

@@ -294,7 +294,7 @@ impl CoreArgs {
         let read = if is_off { Ok(()) } else { conf.add_settings_file(&path) };
         let broken = read.err().map(|error| StartFault {
             advice: match error.kind {
-                ErrorKind::Environment => Advice::ChangeOwner { directories: vec![path] },
+                ErrorKind::Environment if !path.is_dir() => Advice::ChangeOwner { directories: vec![path] },
                 _ => Advice::MoveAway { path },
             },
             error,

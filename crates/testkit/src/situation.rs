@@ -144,6 +144,14 @@ impl Place {
         if is_dir { self.write(name, "a file") } else { fs::create_dir(self.path(name)) }
     }
 
+    /// Puts a directory in the place of a file that bitcoind creates.
+    fn put_folder(&self, name: &str) -> io::Result<()> {
+        if self.path(name).exists() {
+            self.remove(name)?;
+        }
+        fs::create_dir(self.path(name))
+    }
+
     /// The largest table of a database.
     fn largest(&self, dir: &str) -> io::Result<PathBuf> {
         let all = fs::read_dir(self.path(dir))?.flatten().map(|entry| entry.path());

@@ -41,6 +41,11 @@ pub(super) const SETTINGS: &[Situation] = &[
         at.conf("settings=mine.json\n")?;
         at.write("mine.json", "{")
     }),
+    row("settings.json: a name twice", |at| at.write("settings.json", r#"{"a": 1, "a": 2}"#)),
+    row("settings.json: a folder", |at| at.put_folder("settings.json")),
+    row(".lock: a folder", |at| at.put_folder(".lock")),
+    row("debug.log: a folder", |at| at.put_folder("debug.log")),
+    row("chainstate: its lock is a folder", |at| at.put_folder("chainstate/LOCK")),
     row("settings.json: reindex", |at| at.write("settings.json", "{\"reindex\": true}")),
     reported("blocks: in a directory that settings.json names", "bitcoin#12828", |at| {
         at.move_block_files()?;

@@ -165,7 +165,7 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
 /// it starts.
 type Start = (&'static str, &'static str, &'static str);
 
-const STARTS: [Start; 60] = [
+const STARTS: [Start; 65] = [
     ("nothing", "start-bitcoind", ""),
     ("prune=300 in bitcoin.conf", "correct-setting", "Prune configured below the minimum of 550 MiB"),
     ("prune=-5 in bitcoin.conf", "correct-setting", "Prune cannot be configured with a negative value"),
@@ -204,6 +204,11 @@ const STARTS: [Start; 60] = [
     ("settings.json: cut", "move-away", "does not contain valid JSON"),
     ("settings.json: a list", "move-away", "Found non-object value"),
     ("settings.json: another file, cut", "move-away", "does not contain valid JSON"),
+    ("settings.json: a name twice", "move-away", "Found duplicate key a"),
+    ("settings.json: a folder", "move-away", "Is a directory"),
+    (".lock: a folder", "move-away", "Cannot write to directory"),
+    ("debug.log: a folder", "move-away", "Could not open debug log file"),
+    ("chainstate: its lock is a folder", "move-away", "Error opening coins database"),
     ("settings.json: reindex", "correct-setting", ""),
     ("blocks: in a directory that settings.json names", "start-bitcoind", ""),
     ("blocks: in a directory that a section names", "start-bitcoind", ""),

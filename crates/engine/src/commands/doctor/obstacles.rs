@@ -12,6 +12,27 @@ use disk::{
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _};
 
+/// Files that bitcoind opens when it starts, in the directory of the network.
+const OPENED: [&str; 7] = [
+    ".lock",
+    "banlist.json",
+    "blocks/index/LOCK",
+    "chainstate/LOCK",
+    "debug.log",
+    "peers.dat",
+    "settings.json.tmp",
+];
+
+/// Finds a directory in the place of a file that bitcoind opens when it starts.
+pub fn unusable_file(disk: &dyn Disk, datadir: &Datadir) -> Option<Error> {
+    let opened = OPENED.map(|name| datadir.net_dir().join(name)).into_iter();
+    let mut opened = opened.chain([datadir.blocks_dir().join(".lock")]);
+    let path =
+        opened.find(|path| disk.metadata(path).is_ok_and(|found| found.is_some_and(|it| it.is_dir)))?;
+    let detail = "a directory is in the place of this file, without which bitcoind does not start";
+    Some(Error::damaged(detail).in_file(path, None))
+}
+
 /// Finds the first obstacle in a datadir.
 ///
 /// # Errors

@@ -4,6 +4,7 @@
 use super::advice::Advice;
 use super::diagnosis::{DatabaseState, DatadirState, IndexSetting, LockState, NodeSettings, StartFault};
 use super::indexes::{FoundIndex, IndexStanding};
+use super::obstacles::unusable_file;
 use super::survey::is_elsewhere;
 use api::{
     error::{Error, ErrorKind},
@@ -52,7 +53,7 @@ const MIN_FREE_BYTES: u64 = 100 << 20;
 
 /// Finds what keeps bitcoind from starting: first what keeps Peregrine from working too.
 pub fn faults(
-    disk: &dyn Disk,
+    (disk, datadir): (&dyn Disk, &Datadir),
     settings: &NodeSettings,
     state: &DatadirState,
     last_blocks: Option<StartFault>,
@@ -64,7 +65,7 @@ pub fn faults(
         }
         _ => None,
     };
-    let [index, chainstate] = ["blocks/index", "chainstate"].map(|name| state.dir.join(name));
+    let [index, chainstate] = [datadir.index_dir(), datadir.chainstate_dir()];
     let mut dirs = [&state.dir, &state.blocks_dir, &index, &chainstate].into_iter();
     let read_only = dirs.find(|dir| disk.is_read_only(dir).unwrap_or_default()).map(|dir| {
         let detail = "the file system is mounted read-only, as after an error of the disk";
@@ -84,6 +85,10 @@ pub fn faults(
         let detail = format!("the chainstate's best block is {hours} hours ahead of this machine's clock");
         StartFault { error: Error::new(ErrorKind::Environment, detail), advice: Advice::CorrectClock }
     });
+    let opened = unusable_file(disk, datadir).map(|error| {
+        let path = error.file.clone().unwrap_or_default();
+        StartFault { error, advice: Advice::MoveAway { path } }
+    });
     let indexes = settings.indexes.iter().filter_map(|setting| of_index(setting, state));
     let log = unexplained_error(state).map(|text| StartFault {
         error: Error::new(ErrorKind::Damaged, format!("debug.log: {text}")),
@@ -91,7 +96,7 @@ pub fn faults(
     });
     let of_settings = settings.faults.iter().cloned().chain(indexes);
     let of_disk = locks.into_iter().chain(read_only).chain(full);
-    of_disk.chain(clock).chain(of_settings).chain(last_blocks).chain(log).collect()
+    of_disk.chain(clock).chain(opened).chain(of_settings).chain(last_blocks).chain(log).collect()
 }
 
 /// What is advised if something is damaged that bitcoind reads when it starts.
