@@ -74,6 +74,9 @@ impl<'a> NextLine<'a> {
                 change_owner(self.state.map_or(0, |state| state.owner.uid), directories)
             }
             Advice::RestoreKey { key } => self.restore_key(key),
+            Advice::StartBitcoind if self.state.is_some_and(|state| state.has_start_fault(advice)) => {
+                format!("{}  # if what ended its last start is gone", self.for_owner(self.words(advice)))
+            }
             _ => self.for_owner(self.words(advice)),
         }
     }

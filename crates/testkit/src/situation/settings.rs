@@ -46,6 +46,10 @@ pub(super) const SETTINGS: &[Situation] = &[
     row(".lock: a folder", |at| at.put_folder(".lock")),
     row("debug.log: a folder", |at| at.put_folder("debug.log")),
     row("chainstate: its lock is a folder", |at| at.put_folder("chainstate/LOCK")),
+    reported("peers.dat: cut", "bitcoin#26599", |at| at.write("peers.dat", "a few bytes")),
+    row("log: a start that ended with an error", |at| {
+        at.log("[error] Could not find asmap file \"/x\"\n2026 Shutdown in progress...\n2026 Shutdown done")
+    }),
     row("settings.json: reindex", |at| at.write("settings.json", "{\"reindex\": true}")),
     reported("blocks: in a directory that settings.json names", "bitcoin#12828", |at| {
         at.move_block_files()?;

@@ -165,7 +165,7 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
 /// it starts.
 type Start = (&'static str, &'static str, &'static str);
 
-const STARTS: [Start; 65] = [
+const STARTS: [Start; 67] = [
     ("nothing", "start-bitcoind", ""),
     ("prune=300 in bitcoin.conf", "correct-setting", "Prune configured below the minimum of 550 MiB"),
     ("prune=-5 in bitcoin.conf", "correct-setting", "Prune cannot be configured with a negative value"),
@@ -209,6 +209,8 @@ const STARTS: [Start; 65] = [
     (".lock: a folder", "move-away", "Cannot write to directory"),
     ("debug.log: a folder", "move-away", "Could not open debug log file"),
     ("chainstate: its lock is a folder", "move-away", "Error opening coins database"),
+    ("peers.dat: cut", "move-away", "Invalid or corrupt peers.dat"),
+    ("log: a start that ended with an error", "start-bitcoind", ""),
     ("settings.json: reindex", "correct-setting", ""),
     ("blocks: in a directory that settings.json names", "start-bitcoind", ""),
     ("blocks: in a directory that a section names", "start-bitcoind", ""),

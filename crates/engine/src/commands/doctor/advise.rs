@@ -48,6 +48,7 @@ fn is_for_later(advice: &Advice) -> bool {
         Advice::LookDeeper
         | Advice::MakeUndo
         | Advice::StartWithoutUndo
+        | Advice::StartBitcoind
         | Advice::Update
         | Advice::Reindex => true,
         _ => false,

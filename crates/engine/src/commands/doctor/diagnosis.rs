@@ -451,7 +451,7 @@ impl DatadirState {
     }
 
     /// Whether something keeps bitcoind from starting about which this is advised.
-    pub(super) fn has_start_fault(&self, advice: &Advice) -> bool {
+    pub fn has_start_fault(&self, advice: &Advice) -> bool {
         self.start.faults.iter().any(|fault| fault.advice == *advice)
     }
 

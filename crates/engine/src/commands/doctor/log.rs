@@ -35,6 +35,8 @@ pub struct LastStart {
     settings: Vec<[String; 3]>,
     /// The last error of a database, and the table that it names.
     pub database_error: Option<(String, Option<PathBuf>)>,
+    /// The error with which it ended.
+    pub last_words: Option<String>,
 }
 
 impl LastStart {
@@ -49,6 +51,7 @@ impl LastStart {
         // bitcoind ends with such an error.
         let ends =
             disk.open(path).ok().and_then(|log| read_part(&*log, log.len().ok()?.saturating_sub(PART_LEN)));
+        last.last_words = ends.as_deref().and_then(last_words);
         last.database_error = ends.and_then(|text| Self::of_lines(text.lines()).database_error);
         last
     }
@@ -105,6 +108,16 @@ impl LastStart {
         let found = self.blocks_dir.as_ref().and_then(|dir| dir.ancestors().nth(depth));
         set.or(found.map(Path::to_owned))
     }
+}
+
+/// The error after which bitcoind shut down at once, if its last start ended so.
+fn last_words(text: &str) -> Option<String> {
+    let of_start = text.lines().rev().take_while(|line| version_of(line).is_none());
+    let is_shutdown = |line: &&str| line.contains("hutdown") && line.contains("n progress");
+    let mut before = of_start.skip_while(|line| !is_shutdown(line));
+    let last = before.find(|line| !is_shutdown(line) && !line.ends_with(" thread exit"))?;
+    let (_, error) = last.split_once("[error] ").or_else(|| last.split_once(" Error: "))?;
+    Some(printable(error, ERROR_LEN))
 }
 
 /// Parses a setting as the log has it: `name="value"`, `name = "value"`, `name=1`.
@@ -221,5 +234,18 @@ mod tests {
         let (_, table) =
             error(&format!("{start}2026 Error reading from database: Corruption: bad\n")).unwrap();
         assert_eq!((table, error(&format!("{start}{fatal}\n{start}"))), (None, None));
+    }
+
+    #[test]
+    fn an_error_ended_a_start_if_a_shutdown_followed_at_once() {
+        let start = "2026 Bitcoin Core version v31.0.0\n";
+        let end = "2026 http.1 thread exit\n2026 Shutdown in progress...\n2026 Flushed\n2026 Shutdown done\n";
+        for error in ["[error] Invalid -proxy", "Error: Invalid -proxy"] {
+            let error = format!("{start}2026 {error}\n");
+            let ended = format!("{error}{end}");
+            assert_eq!(read(&ended).last_words.as_deref(), Some("Invalid -proxy"));
+            let others = [error.clone(), format!("{error}2026 UpdateTip: ..\n{end}"), ended + start];
+            others.iter().for_each(|other| assert_eq!(read(other).last_words, None, "{other}"));
+        }
     }
 }

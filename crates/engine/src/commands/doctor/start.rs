@@ -4,6 +4,7 @@
 use super::advice::Advice;
 use super::diagnosis::{DatabaseState, DatadirState, IndexSetting, LockState, NodeSettings, StartFault};
 use super::indexes::{FoundIndex, IndexStanding};
+use super::log::LastStart;
 use super::obstacles::unusable_file;
 use super::survey::is_elsewhere;
 use api::{
@@ -96,7 +97,24 @@ pub fn faults(
     });
     let of_settings = settings.faults.iter().cloned().chain(indexes);
     let of_disk = locks.into_iter().chain(read_only).chain(full);
-    of_disk.chain(clock).chain(opened).chain(of_settings).chain(last_blocks).chain(log).collect()
+    let found = of_disk.chain(clock).chain(opened).chain(of_settings).chain(last_blocks).chain(log);
+    let mut found: Vec<StartFault> = found.collect();
+    if found.is_empty() && state.is_sound() {
+        found.extend(of_last_words(disk, datadir, &state.start.last));
+    }
+    found
+}
+
+/// The error with which bitcoind's last start ended, which nothing explains, if nothing was changed since.
+fn of_last_words(disk: &dyn Disk, datadir: &Datadir, last: &LastStart) -> Option<StartFault> {
+    let modified = |path: &Path| disk.metadata(path).ok().flatten().map(|found| found.modified);
+    let log = modified(&datadir.net_dir().join("debug.log"));
+    let [blocks, settings] = [datadir.blocks_dir(), datadir.net_dir().join("settings.json")];
+    let mut changed = [datadir.net_dir(), &blocks, &settings].into_iter().chain(last.conf.as_deref());
+    let words = last.last_words.as_ref().filter(|_| !changed.any(|path| modified(path) > log))?;
+    let detail =
+        format!("debug.log: the last start ended with an error, whose cause may still be there: {words}");
+    Some(StartFault { error: Error::new(ErrorKind::Environment, detail), advice: Advice::StartBitcoind })
 }
 
 /// What is advised if something is damaged that bitcoind reads when it starts.
