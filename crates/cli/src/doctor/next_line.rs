@@ -151,7 +151,15 @@ impl<'a> NextLine<'a> {
                 let from = ["--from".to_owned(), directory.display().to_string()];
                 self.repair().into_iter().chain(from).collect()
             }
-            Advice::MakeIndexes { names } => self.peregrine(&[&["index", "make"], &names[..]].concat()),
+            Advice::MakeIndexes { names } => {
+                // The form of rows that cannot be read is not known, and all releases read this one.
+                let is_unread = |index: &FoundIndex| {
+                    index.kind == IndexKind::Tx && matches!(index.standing, IndexStanding::Damaged(_))
+                };
+                let is_unread = self.state.is_some_and(|state| state.indexes.iter().any(is_unread));
+                let form: &[&str] = if is_unread { &["--txindex-rows", "by-txid"] } else { &[] };
+                self.peregrine(&[&["index", "make"], &names[..], form].concat())
+            }
             Advice::Sync => self.peregrine(&[&["sync"], &self.indexes_with_places()[..]].concat()),
             Advice::SyncPruned => {
                 // Less is refused, and 1 lets bitcoind delete only what it is told to.

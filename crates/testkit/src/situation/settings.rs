@@ -100,6 +100,11 @@ pub(super) const SETTINGS: &[Situation] = &[
     row("log: an error of a database that it does not name", |at| {
         at.log("Error reading from database: Corruption: corrupted key")
     }),
+    reported("indexes: a txindex without its tables", "raspiblitz#425", |at| {
+        at.conf("txindex=1\n")?;
+        fs::create_dir_all(at.path("indexes/txindex"))?;
+        at.write("indexes/txindex/CURRENT", "MANIFEST-000007\n")
+    }),
     row("indexes: a file where filters must be", |at| {
         fs::create_dir_all(at.path("indexes/blockfilter"))?;
         at.write("indexes/blockfilter/basic", "a file")

@@ -165,7 +165,7 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
 /// it starts.
 type Start = (&'static str, &'static str, &'static str);
 
-const STARTS: [Start; 67] = [
+const STARTS: [Start; 68] = [
     ("nothing", "start-bitcoind", ""),
     ("prune=300 in bitcoin.conf", "correct-setting", "Prune configured below the minimum of 550 MiB"),
     ("prune=-5 in bitcoin.conf", "correct-setting", "Prune cannot be configured with a negative value"),
@@ -242,6 +242,7 @@ const STARTS: [Start; 67] = [
     ("datadir: a link to nothing", "restore-link", "does not exist"),
     ("blocks: in a directory that the log names", "name-blocksdir", "Error loading block database"),
     ("blocks: in a directory that a file elsewhere names", "name-blocksdir", "Error loading block database"),
+    ("indexes: a txindex without its tables", "make-indexes", "CURRENT points to a non-existent file"),
     ("indexes: a file where filters must be", "move-away", ""),
     ("log: a broken table of the chainstate", "reindex", "Error loading databases"),
     ("log: an error of a database that it does not name", "look-deeper", ""),
