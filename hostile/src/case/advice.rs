@@ -26,7 +26,7 @@ impl Case<'_> {
             };
             let advice = found["next"].as_str().unwrap_or_default();
             self.log += &format!("  doctor advises: {advice}\n");
-            if let Some(line) = advice.strip_prefix("bitcoind ") {
+            if let Some(line) = advice.split("  #").next().and_then(|it| it.strip_prefix("bitcoind ")) {
                 let Some(refusal) = self.start_as_advised(line)? else { return Ok(()) };
                 // Damage to coins that only a look at all of them finds.
                 if has(&doctor, "--deep") {
