@@ -205,8 +205,11 @@ impl NewUndo<'_> {
         }
     }
 
-    /// Changes the block index's entries for the files.
+    /// Changes the block index's entries for the files: what they have lost is no longer in use.
     pub fn change_files(&self, infos: &mut [FileInfo]) {
+        for (info, &used) in infos.iter_mut().zip(&self.used) {
+            info.undo_size = info.undo_size.min(used);
+        }
         for made in self.made.made() {
             if let Some(info) = infos.get_mut(made.number.0 as usize) {
                 info.undo_size = made.undo_size;
