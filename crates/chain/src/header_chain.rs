@@ -8,7 +8,7 @@ use crate::blocks::block_check::ExpectedBlock;
 use rules::{
     Ancestors, ChainParams, HeaderContext, U256, Violation, ViolationClass, check_header, median_time_past,
 };
-use std::collections::{HashMap, VecDeque};
+use std::{cmp::Reverse, collections::HashMap, iter};
 use wire::{BlockHash, BlockTime, Header, Height};
 
 /// Number of headers above that which the time since the genesis block suggests, in percent.
@@ -56,8 +56,12 @@ pub struct HeaderChain {
     refused: HashMap<BlockHash, RefusedHeaders>,
 }
 
+fn work_above(below: U256, header: &Header) -> U256 {
+    below.wrapping_add(rules::work(header.bits))
+}
+
 fn work_of(headers: &[Header]) -> U256 {
-    headers.iter().fold(U256::ZERO, |sum, header| sum.wrapping_add(rules::work(header.bits)))
+    headers.iter().fold(U256::ZERO, work_above)
 }
 
 /// Returns the hash of one of consecutive headers: it is in the next one, and `last` is that of the last one.
@@ -98,8 +102,18 @@ impl Ancestors for Below<'_> {
     }
 }
 
+/// A header that was found, and leads on from the chain.
+#[derive(Clone, Copy)]
+struct Reached<'a> {
+    child: &'a (Header, BlockHash),
+    /// Sum of work up to it.
+    work: U256,
+    /// Which one it follows, if that is not in the chain.
+    below: Option<usize>,
+}
+
 /// Number of last blocks on which [`HeaderChain::add_found`] builds: the last ones may be stale.
-const LAST_PARENTS: u32 = 288;
+const LAST_PARENTS: usize = 288;
 
 /// What [`HeaderChain::add`] has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -269,21 +283,40 @@ impl HeaderChain {
 
     /// Adds headers that were found with their blocks, in any order, if they lead on from one of the last
     /// blocks. Returns the last block that the chain shares with what it was before.
+    ///
+    /// Only one branch is kept beside the chain, so the branches are added one by one, that with the most work
+    /// first. If a header of it breaks a rule, those below it are kept, and the next branch is tried.
     pub fn add_found(&mut self, mut found: Vec<(Header, BlockHash)>, now: BlockTime) -> Height {
-        let mut shared = self.tip_height();
         found.sort_unstable_by_key(|(header, hash)| (header.prev, *hash));
         found.dedup();
-        let last = self.tip_height().0.saturating_sub(LAST_PARENTS)..=self.tip_height().0;
-        let mut parents: VecDeque<BlockHash> = last.filter_map(|height| self.hash(Height(height))).collect();
-        while let Some(parent) = parents.pop_front() {
+        let children = |parent: BlockHash, work: U256, below: Option<usize>| {
             let first = found.partition_point(|(header, _)| header.prev < parent);
-            let children = found.iter().skip(first).take_while(|(header, _)| header.prev == parent);
-            for (header, hash) in children {
-                // A header that breaks a rule is left out.
-                if let Ok(added) = self.add(parent, &[*header], &[*hash], now) {
-                    shared = shared.min(added.fork.unwrap_or(shared));
-                    parents.push_back(*hash);
-                }
+            let children = found.iter().skip(first).take_while(move |(header, _)| header.prev == parent);
+            children.map(move |child| Reached { child, work: work_above(work, &child.0), below })
+        };
+        let (mut reached, mut work) = (Vec::new(), self.work);
+        for (height, header) in self.headers.iter().enumerate().rev().take(LAST_PARENTS + 1) {
+            let hash = self.hash(Height(height as u32));
+            reached.extend(hash.into_iter().flat_map(|hash| children(hash, work, None)));
+            work = work.wrapping_sub(rules::work(header.bits));
+        }
+        let (mut at, mut ends) = (0, Vec::new());
+        while let Some(&Reached { child: (_, hash), work, .. }) = reached.get(at) {
+            let before = reached.len();
+            reached.extend(children(*hash, work, Some(at)));
+            ends.extend((reached.len() == before).then_some(at));
+            at += 1;
+        }
+        ends.sort_by_key(|&end| Reverse(reached[end].work));
+        let mut shared = self.tip_height();
+        for end in ends {
+            if reached[end].work <= self.work {
+                break;
+            }
+            let path = iter::successors(Some(end), |&at| reached[at].below).collect::<Vec<_>>();
+            for (header, hash) in path.into_iter().rev().map(|at| reached[at].child) {
+                let Ok(added) = self.add(header.prev, &[*header], &[*hash], now) else { break };
+                shared = shared.min(added.fork.unwrap_or(shared));
             }
         }
         shared
@@ -549,6 +582,26 @@ mod tests {
             [again.params.genesis_hash, hashes[2]].map(|hash| again.height_of(&hash)),
             [Some(Height(0)), Some(Height(3))]
         );
+    }
+
+    /// Only one was kept beside the chain: blocks above the others were left out.
+    #[test]
+    fn of_many_branches_that_were_found_that_with_the_most_valid_work_is_taken() {
+        let (chain, main, hashes) = grown(6);
+        let branch = |at: usize, count, salt| mine((hashes[at], main[at].time), count, salt);
+        let branches = [branch(4, 2, 2), branch(2, 6, 3), branch(3, 4, 4), branch(5, 1, 5)];
+        let found: Vec<_> =
+            branches.iter().flat_map(|(headers, hashes)| headers.iter().copied().zip(hashes.clone()));
+        let mut bad = branch(1, 9, 6);
+        bad.0[3].time = BlockTime(1);
+        // It has more work, but only as far as below the header that breaks a rule.
+        for is_beside_bad in [false, true] {
+            let mut chain = HeaderChain::of_validated(chain.params, chain.headers.clone(), chain.tip);
+            let mut found = found.clone();
+            found.extend(bad.0.iter().copied().zip(bad.1.clone()).filter(|_| is_beside_bad));
+            assert_eq!(chain.add_found(found, NOW), Height(3), "{is_beside_bad}");
+            assert_eq!((chain.tip_height(), chain.tip), (Height(9), branches[1].1[5]));
+        }
     }
 
     /// One that no peer has comes back once that is forgotten; an invalid one never.

@@ -343,8 +343,8 @@ impl Round<'_> {
         done.map_err(|error| explain_interrupt(error, "downloaded"))
     }
 
-    /// Makes the undo data below the chainstate if any of its last `count` blocks lacks it; with pruning, only
-    /// that of these blocks. A pruned node does not have the blocks for that.
+    /// Makes the undo data below the chainstate if any of its last `count` blocks lacks it; with pruning,
+    /// that of these blocks only. A pruned node does not have the blocks for that.
     fn make_undo(&self, count: usize) -> Result<Option<MadeUndoReport>, Error> {
         let Self { disk, ref options, sink, interrupt, .. } = *self;
         let session = Session::open_for_change(disk, &self.rebuild, sink)?.0;

@@ -44,8 +44,8 @@ const UNREADABLE: &str = "it does not open, so that nothing can be told of its r
 const NEEDS_ALL_BLOCKS: &str = "it needs all blocks, so that bitcoind does not use it with -prune";
 
 /// The last blocks are left to bitcoind, and its best block can be one of them, or above them.
-const LEFT_OVER: &str = "its blocks are gone, and bitcoind would stop if it ended above the new chainstate and \
-                         had to be taken back";
+const LEFT_OVER: &str = "its blocks are gone, and bitcoind would stop if it ended above the new chainstate \
+                         and had to be taken back";
 
 /// Blocks from this height on get other places.
 fn moves_from(height: Height) -> Harm {

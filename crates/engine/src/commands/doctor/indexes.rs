@@ -51,8 +51,8 @@ pub enum IndexStanding as IndexCode {
     /// The block index does not contain its best block: bitcoind does not start.
     #[display("ends with a block that the block index does not contain; bitcoind does not start")]
     UnknownBestBlock,
-    /// There is no chainstate, and blocks up to its best block are not stored: bitcoind stops when it takes the
-    /// index back.
+    /// There is no chainstate, and blocks up to its best block are not stored: bitcoind stops when it takes
+    /// the index back.
     #[display("of blocks that are not stored; bitcoind stops when it takes it back")]
     NotStored,
     /// Some of its rows have places where no block is: block files were moved, and transactions are not

@@ -32,7 +32,6 @@ use rules::{ChainParams, params::PinnedUtxoSet};
 use std::{
     cmp::Reverse,
     collections::BTreeMap,
-    iter::once,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{
