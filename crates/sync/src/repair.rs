@@ -29,7 +29,10 @@ use chain::{
     stored_blocks::forget_stale,
 };
 use disk::{
-    chainstate::read_best_block, datadir::Datadir, index::find_height, node_indexes::set_aside,
+    chainstate::read_best_block,
+    datadir::Datadir,
+    index::{IndexEntry, IndexRows},
+    node_indexes::set_aside,
     replace::KEPT_SUFFIX,
 };
 use engine::{reindex, undo::MadeUndoReport};
@@ -151,12 +154,12 @@ fn repair_in_place(
     let (session, _) = Session::open_for_change(disk, &rebuild, sink)?;
     let files = &if sources.is_empty() { session.files()? } else { session.files_of_some()? };
     given_blocks::restore_genesis(files)?;
-    let lost_tips = ensure_index(files, chain, true, watch)?;
+    let mut lost_tips = ensure_index(files, chain, true, watch)?;
     chain.reconsider.map(|which| reconsider(files, which)).transpose()?;
     let found = find_damage(files, chain, watch)?;
-    let (damaged, damaged_undo) = (found.blocks.len() as u32, found.undo.len() as u32);
+    lost_tips.extend(best_above(files, found.last_stored)?);
     // How many are missing above the index is not known yet.
-    if lost_tips.is_empty() || damaged + damaged_undo + found.missing > 0 {
+    if lost_tips.is_empty() || found.missing > 0 || !found.is_empty() {
         sink.event(Event::Note(note_of(&found)));
     }
     check_second_chainstate(files, &found)?;
@@ -183,15 +186,15 @@ fn repair_in_place(
         Some(_) => (None, None),
     };
     let stored = taken.hashes.len() as u32 + fetched.as_ref().map_or(0, |fetched| fetched.report.blocks);
-    let missing_above = if lost_tips.is_empty() { 0 } else { stored.saturating_sub(damaged) };
+    let above = if lost_tips.is_empty() { 0 } else { stored.saturating_sub(found.blocks.len() as u32) };
     let done = fetched.map_or_else(Default::default, |it| (Some(it.report), it.peers, it.shortfall));
     Ok(RepairReport {
         network: chain.params.network,
         damaged: found.blocks.len() as u32,
         lost: found.lost,
         lost_files: found.lost_files,
-        missing: found.missing.max(missing_above),
-        damaged_undo,
+        missing: found.missing.max(above),
+        damaged_undo: found.undo.len() as u32,
         first: found.first,
         others: found.others,
         taken: taken.hashes.len() as u32,
@@ -231,10 +234,22 @@ fn note_of(found: &KnownDamage) -> Note {
     Note::FoundDamage { blocks, lost, lost_files, missing, undo }
 }
 
+/// The chainstate's best block, if only its header is stored, and it is above all stored blocks: an
+/// interrupted repair has begun to download it.
+fn best_above(files: &Files<'_>, last_stored: Height) -> Result<Option<BlockHash>, Error> {
+    let dir = files.datadir.chainstate_dir();
+    let Ok(Some(best)) = read_best_block(files.disk, &dir) else { return Ok(None) };
+    let is_above = |it: &IndexEntry| !it.status.has_data() && it.height > last_stored;
+    Ok(find_entry(files, &best)?.filter(is_above).map(|_| best))
+}
+
+fn find_entry(files: &Files<'_>, hash: &BlockHash) -> Result<Option<IndexEntry>, Error> {
+    Ok(IndexRows::open(files.disk, &files.datadir.index_dir())?.entry(hash)?)
+}
+
 fn lacks_any(files: &Files<'_>, blocks: &[BlockHash]) -> Result<bool, Error> {
-    let index = files.datadir.index_dir();
-    let heights = blocks.iter().map(|hash| find_height(files.disk, &index, hash));
-    Ok(heights.collect::<Result<Vec<_>, _>>()?.contains(&None))
+    let entries = blocks.iter().map(|hash| find_entry(files, hash)).collect::<Result<Vec<_>, _>>()?;
+    Ok(!entries.iter().all(|entry| entry.is_some_and(|entry| entry.status.has_data())))
 }
 
 /// Finds the files from which blocks are taken. If there are any, an empty datadir is prepared so that they
@@ -365,7 +380,7 @@ fn best_block(
     watch: Watch<'_>,
 ) -> Result<Option<(BlockHash, Height)>, Error> {
     let Some(best) = stored_coins::read_all(files, options, watch)? else { return Ok(None) };
-    Ok(find_height(files.disk, &files.datadir.index_dir(), &best)?.map(|height| (best, height)))
+    Ok(find_entry(files, &best)?.map(|entry| (best, entry.height)))
 }
 
 /// Sets a chainstate aside that opens, if neither the block files nor the peers have its best block: bitcoind
@@ -373,7 +388,7 @@ fn best_block(
 fn set_chainstate_aside(files: &Files<'_>, sink: &SyncWarnings<'_>) -> Result<(), Error> {
     let dir = files.datadir.chainstate_dir();
     let Ok(Some(best)) = read_best_block(files.disk, &dir) else { return Ok(()) };
-    if find_height(files.disk, &files.datadir.index_dir(), &best)?.is_none() {
+    if find_entry(files, &best)?.is_none() {
         let kept = set_aside(files.disk, &dir, KEPT_SUFFIX)?;
         sink.event(Event::Warning(Warning::ChainstateSetAside { best, kept }));
     }

@@ -223,6 +223,17 @@ fn damaged_blocks_stay_in_the_index_until_others_are_stored() {
     assert_sound(case.root(), chain(), "after an interrupt");
 }
 
+/// It was interrupted when its new block index, by a scan, had got the headers of the last blocks.
+#[test]
+fn a_repair_that_has_stored_only_headers_of_the_last_blocks_continues() {
+    let case = Case::at_tip();
+    case.forget_blocks(|entry| entry.height > Height(120));
+    let (coins, report) = (chainstate(&case), repaired(&case));
+    assert_eq!((report.missing, report.height), (20, Height(140)));
+    assert!(report.rebuild.is_none() && chainstate(&case) == coins);
+    assert_sound(case.root(), chain(), "headers of the last blocks");
+}
+
 /// With a block index, it is a cell of `input/situations.txt`.
 #[test]
 fn a_chainstate_of_another_chain_is_set_aside_also_without_a_block_index() {
