@@ -119,7 +119,7 @@ impl<'a> BlockReader<'a> {
     /// `buffer` is reused.
     ///
     /// # Errors
-    /// Any I/O error.
+    /// Any I/O error that is not about this undo data.
     pub fn has_undo(
         &self,
         height: Height,
@@ -128,7 +128,7 @@ impl<'a> BlockReader<'a> {
         buffer: &mut RecordBuffer,
     ) -> Result<bool, Error> {
         match self.read_undo(height, buffer) {
-            Err(error) if error.kind != ErrorKind::Damaged => Err(error),
+            Err(error) if error.kind != ErrorKind::Damaged && !error.is_of_medium() => Err(error),
             read => {
                 let (data, sum) = split_checksum(buffer.bytes());
                 Ok(read.is_ok() && data == undo && *sum == checksum(prev, undo))

@@ -80,6 +80,17 @@ fn names_what_is_missing_or_damaged_and_makes_it() {
     assert_same_tree(&before, case.root(), "a second run");
 }
 
+/// It was called damaged, and what was made of it was compared with what is there.
+#[test]
+fn undo_data_in_a_bad_sector_is_made_anew() {
+    let (case, temporary) = (Case::new(), TempDir::new().unwrap());
+    let hit = entry(&case, 50);
+    let disk = FaultDisk::healthy().with_unreadable(&rev(&case, &hit), hit.undo_pos.unwrap().0);
+    let report = make(&disk, &chain_options(case.root(), &temporary), false).unwrap();
+    assert_eq!(report.undo.blocks, 1);
+    assert_is_complete(&case);
+}
+
 /// With enough memory, only the spent coins are looked for; without, all spends are matched. The files are
 /// the same.
 #[test]
