@@ -229,7 +229,7 @@ impl Error {
         Self::new(kind, format!("cannot read: {}", io_text(&source)))
             .in_file(path, Some(offset))
             .with_remedies(is_not_regular.then_some(Remedy::MoveAway))
-            .with_remedies(Limit::of(&source).map(Remedy::RaiseLimit))
+            .with_remedies(remedy_of(&source))
             .caused_by(source)
     }
 
@@ -248,8 +248,6 @@ impl Error {
 
     /// Whether the medium could not be read at this place, as if the file were damaged.
     pub fn is_of_medium(&self) -> bool {
-        /// The system's number of this error (`EIO`).
-        const IO_ERROR: i32 = 5;
         let cause = self.cause.as_ref().and_then(|cause| cause.downcast_ref::<io::Error>());
         cause.is_some_and(|cause| cause.raw_os_error() == Some(IO_ERROR))
     }
@@ -440,7 +438,7 @@ impl From<FileError> for Error {
             }
             io::ErrorKind::PermissionDenied => vec![Remedy::GrantPermission, Remedy::OtherOutput],
             io::ErrorKind::ReadOnlyFilesystem => vec![Remedy::MountWritable, Remedy::OtherOutput],
-            _ => Limit::of(&error.source).map(Remedy::RaiseLimit).into_iter().collect(),
+            _ => remedy_of(&error.source).into_iter().collect(),
         };
         let subject = match error.source.kind() {
             io::ErrorKind::NotFound if kind == ErrorKind::Damaged => Some(Subject::MissingFile),
@@ -466,6 +464,17 @@ pub fn io_text(error: &io::Error) -> String {
     first.to_lowercase() + rest + help
 }
 
+/// What the user can do about an error of the system, whatever was done with the file.
+fn remedy_of(error: &io::Error) -> Option<Remedy> {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Some(Remedy::GrantPermission),
+        _ if error.raw_os_error() == Some(IO_ERROR) => Some(Remedy::CheckDisk),
+        _ => Limit::of(error).map(Remedy::RaiseLimit),
+    }
+}
+
+/// The system's number of the error of a medium (`EIO`).
+const IO_ERROR: i32 = 5;
 /// The system's number of the error of a damaged file system (`EUCLEAN`).
 const NEEDS_CLEANING: i32 = 117;
 
@@ -611,9 +620,17 @@ mod tests {
         assert!(Error::interrupted().source().is_none());
         let text = io_text(&io::Error::from_raw_os_error(NEEDS_CLEANING));
         assert_eq!(text, "structure needs cleaning: unmount this file system, and run fsck");
-        let source = io::Error::from(io::ErrorKind::Unsupported);
-        let file = FileError { path: ".lock".into(), action: "lock", is_creation: false, source };
-        assert_eq!(Error::from(file).remedies, [Remedy::MountWithLocks]);
+        for (source, action, remedies) in [
+            (io::Error::from(io::ErrorKind::Unsupported), "lock", [Remedy::MountWithLocks]),
+            (io::Error::from_raw_os_error(IO_ERROR), "read", [Remedy::CheckDisk]),
+        ] {
+            let file = FileError { path: ".lock".into(), action, is_creation: false, source };
+            assert_eq!(Error::from(file).remedies, remedies);
+        }
+        for (number, remedies) in [(IO_ERROR, [Remedy::CheckDisk]), (13, [Remedy::GrantPermission])] {
+            let error = Error::reading("rev00000.dat".into(), 0, io::Error::from_raw_os_error(number));
+            assert_eq!(error.remedies, remedies);
+        }
         // The directory of a database, and one that has a part of its name.
         for (path, is_index) in [("blocks/index/000005.ldb", true), ("mnt/index/000005.ldb", false)] {
             let damage = LevelDbError::Damaged { path: path.into(), offset: 0, flaw: "torn".into() };

@@ -163,6 +163,9 @@ remedies! {
     Wait: "wait until it has ended";
     /// Allow this process to access the file.
     GrantPermission: "run it as the owner, or grant the permission";
+    /// Look for errors of the disk.
+    CheckDisk: "look for errors of the disk",
+        command: "look for errors of the disk with: sudo dmesg --level=err,warn";
     /// Mount the file system for writing.
     MountWritable: "mount the file system for writing";
     /// Mount the file system with locks.

@@ -569,6 +569,16 @@ fn what_may_not_be_read_is_not_called_damaged() {
     }
 }
 
+/// It was taken for an error of the disk.
+#[test]
+fn undo_data_that_may_not_be_read_is_given_to_the_owner() {
+    let case = Case::at_tip();
+    let disk = FaultDisk::healthy().with_denied(&rev(&case, &entry(&case, 50)));
+    let options = DoctorOptions { deep: true, ..DoctorOptions::new(case.root(), Network::Regtest) };
+    let found = diagnose(&disk, &options, unwatched()).unwrap();
+    assert_eq!(found.advice, Advice::ChangeOwner { directories: vec![case.blocks("")] });
+}
+
 #[test]
 fn other_contents_are_reported() {
     let case = Case::at_tip();

@@ -3,17 +3,10 @@
 use super::advice::Advice;
 use super::diagnosis::{ChainstatePosition, DatabaseState, DatadirState, DeepState, LockState};
 use super::indexes::IndexStanding;
-use api::{
-    error::{Error, ErrorKind},
-    subject::Subject,
-};
+use api::{error::ErrorKind, remedy::Remedy, subject::Subject};
 use chain::plan::existing_state::DOWNLOAD_WINDOW;
 use disk::{DiskError, datadir::CHAINSTATE};
-use std::{
-    io,
-    path::{Path, PathBuf},
-};
-use vfs::FileError;
+use std::path::{Path, PathBuf};
 use wire::Height;
 
 /// What the block files are good for when there is no usable block index.
@@ -116,7 +109,8 @@ fn of_access(found: &DatadirState) -> Option<Advice> {
     let foreign = &found.owner.foreign;
     if let Some(error) = databases.chain(indexes).chain(others).next() {
         let is_other = ![0, found.owner.uid].contains(&found.owner.user);
-        return Some(match error.file.as_deref().and_then(Path::parent).filter(|_| is_denied(error)) {
+        let is_denied = error.remedies.contains(&Remedy::GrantPermission);
+        return Some(match error.file.as_deref().and_then(Path::parent).filter(|_| is_denied) {
             Some(_) if is_other => Advice::RunAs { user: found.owner.uid },
             Some(dir) if foreign.is_empty() => Advice::ChangeOwner { directories: vec![dir.to_owned()] },
             Some(_) => Advice::ChangeOwner { directories: foreign.clone() },
@@ -125,11 +119,6 @@ fn of_access(found: &DatadirState) -> Option<Advice> {
         });
     }
     (!foreign.is_empty()).then(|| Advice::ChangeOwner { directories: foreign.clone() })
-}
-
-fn is_denied(error: &Error) -> bool {
-    let cause = error.cause.as_ref().and_then(|cause| cause.downcast_ref::<FileError>());
-    cause.is_some_and(|cause| cause.source.kind() == io::ErrorKind::PermissionDenied)
 }
 
 fn of_key(found: &DatadirState) -> Option<Advice> {
