@@ -13,6 +13,7 @@ use parquet::schema::types::ColumnPath;
 use std::error::Error;
 use std::fmt;
 use std::io::{self, Write};
+use std::mem;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -102,7 +103,8 @@ impl<'d, T: Table> RowFile<'d, T> {
         format: FileFormat,
         columns: &Columns,
     ) -> Result<Self, UnfinishedError> {
-        let file = CountedFile { file: unfinished::create(disk, path, unfinished::SUFFIX)?, written: 0 };
+        let file = Some(unfinished::create(disk, path, unfinished::SUFFIX)?);
+        let file = CountedFile { file, written: 0 };
         let batches = Batches::<T>::new(columns);
         let schema = batches.schema();
         let encoder = match format {
@@ -171,7 +173,8 @@ impl<'d, T: Table> RowFile<'d, T> {
                 for (key, value) in metadata {
                     writer.append_key_value_metadata(KeyValue::new((*key).to_owned(), value.clone()));
                 }
-                writer.into_inner().map_err(parquet)
+                // Its `into_inner` drops the error of the disk.
+                writer.finish().map(|_| mem::take(writer.inner_mut())).map_err(parquet)
             }
             Encoder::Arrow(mut writer) => {
                 for (key, value) in metadata {
@@ -183,7 +186,7 @@ impl<'d, T: Table> RowFile<'d, T> {
             Encoder::Csv { mut file, text } => file.write_all(text.as_bytes()).map(|()| file),
         };
         let CountedFile { file, written } = file.map_err(|error| write_error(&self.path, error))?;
-        file.commit()?;
+        file.map_or(Ok(()), AtomicFile::commit)?;
         Ok(written)
     }
 }
@@ -233,14 +236,16 @@ fn parquet_writer<'d, T: Table>(
     writer.map(Box::new).map_err(parquet)
 }
 
+#[derive(Default)]
 struct CountedFile<'d> {
-    file: AtomicFile<'d>,
+    /// `None` once it was taken out of its encoder.
+    file: Option<AtomicFile<'d>>,
     written: u64,
 }
 
 impl Write for CountedFile<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write_all(bytes).map_err(|error| error.source)?;
+        self.file.as_mut().map_or(Ok(()), |file| file.write_all(bytes)).map_err(|error| error.source)?;
         self.written += bytes.len() as u64;
         Ok(bytes.len())
     }

@@ -290,7 +290,8 @@ fn a_fault_of_the_disk_leaves_nothing_and_the_next_attempt_succeeds() {
                 assert!(at > 5, "{format}: {at}");
                 break;
             }
-            assert!(result.is_err(), "{format}: operation {at} failed unseen");
+            let Err(UnfinishedError::File(error)) = result else { panic!("{format}: {at} failed unseen") };
+            assert_eq!(error.source.kind(), io::ErrorKind::StorageFull, "{format}, operation {at}: {error}");
             // Only the last sync fails after the output has its name.
             let is_there = out.exists();
             assert_eq!(names(dir.path()).len(), usize::from(is_there), "{format}, operation {at}");
