@@ -242,10 +242,7 @@ impl<'d> Replacement<'d> {
         id: [u8; 16],
         keep_old: bool,
     ) -> Result<Self, DiskError> {
-        // The clean-up after an earlier commit of this process may have failed.
-        if Journal::read(disk, home)?.is_some_and(|journal| journal.phase == JournalPhase::Exchanged) {
-            recover(disk, home, names, |_| Ok(()))?;
-        }
+        finish_earlier(disk, home, names)?;
         let databases = names
             .iter()
             .map(|name| ReplacedDatabase::new(disk, home, name))
@@ -271,6 +268,7 @@ impl<'d> Replacement<'d> {
     /// # Errors
     /// The same errors as [`Replacement::begin`]. On error, nothing is added.
     pub fn add_first(&mut self, name: &Path) -> Result<(), DiskError> {
+        finish_earlier(self.disk, &self.home, &[name])?;
         let database = ReplacedDatabase::new(self.disk, &self.home, name)?;
         database.check(self.disk, self.keep_old)?;
         database.begin(self.disk, &self.id).inspect_err(|_| {
@@ -482,6 +480,14 @@ pub fn recover(
         clear(disk, &dir)?;
     }
     Ok(recovery)
+}
+
+/// Does what is left of an earlier commit of this process, if the clean-up after it has failed.
+fn finish_earlier(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<(), DiskError> {
+    if Journal::read(disk, home)?.is_some_and(|journal| journal.phase == JournalPhase::Exchanged) {
+        recover(disk, home, names, |_| Ok(()))?;
+    }
+    Ok(())
 }
 
 /// Does what is left of the steps but the last: removing the journal.

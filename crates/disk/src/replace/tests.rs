@@ -178,12 +178,29 @@ fn a_commit_with_two_faults_replaces_both_databases_or_neither() {
     }
 }
 
+fn begin_each(home: &Path) -> [Replacement<'static>; 2] {
+    [(INDEX, ID), (CHAINSTATE, [8; 16])]
+        .map(|(name, id)| Replacement::begin(&RealDisk, home, &[Path::new(name)], id, false).unwrap())
+}
+
+/// The old block index of a download whose clean-up had failed was called that of another program.
+#[test]
+fn what_is_added_first_finishes_an_earlier_commit() {
+    let home = home();
+    let [index, mut both] = begin_each(home.path());
+    index.exchange_all(&mut index.journal().unwrap()).unwrap();
+    both.add_first(Path::new(INDEX)).unwrap();
+    (0..2).for_each(|number| create_database(both.building(number), "new"));
+    both.commit().unwrap();
+    assert_eq!(texts(home.path()), ["new"; 2]);
+    assert_eq!(leftovers(home.path()), [] as [PathBuf; 0]);
+}
+
 /// A download replaces the block index while a rebuild behind it gives up.
 #[test]
 fn only_its_own_journal_keeps_a_replacement_from_being_discarded() {
     let home = home();
-    let [index, chainstate] = [(INDEX, ID), (CHAINSTATE, [8; 16])]
-        .map(|(name, id)| Replacement::begin(&RealDisk, home.path(), &[Path::new(name)], id, false).unwrap());
+    let [index, chainstate] = begin_each(home.path());
     index.journal().unwrap().write(&RealDisk, home.path()).unwrap();
     index.discard();
     chainstate.discard();
