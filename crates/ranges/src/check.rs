@@ -32,7 +32,7 @@ use std::{
     path::Path,
     sync::{Mutex, PoisonError, atomic::Ordering},
 };
-use vfs::{Disk, During as _, unfinished};
+use vfs::{Disk, unfinished};
 
 /// Block bytes per byte of a delta, at least: it has spends too.
 const BLOCK_BYTES_PER_DELTA_BYTE: u64 = 15;
@@ -64,14 +64,11 @@ pub fn check_range(
     watch: Watch<'_>,
 ) -> Result<DeltaReport, Error> {
     plan.heights(options.range)?;
-    if disk.exists(output).during("look for", output)? {
-        let is_delta = Delta::exists(disk, output)?;
-        let found = is_delta.then(|| Delta::read(disk, output)).transpose()?;
-        let is_same = |delta: &Delta| {
-            let is_range = matches!(delta.ranges.as_slice(), [only] if only.number == options.range);
-            is_range && delta.plan == plan.digest && delta.shards.len() == plan.plan.shards as usize
-        };
-        let found = found.filter(is_same).ok_or_else(|| new_delta::exists(output))?;
+    let is_same = |delta: &Delta| {
+        let is_range = matches!(delta.ranges.as_slice(), [only] if only.number == options.range);
+        is_range && delta.plan == plan.digest && delta.shards.len() == plan.plan.shards as usize
+    };
+    if let Some(found) = new_delta::find(disk, output, is_same)? {
         return Ok(DeltaReport::of(&found, true));
     }
     let output = &unfinished::target(disk, output)?;

@@ -26,7 +26,7 @@ use std::{
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
 };
-use vfs::{Disk, During as _, unfinished};
+use vfs::{Disk, unfinished};
 use wire::{Height, OutPoint};
 
 /// Number of shards that are open at one time, unless one thread needs more.
@@ -74,9 +74,7 @@ pub fn merge_deltas(
         let of_shards = found.shards.iter().map(|shard| shard.number);
         found.plan == plan.digest && found.ranges == ranges && of_shards.eq(shards.iter().copied())
     };
-    if disk.exists(output).during("look for", output)? {
-        let found = Delta::exists(disk, output)?.then(|| Delta::read(disk, output)).transpose()?;
-        let found = found.filter(is_same).ok_or_else(|| new_delta::exists(output))?;
+    if let Some(found) = new_delta::find(disk, output, is_same)? {
         return Ok(DeltaReport::of(&found, true));
     }
     let output = &unfinished::target(disk, output)?;

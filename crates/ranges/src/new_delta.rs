@@ -31,11 +31,27 @@ pub fn work_dir<'d>(disk: &'d dyn Disk, output: &Path) -> WorkDir<'d> {
     WorkDir::new(disk, unfinished::temporary(output, unfinished::SUFFIX))
 }
 
-/// The error for an output that exists and is something else.
-pub fn exists(output: &Path) -> Error {
-    Error::new(ErrorKind::Usage, "it exists already, and is something else")
-        .in_file(output, None)
-        .with_remedies([Remedy::OtherName])
+/// Returns the delta that is at `output` already. What a run that was killed at its end has left of its work
+/// directory is removed.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if something else is there; any I/O error.
+pub fn find(
+    disk: &dyn Disk,
+    output: &Path,
+    is_same: impl FnOnce(&Delta) -> bool,
+) -> Result<Option<Delta>, Error> {
+    if !disk.exists(output).during("look for", output)? {
+        return Ok(None);
+    }
+    let found = Delta::exists(disk, output)?.then(|| Delta::read(disk, output)).transpose()?;
+    let Some(found) = found.filter(is_same) else {
+        let error = Error::new(ErrorKind::Usage, "it exists already, and is something else");
+        return Err(error.in_file(output, None).with_remedies([Remedy::OtherName]));
+    };
+    // If that fails, or another job works there, nothing depends on it.
+    let _ = work_dir(disk, &unfinished::target(disk, output)?).remove();
+    Ok(Some(found))
 }
 
 impl<'w, 'd> NewDelta<'w, 'd> {

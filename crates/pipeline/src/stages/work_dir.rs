@@ -100,12 +100,18 @@ impl<'a> WorkDir<'a> {
         }
     }
 
-    /// Returns the directories below `home` that belong to one job each.
+    /// Returns the directories below `home` that belong to one job each. An empty one is that of a job that
+    /// was killed before it locked it, unless this process has just created it.
     pub fn left(disk: &dyn Disk, home: &Path) -> Vec<PathBuf> {
         let names = disk.list(home).unwrap_or_default().into_iter();
-        let is_exclusive = |name: &str| name.starts_with(EXCLUSIVE_PREFIX);
-        let paths = names.filter(|name| name.to_str().is_some_and(is_exclusive)).map(|name| home.join(name));
-        paths.filter(|path| disk.exists(&path.join(LOCK_NAME)).unwrap_or_default()).collect()
+        let own = format!("{EXCLUSIVE_PREFIX}{}-", std::process::id());
+        let is_left = |name: &str| {
+            let (path, is_own) = (home.join(name), name.starts_with(&own));
+            name.starts_with(EXCLUSIVE_PREFIX)
+                && (disk.exists(&path.join(LOCK_NAME)).unwrap_or_default()
+                    || !is_own && disk.list(&path).is_ok_and(|names| names.is_empty()))
+        };
+        names.filter(|name| name.to_str().is_some_and(is_left)).map(|name| home.join(name)).collect()
     }
 
     /// Removes those of them that killed processes have left behind. Returns whether there were any.
@@ -234,13 +240,15 @@ mod tests {
         std::fs::create_dir(of_killed_process.chainstate()).unwrap();
         std::fs::write(of_killed_process.chainstate().join("000005.ldb"), "rows").unwrap();
         drop(of_killed_process.lock.lock().unwrap().take());
+        // Another one was killed before it had locked its directory.
+        std::fs::create_dir(home.path().join("peregrine-work-0-8")).unwrap();
         let first = WorkDir::exclusive(&RealDisk, home.path());
         first.take().unwrap();
         let second = WorkDir::exclusive(&RealDisk, home.path());
         second.take().unwrap();
         assert_ne!(first.path(), second.path());
         assert!(first.exists().unwrap() && second.exists().unwrap());
-        assert!(!of_killed_process.exists().unwrap());
+        assert!(!of_killed_process.exists().unwrap() && !home.path().join("peregrine-work-0-8").exists());
         // Somebody else has taken the next names.
         let number = second.path().to_string_lossy().rsplit('-').next().unwrap().parse::<u32>().unwrap();
         let name = |number| home.path().join(format!("peregrine-work-{}-{number}", std::process::id()));
