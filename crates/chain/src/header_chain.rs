@@ -284,8 +284,8 @@ impl HeaderChain {
     /// Adds headers that were found with their blocks, in any order, if they lead on from one of the last
     /// blocks. Returns the last block that the chain shares with what it was before.
     ///
-    /// Only one branch is kept beside the chain, so the branches are added one by one, that with the most work
-    /// first. If a header of it breaks a rule, those below it are kept, and the next branch is tried.
+    /// Only one branch is kept beside the chain, so that branches are added one by one, the one with the most
+    /// work first. If a header of it breaks a rule, those below it are kept, and the next branch is tried.
     pub fn add_found(&mut self, mut found: Vec<(Header, BlockHash)>, now: BlockTime) -> Height {
         found.sort_unstable_by_key(|(header, hash)| (header.prev, *hash));
         found.dedup();

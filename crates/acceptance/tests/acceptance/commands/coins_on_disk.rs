@@ -3,7 +3,7 @@
 
 use acceptance::prelude::*;
 use disk::chainstate::ChainstateReader;
-use engine::utxo::StoredCoin;
+use engine::utxo::{StoredCoin, StoredCoins};
 
 /// All coins of the chain in the order of their outpoints, as they should be found.
 fn expected() -> Vec<StoredCoin> {
@@ -87,6 +87,19 @@ fn without_a_block_index_only_heights_and_blocks_are_unknown() {
     }));
     let found = engine::utxo::get(&FaultDisk::healthy(), &options, &[all[0].outpoint]).unwrap();
     assert_eq!(found.coins, [StoredCoin { confirmations: None, ..all[0].clone() }]);
+}
+
+/// An export ended well, without the times of the blocks.
+#[test]
+fn a_block_index_that_may_not_be_read_does_not_count_as_missing() {
+    let (case, options) = rebuilt();
+    let (memory, coins) = (options.memory_bytes, StoredCoins::Chainstate(options));
+    let read =
+        |disk: &FaultDisk| engine::utxo::read(disk, &coins, memory, true, &mut |_, _| Ok(()), unwatched());
+    let denied = FaultDisk::healthy().with_denied(&case.blocks("index/CURRENT"));
+    assert_fails(read(&denied), ErrorKind::Environment, &["permission denied"]);
+    fs::remove_dir_all(case.blocks("index")).unwrap();
+    read(&FaultDisk::healthy()).unwrap();
 }
 
 #[test]

@@ -94,7 +94,7 @@ pub fn read(
         StoredCoins::Chainstate(options) => {
             let chainstate = StoredChainstate::open(disk, options)?;
             let index_dir = with_times.then_some(&*chainstate.index_dir);
-            let times = BlockTimes::read(disk, index_dir, &chainstate.reader.best_block(), watch.sink);
+            let times = BlockTimes::read(disk, index_dir, &chainstate.reader.best_block(), watch.sink)?;
             let mut each_of = elements(each, &times);
             let memory = usize::try_from(memory_bytes).unwrap_or(usize::MAX).saturating_sub(times.bytes());
             let affordable = memory / READER_BYTES;
@@ -115,11 +115,12 @@ pub fn read(
             let index_dir = index_dir.transpose()?;
             let pinned = ChainParams::of(network).pinned_utxo_set(&block).map(|pinned| pinned.height);
             // The caller asked for coins: without an index, only the height is unknown.
-            let found = || known(find_height(disk, index_dir.as_deref()?, &block), watch.sink);
-            let height = pinned.or_else(found);
+            let index = index_dir.as_deref().filter(|_| pinned.is_none());
+            let found = index.map(|dir| known(find_height(disk, dir, &block), watch.sink)).transpose()?;
+            let height = pinned.or(found.flatten());
             height.map_or(Ok(()), |height| metadata.check_height(file, height))?;
             let times =
-                BlockTimes::read(disk, index_dir.as_deref().filter(|_| with_times), &block, watch.sink);
+                BlockTimes::read(disk, index_dir.as_deref().filter(|_| with_times), &block, watch.sink)?;
             let mut each_of = elements(each, &times);
             let meter = CoinMeter::new(watch.sink, metadata.coins);
             let stats = read_snapshot(reader, &mut each_of, (&meter, watch.interrupt))?;
@@ -130,10 +131,15 @@ pub fn read(
     }
 }
 
-/// What the block index has; a warning if it cannot be read.
-fn known<T>(read: Result<Option<T>, DiskError>, sink: &dyn EventSink) -> Option<T> {
-    let warn = |error: DiskError| sink.event(Event::Warning(Warning::IndexUnread { error: error.into() }));
-    read.map_err(warn).ok().flatten()
+/// What the block index has; a warning if it is missing or damaged, or only bitcoind can read it.
+fn known<T>(read: Result<Option<T>, DiskError>, sink: &dyn EventSink) -> Result<Option<T>, Error> {
+    match read.map_err(Error::from) {
+        Err(error) if error.kind != ErrorKind::Environment || error.needs_bitcoind() => {
+            sink.event(Event::Warning(Warning::IndexUnread { error }));
+            Ok(None)
+        }
+        found => found,
+    }
 }
 
 /// The times of the blocks of a chain, by height; none if they are unknown.
@@ -145,10 +151,15 @@ struct BlockTimes {
 impl BlockTimes {
     /// Those up to the block `last`. The coins are what was asked for: without an index, only the times are
     /// unknown.
-    fn read(disk: &dyn Disk, index_dir: Option<&Path>, last: &BlockHash, sink: &dyn EventSink) -> Self {
-        let read = |dir| IndexRows::open(disk, dir)?.chain_times(last);
-        let times = index_dir.and_then(|dir| known(read(dir), sink)).unwrap_or_default();
-        Self { median_times: median_times(times.clone()), times }
+    fn read(
+        disk: &dyn Disk,
+        index_dir: Option<&Path>,
+        last: &BlockHash,
+        sink: &dyn EventSink,
+    ) -> Result<Self, Error> {
+        let read = |dir| known(IndexRows::open(disk, dir).and_then(|rows| rows.chain_times(last)), sink);
+        let times = index_dir.map(read).transpose()?.flatten().unwrap_or_default();
+        Ok(Self { median_times: median_times(times.clone()), times })
     }
 
     fn bytes(&self) -> usize {
@@ -205,7 +216,7 @@ pub fn read_after(
         heights,
         &mut |job, dir, after| {
             let index_dir = with_times.then(|| job.files.datadir.index_dir());
-            let times = BlockTimes::read(disk, index_dir.as_deref(), &after.hash, job.watch.sink);
+            let times = BlockTimes::read(disk, index_dir.as_deref(), &after.hash, job.watch.sink)?;
             each_set(after.height, &mut |each| coins_of(job, dir, after, &mut elements(each, &times)))
         },
         watch,
