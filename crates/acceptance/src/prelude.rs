@@ -3,10 +3,21 @@
 pub use crate::{
     Case, THREADS, TIP, Template, assert_fails, assert_mentions, assert_offers, assert_same_tree, blk,
     bounded, chain, changed, diagnosed, elsewhere, entry, examined,
-    faults::{Scenario, Trouble},
+    faults::{Scenario, Trouble, each_operation, tiny_case},
+    hinted::{AGGREGATES, TRUTH, Truth, buried, bury, with_hints, with_join_fallback, without_undo},
     layout, leftovers, lowered, notes, options, pinned_set, pinning, quiet, refused, refused_by, rev, run,
-    run_on, run_seen, run_until, scratch, snapshot_at, stages, stats, stats_by_height, tree, trusting,
-    unwatched, up_to, with_threads,
+    run_on, run_seen, run_until, scratch, snapshot_at, stages, stats, stats_by_height,
+    sync::{
+        assert_index_is_true, assert_synced, assert_synced_to, from_to, greedy_branch, honest, impatient,
+        interrupt_when, main_to, peer_with, repairing, run_while, served, serving, try_repair, try_run,
+        wait_until,
+    },
+    tree, trusting,
+    undo::{Expected, UndoDamage, UndoFiles, assert_complete, rev_bytes, with_undo},
+    unwatched, up_to,
+    update::{AT_ONCE, EACH_BLOCK, How, assert_coins, behind, replace, store, update, update_options},
+    ways::{Means, Source, WAYS, Way},
+    with_threads,
 };
 pub use ::sync::{RepairOptions, RepairReport, SyncOptions, SyncReport};
 pub use disk::{
@@ -15,10 +26,11 @@ pub use disk::{
     xor::read_block_obfuscation,
 };
 pub use engine::{
-    AssumeValid, BlockHash, ChainOptions, ChainParams, Error, ErrorKind, Event, Height, Network, Note,
-    Remedy, ScriptChecks, UndoPolicy, Warning, Watch,
+    AssumeValid, BlockHash, BuriedDeployment, ChainOptions, ChainParams, Error, ErrorKind, Event, FileSource,
+    Height, Network, Note, Remedy, ScriptChecks, UndoPolicy, Warning, Watch,
     doctor::{Advice, Diagnosis, DoctorOptions, diagnose},
     hex_reversed,
+    hints::{AggregateKind, HintFormat},
     reindex::{Engine, ReindexOptions, ReindexReport},
 };
 pub use rules::params::PinnedUtxoSet;
@@ -37,11 +49,13 @@ pub use std::{
 pub use tempfile::TempDir;
 pub use testkit::{
     Chain, ChainSpec, GeneratedBlock,
+    block::{has_work, mine},
     corrupt::{copy_dir, edit_index, flip_bit, overwrite, truncate},
     data::{known_answers, unpack_core_datadir},
     datadir::Layout,
     fault::{Crashes, FaultDisk, InjectedFault, Operations},
     model::{Model, ModelStats},
+    mutation::{base_chain, mutations},
     peer::{Fault, ScriptedPeer},
     rng::Rng,
     sibling::{greedy_sibling, rebase, sibling},

@@ -5,7 +5,7 @@ use acceptance::prelude::*;
 use acceptance::write_snapshot;
 use digest::sha256::sha256d;
 use disk::utxo_tree::{UtxoTree, chunk_name};
-use engine::{FileSource, RemoteBody, snapshot::FetchOptions};
+use engine::{RemoteBody, snapshot::FetchOptions};
 use std::io::Read as _;
 use std::os::unix::fs::symlink;
 use testkit::snapshot_chain;

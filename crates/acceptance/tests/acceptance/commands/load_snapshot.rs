@@ -5,7 +5,6 @@ use acceptance::prelude::*;
 use acceptance::{snapshot_coins, write_snapshot};
 use disk::chainstate::ChainstateReader;
 use engine::{Disk, snapshot::LoadedSnapshotReport};
-use testkit::block::{has_work, mine};
 
 /// Regtest with a pinned UTXO set after the last block of the chain.
 static PARAMS: LazyLock<&ChainParams> =

@@ -2,14 +2,8 @@
 //! and snapshots. None of it depends on undo data, threads or memory, and what is interrupted is resumed.
 
 use acceptance::prelude::*;
-use acceptance::{
-    StoredCoin,
-    hinted::{TRUTH, with_frequent_checkpoints},
-    snapshot_coins,
-    undo::UndoDamage,
-    write_snapshot,
-};
-use engine::hints::{AggregateKind, CoinSource, HintFormat, HintInfo};
+use acceptance::{StoredCoin, hinted::with_frequent_checkpoints, snapshot_coins, write_snapshot};
+use engine::hints::{CoinSource, HintInfo};
 
 /// How undo data is missing: there is no file, the index records none for some blocks, or some records are
 /// damaged, which shows only when they are read.

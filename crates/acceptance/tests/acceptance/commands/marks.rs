@@ -6,8 +6,7 @@ use super::update_branches::branch;
 use acceptance::prelude::*;
 use acceptance::{
     indexes,
-    sync::{from, index, mark_next, marked, repairing, run as sync, serving, try_repair, try_run},
-    update::{AT_ONCE, EACH_BLOCK, behind, replace, store, update, update_options},
+    sync::{from, index, mark_next, marked, run as sync},
 };
 use disk::{blk::write_record, departed, index::IndexRows};
 use engine::Reconsider;

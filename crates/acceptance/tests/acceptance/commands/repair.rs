@@ -5,10 +5,7 @@ use acceptance::prelude::*;
 use acceptance::{
     damage,
     hinted::add_headers,
-    sync::{
-        assert_sound, branch_of, honest, index, main_to, peer_with, repair_on, repairing, try_repair,
-        wait_until,
-    },
+    sync::{assert_sound, branch_of, index, repair_on},
 };
 use disk::blk::RECORD_HEADER_LEN;
 use sync::repair;

@@ -203,7 +203,7 @@ fn cell((what, prepare): &Row, command: &str) -> String {
             assert!(state.snapshot.error.is_none(), "{what}: {:?}", state.snapshot.error);
             let has_changed = |part: &str| {
                 let part = case.root().join("regtest").join(part);
-                let of = |tree: &std::collections::BTreeMap<PathBuf, Option<Vec<u8>>>| {
+                let of = |tree: &BTreeMap<PathBuf, Option<Vec<u8>>>| {
                     let files = tree.iter().filter(|(path, _)| path.starts_with(&part));
                     files.map(|(path, bytes)| (path.clone(), bytes.clone())).collect::<Vec<_>>()
                 };
@@ -250,7 +250,7 @@ fn a_rebuild_that_leaves_the_branch_of_the_snapshot_is_refused_and_names_the_way
         up_to(options(&case), height),
     ] {
         let words = [&format!("above height {}", height - 1), "-reindex-chainstate"];
-        let error = acceptance::refused(&options, ErrorKind::Usage, &words);
+        let error = refused(&options, ErrorKind::Usage, &words);
         assert_offers(&error, &[Remedy::MoveSnapshotAway, Remedy::OtherOutput]);
     }
     run(&up_to(options(&case), height - 1)).unwrap();
@@ -263,7 +263,7 @@ fn above_the_snapshots_block_the_height_is_offered_and_the_note_is_true() {
     let case = Case::at_tip();
     chainstate_at(&case, 60);
     second(&case, hash(BASE), hash(TIP));
-    let error = acceptance::refused(&options(&case), ErrorKind::Usage, &[]);
+    let error = refused(&options(&case), ErrorKind::Usage, &[]);
     assert_offers(&error, &[Remedy::StopAtHeight(Height(BASE))]);
     let report = run(&up_to(options(&case), BASE)).unwrap();
     let notes: Vec<String> = report.notes.iter().map(ToString::to_string).collect();
@@ -278,7 +278,7 @@ fn damage_above_the_rebuilt_chainstate_is_refused_if_the_second_one_needs_the_bl
     second(&case, hash(BASE), hash(TIP));
     case.flip_block(125, 100);
     let until = up_to(ReindexOptions { until_damage: true, ..options(&case) }, BASE);
-    acceptance::refused(&until, ErrorKind::Usage, &["its block at height 125 is damaged or missing"]);
+    refused(&until, ErrorKind::Usage, &["its block at height 125 is damaged or missing"]);
     let error = execute("repair", &case).map(drop).unwrap_err();
     assert_mentions(&error, &["has two chainstates"]);
     assert_offers(&error, &[Remedy::MoveSnapshotAway]);
@@ -293,8 +293,7 @@ fn a_block_index_from_before_the_snapshot_was_loaded_is_refused() {
     chainstate_at(&case, 60);
     case.forget_blocks(|entry| entry.height.0 > 60);
     second(&case, hash(BASE), hash(BASE));
-    let error =
-        acceptance::refused(&options(&case), ErrorKind::Usage, &["the block index is older", "height 120"]);
+    let error = refused(&options(&case), ErrorKind::Usage, &["the block index is older", "height 120"]);
     assert_offers(&error, &[Remedy::MoveSnapshotAway]);
 }
 

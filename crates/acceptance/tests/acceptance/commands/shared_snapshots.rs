@@ -3,7 +3,7 @@
 use acceptance::prelude::*;
 use digest::sha256::sha256d;
 use engine::{
-    Disk, FileSource,
+    Disk,
     snapshot::{CHUNK_LEN, FetchOptions, FetchedSnapshotReport, SharedSnapshotReport},
 };
 

@@ -3,14 +3,12 @@
 
 use super::shared_snapshots::assert_chunks_join;
 use acceptance::prelude::*;
-use acceptance::{StoredCoin, change_output, hinted, snapshot_coins, write_snapshot};
-use digest::sha256::sha256;
-use engine::{
-    hints::AggregateKind,
-    snapshot::{SnapshotReport, SnapshotVerdict},
+use acceptance::{
+    StoredCoin, change_output, hinted::with_frequent_checkpoints, snapshot_coins, write_snapshot,
 };
-use hinted::{AGGREGATES, with_frequent_checkpoints};
-use testkit::mutation::{MutatedChain, base_chain, mutations};
+use digest::sha256::sha256;
+use engine::snapshot::{SnapshotReport, SnapshotVerdict};
+use testkit::mutation::MutatedChain;
 use wire::coin::{chainstate_key_order, compressed_output};
 
 /// SHA-256 of the files that Core's `dumptxoutset` wrote, by height; the last of each network are of v31.99

@@ -2,18 +2,16 @@
 //! whatever the number of threads and however often the coins cache is written; nothing is left behind.
 
 use acceptance::prelude::*;
-use acceptance::{faults::tiny_case, undo::UndoDamage};
 use bitcoin::consensus::deserialize;
 use digest::muhash::MuHash3072;
 use engine::{
-    BuriedDeployment, Disk,
+    Disk,
     utxo::{BlockAmounts, EachSet, UnspendableAmounts, UtxoStatsAt},
 };
 use testkit::{
     block::{HeaderPlan, assemble},
     make::MadeTx,
     model::outpoint,
-    mutation::{base_chain, mutations},
 };
 use wire::script::is_unspendable;
 

@@ -1,13 +1,8 @@
 //! Updates: a chainstate that is behind gets the coins that a rebuild gives it, with the same undo data,
 //! whatever the number of threads and the size of commits; and what an update refuses.
 
+use acceptance::CORE_DATADIRS;
 use acceptance::prelude::*;
-use acceptance::{
-    CORE_DATADIRS,
-    undo::{Expected, UndoFiles, assert_complete, rev_bytes},
-    update::{AT_ONCE, EACH_BLOCK, How, assert_coins, behind, replace, update, update_options},
-};
-use engine::BuriedDeployment;
 use testkit::{
     block::{HeaderPlan, assemble},
     make::MadeTx,
@@ -69,7 +64,7 @@ fn steps_of_random_size_pass_through_the_coins_of_each_height() {
         }
         assert_complete(dir.path(), Network::Regtest, &Expected::of(chain()), &format!("seed {seed}"));
         // A rebuild in place finds all undo data, and the same coins.
-        let report = run(&acceptance::trusting(&options(dir.path()))).unwrap();
+        let report = run(&trusting(&options(dir.path()))).unwrap();
         assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3, "seed {seed}");
     }
 }
@@ -262,9 +257,7 @@ fn coinbases_are_made_again_once_they_are_spent() {
         assert_eq!(update(&options).unwrap().height, Height(148));
         let coins = stats(dir.path(), Network::Regtest).unwrap();
         assert_eq!(coins.txouts, 148, "one of each block: those that spend two have another");
-        let rebuilt = acceptance::run(&acceptance::changed(acceptance::options(dir.path()), |it| {
-            it.chain.params = params
-        }));
+        let rebuilt = run(&changed(acceptance::options(dir.path()), |it| it.chain.params = params));
         assert_eq!(rebuilt.unwrap().hash_serialized_3, coins.hash_serialized_3);
     }
 }

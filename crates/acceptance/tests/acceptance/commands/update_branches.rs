@@ -2,10 +2,6 @@
 //! the genesis block, and back again.
 
 use acceptance::prelude::*;
-use acceptance::{
-    undo::UndoFiles,
-    update::{AT_ONCE, EACH_BLOCK, How, assert_coins, behind, replace, store, update, update_options},
-};
 
 /// Another chain from the same genesis block.
 fn other() -> &'static Chain {

@@ -2,10 +2,7 @@
 //! coins, its block index and its undo data agree, and another update succeeds.
 
 use acceptance::prelude::*;
-use acceptance::{
-    undo::{Expected, assert_complete, tiny},
-    update::{How, behind, update, update_options},
-};
+use acceptance::undo::tiny;
 use disk::index::read_block_index;
 
 const BEHIND: u32 = 116;

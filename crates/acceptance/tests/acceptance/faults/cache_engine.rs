@@ -1,13 +1,9 @@
 //! The engine with the coins cache: repeated coinbases, faults, interrupts and checkpoints. That it comes to
 //! the same result as the join is tested in `ways`.
 
+use acceptance::faults::tiny;
 use acceptance::prelude::*;
-use acceptance::{
-    faults::{tiny, tiny_case},
-    hinted::{AGGREGATES, with_hints},
-    undo::UndoDamage,
-};
-use engine::{BuriedDeployment, reindex::Matching};
+use engine::reindex::Matching;
 use testkit::{
     block::{HeaderPlan, assemble},
     make::MadeTx,

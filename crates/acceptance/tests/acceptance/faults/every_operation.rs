@@ -1,11 +1,8 @@
 //! The disk fails once at each operation of a whole rebuild in turn, or the machine crashes there: afterwards
 //! the old chainstate opens, or the new one is complete, and another rebuild succeeds.
 
+use acceptance::faults::tiny;
 use acceptance::prelude::*;
-use acceptance::{
-    faults::{each_operation, tiny, tiny_case},
-    undo::UndoDamage,
-};
 use vfs::Disk as _;
 
 /// Best block and hash of the chainstate.

@@ -3,7 +3,7 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    faults::{tiny, tiny_case},
+    faults::tiny,
     indexes::{assert_sound, behind, make},
 };
 use indexes::TxForm;

@@ -1,13 +1,8 @@
 //! An interrupted job resumes if its checkpoint is intact and belongs to the same job; otherwise the error
 //! names the file, and `--restart` discards the checkpoint.
 
-use acceptance::hinted::with_hints;
 use acceptance::prelude::*;
 use disk::checkpoint::{Checkpoint, sorted_run_path};
-use engine::{
-    BuriedDeployment,
-    hints::{AggregateKind, HintFormat},
-};
 use testkit::corrupt::pad;
 
 /// The work directory of a rebuild in place.

@@ -1,12 +1,8 @@
 //! Hint files that are refused: of another network, chain or height, damaged, or used otherwise than the run
 //! that is resumed. Harmless damage gives the correct coins; none gives wrong ones.
 
+use acceptance::hinted::with_frequent_checkpoints;
 use acceptance::prelude::*;
-use acceptance::{
-    faults::each_operation,
-    hinted::{AGGREGATES, TRUTH, buried, with_frequent_checkpoints, with_hints, without_undo},
-};
-use hints::HintFormat;
 
 #[test]
 fn hints_that_cannot_be_those_of_the_chain_are_refused_with_the_reason() {

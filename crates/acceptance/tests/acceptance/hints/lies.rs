@@ -2,15 +2,9 @@
 //! hide. Each gets its verdict in every way that uses hints, also after interrupts; with the join as fallback
 //! the verdict is Core's, or the first wrong hint is named. No wrong chainstate results.
 
+use acceptance::hinted::{Block, Hints};
 use acceptance::prelude::*;
-use acceptance::{
-    faults::each_operation,
-    hinted::{AGGREGATES, Block, Hints, TRUTH, Truth, buried, bury, with_hints, with_join_fallback},
-    undo::UndoDamage,
-    ways::{Source, Way},
-};
 use engine::reindex::Matching;
-use hints::HintFormat;
 use testkit::mutation::{BlockBuilder, BuilderCoin, Draft};
 
 /// What a rebuild comes to.

@@ -1,15 +1,12 @@
 //! Hints that are packed, or on another machine: the result is that of the plain file; what was downloaded
 //! stays for the next run as long as that can use it, and nothing stays otherwise.
 
-use acceptance::hinted;
 use acceptance::prelude::*;
 use engine::{
-    FileSource, Remote, RemoteBody,
+    Remote, RemoteBody,
     hints::{Packing, Pinned},
 };
 use flate2::{Compression, write::GzEncoder};
-use hinted::{AGGREGATES, Truth, with_hints};
-use hints::HintFormat;
 use std::{
     io::{Read, Write as _},
     sync::atomic::AtomicUsize,

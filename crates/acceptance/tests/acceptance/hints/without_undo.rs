@@ -4,12 +4,10 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    hinted::{AGGREGATES, BURIAL, Hints, TRUTH, buried, with_hints, with_join_fallback, without_undo},
-    undo::{Expected, UndoDamage, assert_complete, assert_complete_from, rev_bytes, with_undo},
-    ways::{Source, Way},
+    hinted::{BURIAL, Hints},
+    undo::assert_complete_from,
 };
 use engine::reindex::Matching;
-use hints::HintFormat;
 
 /// Number of last blocks that have undo data in any case. A node keeps 288.
 const LAST: u32 = 14;

@@ -2,7 +2,7 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    faults::{each_operation, tiny, tiny_case},
+    faults::tiny,
     indexes::{assert_sound, behind, check, make, of_case, update},
 };
 use engine::{Location, recover};

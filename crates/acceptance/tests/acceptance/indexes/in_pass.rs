@@ -2,15 +2,11 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    faults::{each_operation, tiny, tiny_case},
-    hinted::{Truth, bury, with_hints, without_undo},
+    faults::tiny,
     indexes::{Rows, all_indexes, assert_sound, make, of_case, with_indexes},
     sync,
 };
-use engine::{
-    hints::{AggregateKind, HintFormat},
-    machine::MIN_MEMORY,
-};
+use engine::machine::MIN_MEMORY;
 use indexes::{IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm, bring_indexes};
 
 /// A disk that an observer may keep.

@@ -3,13 +3,9 @@
 
 use super::in_pass::{healthy, observe_for};
 use crate::sync::prune::{END, interrupted_at, long, peer, pruned};
+use acceptance::indexes::{Rows, all_indexes, make, update, with_indexes};
 use acceptance::prelude::*;
 use acceptance::sync::run_on as download;
-use acceptance::{
-    indexes::{Rows, all_indexes, make, update, with_indexes},
-    sync::from_to,
-    update::{AT_ONCE, update_options},
-};
 use indexes::{
     IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm, bring_indexes, check_indexes,
 };

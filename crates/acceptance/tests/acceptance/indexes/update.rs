@@ -1,17 +1,12 @@
 //! An index that is continued has the rows of one that is made anew.
 
 use crate::commands::update_branches::branch;
+use acceptance::indexes::{
+    assert_sound, behind, check, database, filters, make, of_datadir, rows, update, with_indexes, write_rows,
+};
 use acceptance::prelude::*;
 use acceptance::update::behind as behind_of;
 use acceptance::update::update as update_chainstate;
-use acceptance::{
-    indexes::{
-        assert_sound, behind, check, database, filters, make, of_datadir, rows, update, with_indexes,
-        write_rows,
-    },
-    undo::UndoDamage,
-    update::{AT_ONCE, store, update_options},
-};
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes, check_indexes};
 use wire::read::write_var_int;
 

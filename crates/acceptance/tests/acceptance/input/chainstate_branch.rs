@@ -3,11 +3,6 @@
 
 use crate::commands::update_branches::branch;
 use acceptance::prelude::*;
-use acceptance::{
-    sync::{repairing, serving, try_repair},
-    undo::rev_bytes,
-    update::{AT_ONCE, behind, store, update, update_options},
-};
 use engine::{doctor::ChainstatePosition, undo::MadeUndoReport};
 
 /// Height of the chainstate.

@@ -6,7 +6,6 @@ use acceptance::{
     BUSY, damage,
     matrix::{assert_table, refuses},
     shell::Shell,
-    sync::assert_index_is_true,
 };
 
 const COMMANDS: [&str; 7] = [

@@ -17,7 +17,6 @@ use std::{
     io::Write as _,
     process::Command,
 };
-use testkit::block::{has_work, mine};
 use wire::BlockTime;
 
 /// The test below, as the test runner names it.

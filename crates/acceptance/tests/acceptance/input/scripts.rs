@@ -1,12 +1,8 @@
 //! Which scripts are run: each once, on any number of threads, except those that Core would skip under
 //! `-assumevalid`. The verifier here runs no scripts: it records what it is asked, and fails on demand.
 
+use acceptance::lies::falsify_claim;
 use acceptance::prelude::*;
-use acceptance::{
-    lies::falsify_claim,
-    update::{AT_ONCE, update, update_options},
-    ways::{Means, Source, WAYS},
-};
 use disk::index::{BlockIndex, read_block_index};
 use engine::{ScriptVerifier, reindex::ScriptTrust};
 use std::ops::Range;

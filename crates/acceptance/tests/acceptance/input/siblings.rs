@@ -3,7 +3,6 @@
 //! the rebuilt chain is the one that can be proven, and the index that a scan writes leads to it again.
 
 use acceptance::prelude::*;
-use acceptance::undo::UndoFiles;
 use acceptance::update::write_in_order as write;
 use disk::index::read_block_index;
 use std::os::unix::fs::FileExt as _;

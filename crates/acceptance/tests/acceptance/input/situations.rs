@@ -8,9 +8,8 @@
 use acceptance::prelude::*;
 use acceptance::{
     damage,
-    faults::each_operation,
     shell::{Done, Shell},
-    sync::{assert_index_is_true, assert_sound},
+    sync::assert_sound,
 };
 use disk::index::read_block_index;
 use testkit::pages::assert_named_table;

@@ -3,7 +3,7 @@
 
 use crate::sync::prune::{peer, pruned};
 use acceptance::prelude::*;
-use acceptance::{sync, undo::files_of, update::assert_coins};
+use acceptance::{sync, undo::files_of};
 use engine::reindex;
 
 /// The same options, but the rebuild ends below the damage.

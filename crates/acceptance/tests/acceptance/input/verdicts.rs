@@ -3,7 +3,6 @@
 
 use acceptance::lies::falsify_claim;
 use acceptance::prelude::*;
-use testkit::mutation::{base_chain, mutations};
 
 /// Below a broken tip is a valid chain, which --to selects.
 #[test]

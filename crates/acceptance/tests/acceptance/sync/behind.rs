@@ -4,15 +4,10 @@
 use crate::hints::sources::{Answer, Server};
 use acceptance::prelude::*;
 use acceptance::{
-    hinted,
-    sync::{
-        assert_index_is_true, assert_sound, branch, from, hints_of, honest, interrupt_when, peer_with, run,
-        run_beside, run_while, try_run, wait_until, with_holes,
-    },
+    hinted::Hints,
+    sync::{assert_sound, branch, from, hints_of, run, run_beside, with_holes},
 };
-use engine::{FileSource, hints::AggregateKind, reindex::BoundBy};
-use hinted::{AGGREGATES, Hints, TRUTH, bury};
-use hints::HintFormat;
+use engine::reindex::BoundBy;
 
 /// Time for which a peer sends nothing. Checking all blocks takes much less.
 const PAUSE: Duration = Duration::from_secs(1);

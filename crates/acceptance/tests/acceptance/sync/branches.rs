@@ -3,15 +3,12 @@
 
 use acceptance::prelude::*;
 use acceptance::sync::{
-    appears_beside, assert_index_is_true, assert_sound, assert_synced, assert_synced_to, branch, branch_of,
-    from, from_to, greedy_branch, honest, index, interrupt_when, invalid_blocks, main_to, peer_with, run,
-    run_while, served, serving, tip, wait_until,
+    appears_beside, assert_sound, branch, branch_of, from, index, invalid_blocks, run, tip,
 };
-use acceptance::update::{AT_ONCE, update, update_options};
 use bitcoin::hashes::Hash as _;
 use bitcoin::{Block, Transaction, consensus, script::Builder};
 use testkit::{
-    block::{BITS, coinbase, has_work, mine},
+    block::{BITS, coinbase},
     peer::ServedChain,
 };
 use wire::BlockTime;

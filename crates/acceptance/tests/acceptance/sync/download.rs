@@ -2,10 +2,7 @@
 //! peers there are.
 
 use acceptance::prelude::*;
-use acceptance::sync::{
-    assert_index_is_true, assert_sound, from, from_to, honest, index, interrupt_when, run, run_while, served,
-    serving, tip, try_run, wait_until, with_holes,
-};
+use acceptance::sync::{assert_sound, from, index, run, tip, with_holes};
 use rules::U256;
 
 /// Once, all blocks were downloaded before the rebuild refused to replace it.

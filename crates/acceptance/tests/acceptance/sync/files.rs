@@ -3,11 +3,7 @@
 
 use acceptance::prelude::*;
 use acceptance::sync::tiny_peer as peer;
-use acceptance::sync::{
-    assert_index_is_true, assert_synced, branch_of, from, from_to, index, repairing, run, tiny, try_repair,
-    try_run,
-};
-use acceptance::undo::UndoFiles;
+use acceptance::sync::{branch_of, from, index, run, tiny};
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
     index::{BlockIndex, FileInfo},

@@ -3,10 +3,8 @@
 
 use acceptance::prelude::*;
 use acceptance::sync::{
-    Seen, assert_checked, assert_index_is_true, branch, from, greedy_branch, impatient, invalid_blocks,
-    main_to, mark_next, peer_with as peer, run_beside, run_while, serving, tip, try_run, wait_until,
+    Seen, assert_checked, branch, from, invalid_blocks, mark_next, peer_with as peer, run_beside, tip,
 };
-use acceptance::update::assert_coins;
 use disk::index::{FileInfo, IndexRows};
 use sync::{FollowEnd, FollowReport};
 

@@ -2,10 +2,7 @@
 //! best valid chain that any peer offers, without checking the same blocks again and again.
 
 use acceptance::prelude::*;
-use acceptance::sync::{
-    Seen, assert_synced_to, from, greedy_branch, impatient, index, interrupt_when, invalid_blocks, main_to,
-    mark_next, marked, peer_with as peer, run, run_while, tip, wait_until,
-};
+use acceptance::sync::{Seen, from, index, invalid_blocks, mark_next, marked, peer_with as peer, run, tip};
 use std::sync::atomic::AtomicU32;
 use sync::{MarkedBranch, sync};
 

@@ -1,14 +1,10 @@
 //! Peers with every fault beside an honest one: the download ends with the right datadir, and who breaks the
 //! protocol is named with the reason. What each fault does alone is tested in `crates/net`.
 
-use acceptance::faults::each_operation;
 use acceptance::prelude::*;
-use acceptance::sync::{
-    assert_synced, assert_synced_to, from, greedy_branch, impatient, main_to, peer_with, run, run_while,
-    served, serving, tip, try_run, wait_until,
-};
+use acceptance::sync::{from, run, tip};
 use testkit::{
-    block::{has_work, header_of, mine},
+    block::header_of,
     peer::{End, ServedChain},
 };
 

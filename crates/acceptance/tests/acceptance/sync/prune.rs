@@ -2,18 +2,8 @@
 //! no block is downloaded twice after an interrupt.
 
 use acceptance::prelude::*;
-use acceptance::{
-    hinted,
-    sync::{
-        appears_beside, assert_index_is_true, from, hints_of, index, interrupt_at, placed, run_on, run_while,
-        serving, try_run as run, wait_until,
-    },
-    undo::{Expected, UndoFiles},
-};
+use acceptance::sync::{appears_beside, from, hints_of, index, interrupt_at, placed, run_on, try_run as run};
 use disk::undo::checksum;
-use engine::hints::AggregateKind;
-use hinted::{Truth, bury};
-use hints::HintFormat;
 use testkit::{peer::ServedChain, situation};
 
 /// A chain that is several times as long as what is kept.

@@ -2,10 +2,7 @@
 //! next run goes on without downloading what is stored.
 
 use acceptance::prelude::*;
-use acceptance::{
-    faults::each_operation,
-    sync::{assert_synced, from, placed, run_on, tiny, tiny_peer as peer, try_run},
-};
+use acceptance::sync::{from, placed, run_on, tiny, tiny_peer as peer};
 use disk::scan::{ScannedBlock, scan_files};
 use vfs::Disk as _;
 

@@ -2,10 +2,7 @@
 //! they send; who sends false or no coins is named.
 
 use acceptance::prelude::*;
-use acceptance::sync::{
-    Seen, assert_index_is_true, assert_sound, assert_synced, from, honest, impatient, interrupt_at, run,
-    run_while, served, wait_until,
-};
+use acceptance::sync::{Seen, assert_sound, from, interrupt_at, run};
 use disk::undo::{UndoArena, UndoView};
 use engine::ScriptVerifier;
 use std::{collections::HashMap, ops::Range};

@@ -2,9 +2,7 @@
 //! any operation fails.
 
 use acceptance::prelude::*;
-use acceptance::undo::{Expected, UndoDamage, assert_complete, rev_bytes};
 use engine::undo::{FlawedUndo, MadeUndoReport, UndoCheck};
-use testkit::mutation::{base_chain, mutations};
 use vfs::Disk;
 
 /// Options with a folder of their own for temporary files, since other tests run at the same time.

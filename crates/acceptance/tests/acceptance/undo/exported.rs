@@ -2,7 +2,6 @@
 //! datadirs that Core has written.
 
 use acceptance::prelude::*;
-use acceptance::undo::Expected;
 use engine::undo::ExportedUndo;
 use vfs::Disk;
 use wire::SpentCoinsForm;

@@ -2,10 +2,7 @@
 //! whole; and another run succeeds.
 
 use acceptance::prelude::*;
-use acceptance::{
-    faults::each_operation,
-    undo::{Expected, UndoDamage, UndoFiles, assert_complete, tiny, with_undo},
-};
+use acceptance::undo::tiny;
 use disk::index::BlockIndex;
 
 /// Its datadir, with a chainstate three blocks behind: some `rev` files are gone, one is truncated.

@@ -2,7 +2,7 @@
 //! are the node's, whatever way a rebuild goes, is tested in `ways/undo.rs`.
 
 use acceptance::prelude::*;
-use acceptance::undo::{Expected, UndoDamage, assert_mends};
+use acceptance::undo::assert_mends;
 
 /// bitcoind writes no undo data for a block whose row has a position. Rows of blocks above the last one once
 /// kept theirs, at which the new file has other records: the node could not disconnect these blocks.

@@ -2,7 +2,6 @@
 //! the files are those of a run that was never interrupted, and nothing is left behind.
 
 use acceptance::prelude::*;
-use acceptance::undo::{Expected, UndoDamage, UndoFiles, assert_complete, rev_bytes, with_undo};
 
 /// A datadir without undo data in some of its files, and options that write checkpoints often.
 fn lacking() -> (Case, ReindexOptions) {

@@ -2,8 +2,7 @@
 //! invalid, siblings of which only one has undo data, false claims among undo data that is made.
 
 use acceptance::prelude::*;
-use acceptance::undo::{Expected, UndoDamage, UndoFiles, assert_complete, with_undo};
-use acceptance::update::{replace, write_in_order as write};
+use acceptance::update::write_in_order as write;
 use bitcoin::{Sequence, absolute::LockTime};
 
 /// Height of the last block of the valid chain.

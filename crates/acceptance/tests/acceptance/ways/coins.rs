@@ -1,11 +1,7 @@
 //! Every way gives the coins of the naive model: of chains of many shapes, and at every height.
 
 use acceptance::prelude::*;
-use acceptance::{
-    hinted::Truth,
-    ways::{Found, Means, Source, WAYS, Way},
-};
-use hints::HintFormat;
+use acceptance::ways::Found;
 use std::ops::Range;
 
 fn assert_is(found: &Found, model: &ModelStats, what: &str) {

@@ -2,11 +2,6 @@
 //! each recorded height, with hints that are made there too.
 
 use acceptance::prelude::*;
-use acceptance::{
-    hinted::{AGGREGATES, bury, with_hints, without_undo},
-    ways::{Means, Source},
-};
-use hints::HintFormat;
 
 /// Makes hints for the last block, which have one hint for each coin, and are found correct.
 fn make_hints(source: &Source, path: &Path, format: HintFormat, coins: u64) {

@@ -2,10 +2,7 @@
 //! at the same places; undo data that is sound stays where it is.
 
 use acceptance::prelude::*;
-use acceptance::{
-    undo::{Expected, UndoDamage, assert_mends, with_undo},
-    ways::{Means, Source, WAYS, Way},
-};
+use acceptance::undo::assert_mends;
 
 /// Mends each damage in place or elsewhere in half of the ways, of which others have the other half.
 fn mends(undo: UndoPolicy, half: usize) {

@@ -3,12 +3,10 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    hinted::{Truth, bury, with_join_fallback},
     lies::{OF_OWN_COIN, falsified},
-    ways::{Found, Means, Source, Way, verdict},
+    ways::{Found, verdict},
 };
-use hints::HintFormat;
-use testkit::mutation::{CheckLevel, MUTATED, MutatedChain, Mutation, base_chain, mutations};
+use testkit::mutation::{CheckLevel, MUTATED, MutatedChain, Mutation};
 
 /// Reject strings that depend on the coins of earlier blocks, which no range has.
 const OF_COINS: &[&str] = &["bad-txns-inputs-missingorspent", "bad-txns-BIP30"];
