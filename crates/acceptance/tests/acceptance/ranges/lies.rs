@@ -27,16 +27,22 @@ fn rows(dir: &Path, shard: u32) -> Vec<Row> {
     rows
 }
 
+/// What a lie does to an entry; without a change, it is left out.
+type Change = Option<fn(&mut Row)>;
+
 /// Rewrites a shard of a delta and its list, as a machine would that lies about a coin which it has created
-/// or spent. The lie returns whether the entry stays.
-fn lie(dir: &Path, number: u32, coin: OutPoint, change: fn(&mut Row) -> bool) {
+/// or spent.
+fn lie(dir: &Path, number: u32, coin: OutPoint, change: Change) {
     lie_about(dir, number, |row| row.outpoint == coin, change);
 }
 
 /// The same about all entries that are `meant`.
-fn lie_about(dir: &Path, number: u32, meant: impl Fn(&Row) -> bool, change: fn(&mut Row) -> bool) {
+fn lie_about(dir: &Path, number: u32, meant: impl Fn(&Row) -> bool, change: Change) {
     let (disk, path, mut rows) = (FaultDisk::healthy(), shard_path(dir, number), rows(dir, number));
-    rows.retain_mut(|row| !meant(row) || change(row));
+    match change {
+        Some(change) => rows.iter_mut().filter(|row| meant(row)).for_each(change),
+        None => rows.retain(|row| !meant(row)),
+    }
     rows.sort_by(|a, b| chainstate_key_order(&a.outpoint, &b.outpoint));
     fs::remove_file(&path).unwrap();
     let mut writer = SortedRunWriter::create(&disk, &path, Network::Regtest, 1 << 16).unwrap();
@@ -53,14 +59,8 @@ fn lie_about(dir: &Path, number: u32, meant: impl Fn(&Row) -> bool, change: fn(&
     delta.write(&disk, dir).unwrap();
 }
 
-fn leave_out(_: &mut Row) -> bool {
-    false
-}
-
-fn change_amount(row: &mut Row) -> bool {
-    row.out[0] ^= 1;
-    true
-}
+const LEAVE_OUT: Change = None;
+const CHANGE_AMOUNT: Change = Some(|row| row.out[0] ^= 1);
 
 /// The coin of a lie.
 enum About {
@@ -74,52 +74,38 @@ enum About {
 
 struct Lie {
     what: &'static str,
-    change: fn(&mut Row) -> bool,
+    change: Change,
     about: About,
     /// Whether what other ranges say refutes it. If not, only checking the range again does.
     is_refuted: bool,
 }
 
 const LIES: [Lie; 8] = [
-    Lie { what: "a coin is left out", change: leave_out, about: About::Spent, is_refuted: true },
-    Lie { what: "another amount", change: change_amount, about: About::Spent, is_refuted: true },
-    Lie {
-        what: "another height",
-        change: |row| {
-            row.code += 2;
-            true
-        },
-        about: About::Spent,
-        is_refuted: true,
-    },
+    Lie { what: "a coin is left out", change: LEAVE_OUT, about: About::Spent, is_refuted: true },
+    Lie { what: "another amount", change: CHANGE_AMOUNT, about: About::Spent, is_refuted: true },
+    Lie { what: "another height", change: Some(|row| row.code += 2), about: About::Spent, is_refuted: true },
     Lie {
         what: "a spend of a coin that is not there",
-        change: |row| {
-            row.is_spend = true;
-            true
-        },
+        change: Some(|row| row.is_spend = true),
         about: About::Unspent,
         is_refuted: true,
     },
     Lie {
         what: "a coin that nobody spends is left out",
-        change: leave_out,
+        change: LEAVE_OUT,
         about: About::Unspent,
         is_refuted: false,
     },
-    Lie { what: "a spend is left out", change: leave_out, about: About::Spend, is_refuted: false },
+    Lie { what: "a spend is left out", change: LEAVE_OUT, about: About::Spend, is_refuted: false },
     Lie {
         what: "a coin that no block creates",
-        change: |row| {
-            row.outpoint.vout += 100_000;
-            true
-        },
+        change: Some(|row| row.outpoint.vout += 100_000),
         about: About::Unspent,
         is_refuted: false,
     },
     Lie {
         what: "another amount of a coin that nobody spends",
-        change: change_amount,
+        change: CHANGE_AMOUNT,
         about: About::Unspent,
         is_refuted: false,
     },
@@ -166,7 +152,7 @@ fn a_machine_that_lies_is_found_out() {
     }
     // A false delta that repeats what was said of the true one.
     let content = Delta::read(&FaultDisk::healthy(), &r1).unwrap().ranges[0].content;
-    lie(&r1, 0, unspent, leave_out);
+    lie(&r1, 0, unspent, LEAVE_OUT);
     let mut delta = Delta::read(&FaultDisk::healthy(), &r1).unwrap();
     delta.ranges[0].content = content;
     delta.write(&FaultDisk::healthy(), &r1).unwrap();
@@ -174,11 +160,7 @@ fn a_machine_that_lies_is_found_out() {
     assert_eq!((error.kind, error.file.as_deref()), (ErrorKind::Damaged, Some(&*r1)), "{error}");
     restore();
     // Spends without claims would match each coin.
-    let claim_nothing = |row: &mut Row| {
-        row.code = 0;
-        true
-    };
-    lie_about(&r1, 0, |row| row.is_spend, claim_nothing);
+    lie_about(&r1, 0, |row| row.is_spend, Some(|row| row.code = 0));
     let error = honest.merge(&deltas, (None, false), "lie").unwrap_err();
     assert_eq!((error.kind, error.file.as_deref()), (ErrorKind::Damaged, Some(&*r1)), "{error}");
     restore();
@@ -200,7 +182,7 @@ fn a_delta_of_two_ranges_that_lies_does_not_pass_a_second_check_of_both() {
     let is_left = |row: &Row| !row.is_spend && left.iter().any(|left| left.outpoint == row.outpoint);
     let coin = rows(&both, 0).into_iter().find(is_left).unwrap().outpoint;
     let said = Delta::read(&RealDisk, &both).unwrap().ranges;
-    lie(&both, 0, coin, change_amount);
+    lie(&both, 0, coin, CHANGE_AMOUNT);
     let lying = Delta { ranges: said, ..Delta::read(&RealDisk, &both).unwrap() };
     lying.write(&RealDisk, &both).unwrap();
     let inputs = [deltas[0].clone(), both, deltas[3].clone()];
@@ -218,7 +200,7 @@ fn shards_that_were_merged_from_different_deltas_are_refused() {
     // Another delta of range 1, with another coin in shard 1.
     let is_of_tip = |row: &Row| !row.is_spend && row.code >> 1 == TIP;
     let coin = rows(&cut.path("r1"), 1).into_iter().find(is_of_tip).unwrap().outpoint;
-    lie(&cut.path("r1"), 1, coin, change_amount);
+    lie(&cut.path("r1"), 1, coin, CHANGE_AMOUNT);
     let s1 = cut.merge(&deltas, (Some(1), false), "s1").unwrap();
     let output = scratch();
     assert_fails(cut.finish(&[s0, s1], None, output.path()), ErrorKind::Damaged, &["range 1", "s0", "s1"]);

@@ -18,6 +18,12 @@ fn run(options: &SyncOptions, meanwhile: impl FnOnce(&Seen)) -> (SyncReport, Fol
     (report, follow)
 }
 
+/// Lets a peer have these blocks, and waits until the last one is connected.
+fn follow_to(blocks: &[GeneratedBlock], peer: &ScriptedPeer, seen: &Seen, what: &str) {
+    peer.serve(&serving(blocks));
+    wait_until(what, || seen.has_tip(blocks));
+}
+
 /// Asserts that the datadir is that of these blocks, with undo data.
 fn assert_at(root: &Path, blocks: &[GeneratedBlock], what: &str) {
     let stored = assert_index_is_true(root, what);
@@ -45,12 +51,10 @@ fn new_blocks_and_a_burst_are_connected_when_they_are_announced() {
             seen.wait_for_tip();
             for height in start + 1..start + 5 {
                 let blocks = main_to(height);
-                peer.serve(&serving(&blocks));
-                wait_until("one block", || seen.has_tip(&blocks));
+                follow_to(&blocks, &peer, seen, "one block");
                 assert_at(dir.path(), &blocks, "one by one");
             }
-            peer.serve(&serving(&main_to(tip())));
-            wait_until("a burst", || seen.has_tip(&main_to(tip())));
+            follow_to(&main_to(tip()), &peer, seen, "a burst");
         });
         assert_sound(dir.path(), &main_to(tip()), "a burst");
         assert_eq!((report.height, report.chainstate_height), (Height(TIP), Some(report.height)));
@@ -73,14 +77,12 @@ fn reorganisations_are_followed_there_and_back_and_no_block_is_downloaded_twice(
         let back = main_to(height + 2);
         let chains = [&sibling, &back, &branch(height - 20, height + 3), &main_to(height + 4)];
         for (at, blocks) in chains.into_iter().enumerate() {
-            peer.serve(&serving(blocks));
-            wait_until("a reorganisation", || seen.has_tip(blocks));
+            follow_to(blocks, &peer, seen, "a reorganisation");
             assert_at(dir.path(), blocks, &format!("reorganisation {at}"));
         }
         // A branch with the same work changes nothing.
         peer.serve(&serving(&branch(height - 1, height + 4)));
-        peer.serve(&serving(&main_to(height + 5)));
-        wait_until("one more", || seen.has_tip(&main_to(height + 5)));
+        follow_to(&main_to(height + 5), &peer, seen, "one more");
     });
     assert_sound(dir.path(), &main_to(height + 5), "reorganisations");
     assert_eq!(report.header_height, Height(height as u32 + 5));
@@ -127,11 +129,9 @@ fn an_invalid_block_at_the_tip_is_left_out_and_the_best_valid_chain_goes_on() {
             // Asked for is not connected: another branch would come first.
             wait_until("the invalid block", || seen.has_invalid(&bad[invalid]));
         }
-        honest.serve(&serving(&main_to(height + 1)));
-        wait_until("the valid block", || seen.has_tip(&main_to(height + 1)));
+        follow_to(&main_to(height + 1), &honest, seen, "the valid block");
         assert_at(dir.path(), &main_to(height + 1), "one valid block");
-        honest.serve(&serving(&main_to(height + 3)));
-        wait_until("more valid blocks", || seen.has_tip(&main_to(height + 3)));
+        follow_to(&main_to(height + 3), &honest, seen, "more valid blocks");
     });
     assert_at(dir.path(), &main_to(height + 3), "valid blocks");
     let mut invalid: Vec<_> = invalid_blocks(&report).into_iter().map(|(hash, _)| hash).collect();
@@ -154,8 +154,7 @@ fn blocks_above_a_mark_in_the_datadir_are_left_out_and_another_branch_is_followe
         for (marked, other) in [(height + 3, height + 4), (height + 6, height + 7)] {
             peer.serve(&serving(&main_to(marked)));
             let other = branch(height, other);
-            peer.serve(&serving(&other));
-            wait_until("the other branch", || seen.has_tip(&other));
+            follow_to(&other, &peer, seen, "the other branch");
             assert_at(dir.path(), &other, "the other branch");
         }
     });
@@ -175,8 +174,7 @@ fn a_block_that_nobody_had_is_connected_when_the_chain_goes_on_above_it() {
         seen.wait_for_tip();
         early.serve(&serving(&main_to(height + 1)));
         wait_until("nobody has it", || seen.has_withheld());
-        honest.serve(&serving(&main_to(height + 2)));
-        wait_until("both blocks", || seen.has_tip(&main_to(height + 2)));
+        follow_to(&main_to(height + 2), &honest, seen, "both blocks");
     });
     assert_sound(dir.path(), &main_to(height + 2), "a block that nobody had");
     assert_eq!(follow.connected, 2);

@@ -1,6 +1,7 @@
 //! Datadirs written by Bitcoin Core: every way gives the hashes that Core's `gettxoutsetinfo` printed, at
 //! each recorded height, with hints that are made there too.
 
+use acceptance::CORE_DATADIRS;
 use acceptance::prelude::*;
 
 /// Makes hints for the last block, which have one hint for each coin, and are found correct.
@@ -20,7 +21,7 @@ fn assert_needs_undo(source: &Source, hints: &Path, tip: BlockHash) {
     assert_offers(&error, &[Remedy::LaterAssumedBlock, Remedy::UseUndoData]);
 }
 
-fn every_way_gives_cores_hashes(name: &str, network: Network) {
+fn take_every_way(name: &str, network: Network) {
     let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
     let files = scratch();
     let tip = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
@@ -77,29 +78,13 @@ fn every_way_gives_cores_hashes(name: &str, network: Network) {
     assert_eq!(stats.height, Some(Height(height_of(tip))));
 }
 
+/// In `regtest-siblings`, Core's `feature_taproot.py` leaves siblings at many heights that are invalid and
+/// were never connected, and that spend the same coins as the blocks of the chain.
 #[test]
-fn every_way_gives_cores_hashes_of_main() {
-    every_way_gives_cores_hashes("main", Network::Main);
-}
-
-#[test]
-fn every_way_gives_cores_hashes_of_testnet3() {
-    every_way_gives_cores_hashes("testnet3", Network::Test);
-}
-
-#[test]
-fn every_way_gives_cores_hashes_of_signet() {
-    every_way_gives_cores_hashes("signet", Network::Signet);
-}
-
-#[test]
-fn every_way_gives_cores_hashes_of_regtest() {
-    every_way_gives_cores_hashes("regtest", Network::Regtest);
-}
-
-/// Core's `feature_taproot.py` leaves siblings at many heights that are invalid and were never connected, and
-/// that spend the same coins as the blocks of the chain.
-#[test]
-fn every_way_gives_cores_hashes_of_regtest_with_siblings() {
-    every_way_gives_cores_hashes("regtest-siblings", Network::Regtest);
+fn every_way_gives_cores_hashes() {
+    each_operation(1, |number| {
+        let Some(&(name, network)) = CORE_DATADIRS.get(number as usize) else { return true };
+        take_every_way(name, network);
+        false
+    });
 }
