@@ -94,10 +94,8 @@ impl Trouble {
         let is_fit = error.kind == ErrorKind::Environment || is_read && error.kind == ErrorKind::Damaged;
         assert!(is_fit, "{what}: {error}");
         if matches!(self, Self::Full | Self::Fault(_, _, io::ErrorKind::StorageFull)) {
-            assert!(
-                error.file.is_some() && error.remedies.contains(&Remedy::FreeDiskSpace),
-                "{what}: {error}"
-            );
+            let offers_space = error.remedies.contains(&Remedy::FreeDiskSpace);
+            assert!(error.file.is_some() && offers_space, "{what}: {error}");
         }
     }
 }

@@ -34,7 +34,7 @@ use std::{
     collections::BTreeMap,
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    sync::{Mutex, OnceLock, atomic::AtomicBool},
+    sync::{LazyLock, Mutex, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 use tempfile::TempDir;
@@ -65,6 +65,12 @@ pub const CORE_DATADIRS: [(&str, Network); 5] = [
 /// A new directory: in memory where possible, since these tests create many small files.
 pub fn scratch() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
+}
+
+/// Writes a file, and makes the folders that lead to it.
+pub fn write_file(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
+    std::fs::create_dir_all(path.as_ref().parent().unwrap()).unwrap();
+    std::fs::write(path, bytes).unwrap();
 }
 
 /// Options for a generated chain.
@@ -269,6 +275,13 @@ pub fn assert_mentions(error: &Error, words: &[&str]) {
     }
 }
 
+/// Asserts that a run has failed with an error whose text contains all these words. Returns it.
+pub fn assert_says<T>(done: Result<T, Error>, words: &[&str]) -> Error {
+    let error = done.map(drop).unwrap_err();
+    assert_mentions(&error, words);
+    error
+}
+
 /// Asserts that a run has failed with this kind of error, whose text contains all these words. Returns it.
 pub fn assert_fails<T>(done: Result<T, Error>, kind: ErrorKind, words: &[&str]) -> Error {
     let error = done.map(drop).unwrap_err();
@@ -375,13 +388,12 @@ impl Case {
 
     /// The same with a chainstate at the last block.
     pub fn at_tip() -> Self {
-        static TEMPLATE: OnceLock<Template> = OnceLock::new();
-        let made = || {
-            let case = Self::new();
+        static TEMPLATE: LazyLock<Template> = LazyLock::new(|| {
+            let case = Case::new();
             run(&case.options()).unwrap();
             Template::copy_of(case.root())
-        };
-        TEMPLATE.get_or_init(made).case()
+        });
+        TEMPLATE.case()
     }
 
     pub fn root(&self) -> &Path {
@@ -480,7 +492,6 @@ pub fn rewrite_chainstate(case: &Case, mut coins: Vec<StoredCoin>) {
     write_chainstate(&FaultDisk::healthy(), &dir, [7; 8], best, coins).unwrap();
 }
 
-/// All coins of a snapshot.
 pub fn snapshot_coins(path: &Path) -> Vec<StoredCoin> {
     let mut reader = SnapshotReader::open(&vfs::RealDisk, path).unwrap();
     let mut coins = Vec::new();

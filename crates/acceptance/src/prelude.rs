@@ -1,8 +1,8 @@
 //! What most tests of this crate use.
 
 pub use crate::{
-    Case, THREADS, TIP, Template, assert_fails, assert_mentions, assert_offers, assert_same_tree, blk,
-    bounded, chain, changed, diagnosed, elsewhere, entry, examined,
+    Case, THREADS, TIP, Template, assert_fails, assert_mentions, assert_offers, assert_same_tree,
+    assert_says, blk, bounded, chain, changed, diagnosed, elsewhere, entry, examined,
     faults::{Scenario, Trouble, each_operation, tiny_case},
     hinted::{AGGREGATES, TRUTH, Truth, buried, bury, with_hints, with_join_fallback, without_undo},
     layout, leftovers, lowered, notes, options, pinned_set, pinning, quiet, refused, refused_by, rev, run,
@@ -17,7 +17,7 @@ pub use crate::{
     unwatched, up_to,
     update::{AT_ONCE, EACH_BLOCK, How, assert_coins, behind, replace, store, update, update_options},
     ways::{Means, Source, WAYS, Way},
-    with_threads,
+    with_threads, write_file,
 };
 pub use ::sync::{RepairOptions, RepairReport, SyncOptions, SyncReport};
 pub use disk::{

@@ -305,10 +305,8 @@ impl Way {
                 Err(error) => {
                     let is_final = matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints);
                     assert!(!is_final || leftovers(output.path()).is_empty(), "{self:?}: {error}");
-                    assert!(
-                        !Datadir::at(output.path(), network).chainstate_dir().exists(),
-                        "{self:?}: {error}"
-                    );
+                    let chainstate = Datadir::at(output.path(), network).chainstate_dir();
+                    assert!(!chainstate.exists(), "{self:?}: {error}");
                     return Err(error);
                 }
             },

@@ -198,16 +198,14 @@ fn blocks_found_elsewhere_do_not_hide_missing_ones() {
     let (case, source) = (Case::at_tip(), scratch());
     for height in 50..53 {
         case.flip_block(height, 5);
-        case.edit_entry(height, |entry| {
-            *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height)
-        });
+        case.edit_entry(height, |it| *it = IndexEntry::of_header(it.hash, it.header, it.height));
     }
     for height in 60..64 {
         case.edit_entry(height, |entry| entry.data_pos = entry.data_pos.map(|pos| ByteOffset(pos.0 + 1)));
     }
     fs::write(source.path().join("blk00001.dat"), [9; 3_000]).unwrap();
-    let error = run(&options(&case, &[source.path()], &[])).map(drop).unwrap_err();
-    assert_mentions(&error, &["3 blocks are still damaged or missing"]);
+    let done = run(&options(&case, &[source.path()], &[]));
+    assert_says(done, &["3 blocks are still damaged or missing"]);
 }
 
 #[test]
@@ -245,11 +243,8 @@ fn what_cannot_be_read_is_passed_over() {
     fs::remove_file(unreadable).unwrap();
     fs::create_dir(unreadable).unwrap();
     let report = run(&options(&case, &[source.root()], &[&honest()])).unwrap();
-    assert!(
-        report.notes.iter().any(|note| matches!(note, Warning::SourceUnreadable { .. })),
-        "{:?}",
-        report.notes
-    );
+    let is_said = |note: &Warning| matches!(note, Warning::SourceUnreadable { .. });
+    assert!(report.notes.iter().any(is_said), "{:?}", report.notes);
     assert_sound(case.root(), chain(), "one unreadable file");
 }
 
@@ -300,8 +295,7 @@ fn a_lost_key_of_the_block_files_is_restored() {
             assert_eq!(found.advice, Advice::RestoreKey { key: key.clone().try_into().unwrap() });
             assert!(found.found.unwrap().index.state.is_sound());
             for options in [case.options(), case.scan()] {
-                let error = acceptance::run(&options).map(drop).unwrap_err();
-                assert_mentions(&error, &["xor.dat", "printf"]);
+                assert_says(acceptance::run(&options), &["xor.dat", "printf"]);
             }
             assert!(tree(case.root()) == before);
             fs::write(case.blocks("xor.dat"), key).unwrap();
@@ -356,8 +350,7 @@ fn own_files_with_other_keys_are_named_and_taken_over() {
             assert!(error.contains(&format!("blk{number:05}.dat is ")), "{error}");
             // Beside a second chainstate, that would be refused.
             let snapshot = case.root().join("regtest/chainstate_snapshot");
-            fs::create_dir(&snapshot).unwrap();
-            fs::write(snapshot.join("base_blockhash"), [7; 32]).unwrap();
+            write_file(snapshot.join("base_blockhash"), [7; 32]);
             assert_eq!(diagnosed(case.root(), true).advice, Advice::MoveSnapshotAway);
             fs::remove_dir_all(snapshot).unwrap();
             for done in [

@@ -123,9 +123,8 @@ fn hints_made_from_blocks_equal_those_of_the_model() {
 fn every_format_converts_into_every_other() {
     let (case, files) = (Case::new(), scratch());
     let leftover = case.root().join("regtest/chainstate.peregrine");
-    fs::create_dir(&leftover).unwrap();
-    fs::write(leftover.join("000007.ldb"), b"half a table").unwrap();
-    fs::write(leftover.join("peregrine.mark"), b"PGRN-NEW").unwrap();
+    write_file(leftover.join("000007.ldb"), b"half a table");
+    write_file(leftover.join("peregrine.mark"), b"PGRN-NEW");
     let path_of = |format: HintFormat| files.path().join(format.name());
     for format in HintFormat::ALL {
         TRUTH.write(&path_of(format), format, &TRUTH.hints(TIP));

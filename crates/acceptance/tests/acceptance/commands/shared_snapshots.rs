@@ -182,8 +182,7 @@ fn several_heights_in_one_pass_equal_single_runs() {
     }
     assert_same_tree(&before, case.root(), "the datadir is only read");
     let again = share_on(&FaultDisk::healthy(), &options, &[77], &single, unwatched());
-    let error = again.unwrap_err();
-    assert_mentions(&error, &["a snapshot of height 77 is there already"]);
+    let error = assert_says(again, &["a snapshot of height 77 is there already"]);
     assert_offers(&error, &[Remedy::MoveAway]);
     let none = share_on(&FaultDisk::healthy(), &options, &[], &single, unwatched());
     let words = ["ends at height 140", "is 14112, from a chain of 16128 blocks on"];

@@ -131,9 +131,7 @@ fn an_update_refuses_what_it_cannot_continue() {
     refuses(Some(TIP - 5), &[&height, "does not go back"]);
     assert_offers(&refuses(Some(TIP + 1), &[]), &[Remedy::StopAtHeight(Height(TIP))]);
 
-    let second = case.root().join("regtest/chainstate_snapshot");
-    fs::create_dir(&second).unwrap();
-    fs::write(second.join("base_blockhash"), [7; 32]).unwrap();
+    write_file(case.root().join("regtest/chainstate_snapshot/base_blockhash"), [7; 32]);
     assert_offers(&refuses(None, &["has two chainstates"]), &[Remedy::MoveSnapshotAway]);
 }
 

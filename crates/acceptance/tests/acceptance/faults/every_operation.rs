@@ -90,13 +90,9 @@ impl Rebuild {
                 let found = State::of(case, what);
                 assert!(found.0 == old.0 || found.0 == new, "{what}: a mix of old and new");
                 assert!(!is_done || found.0 == new, "{what}: it reported success");
-                let is_index_new = found.1 != old.1;
-                assert_eq!(
-                    is_index_new,
-                    self.has_index && found.0 == new,
-                    "{what}: only one database is new"
-                );
-                (if found.0 == new { &ends_new } else { &ends_old }).fetch_add(1, Ordering::Relaxed);
+                let (is_new, is_index_new) = (found.0 == new, found.1 != old.1);
+                assert_eq!(is_index_new, self.has_index && is_new, "{what}: only one database is new");
+                (if is_new { &ends_new } else { &ends_old }).fetch_add(1, Ordering::Relaxed);
             },
             succeeds: &|case, what| {
                 let again = run(&(self.options)(case));

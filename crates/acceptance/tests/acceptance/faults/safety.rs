@@ -6,6 +6,7 @@ use acceptance::{
     damage,
     matrix::{assert_table, refuses},
     shell::Shell,
+    write_file as write,
 };
 use engine::utxo::UtxoStatsReport;
 use std::os::unix::fs::symlink;
@@ -52,11 +53,6 @@ fn of(what: &'static str, situation: &'static str) -> Row {
 
 fn net(case: &Case) -> PathBuf {
     case.root().join("regtest")
-}
-
-fn write(path: PathBuf, text: &str) {
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    fs::write(path, text).unwrap();
 }
 
 fn stats(case: &Case, disk: &FaultDisk) -> Result<UtxoStatsReport, Error> {
@@ -153,7 +149,6 @@ fn untouchable(case: &Case, elsewhere: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Runs one cell of the table, and returns its text.
 fn cell(row: &Row, command: &str) -> String {
     let what = format!("{}, {command}", row.what);
     let (case, elsewhere) = (Case::new(), acceptance::scratch());

@@ -110,10 +110,8 @@ fn datadirs_of_core_get_the_statistics_that_core_printed() {
     }
 }
 
-fn refused(options: &IndexOptions, kind: ErrorKind, remedy: Remedy) -> Error {
-    let error = make(&FaultDisk::healthy(), options).map(|made| made.height).unwrap_err();
-    assert!(error.kind == kind && error.remedies.contains(&remedy), "{error}: {:?}", error.remedies);
-    error
+fn refused(options: &IndexOptions, kind: ErrorKind, remedy: Remedy) {
+    assert_offers(&assert_fails(make(&FaultDisk::healthy(), options), kind, &[]), &[remedy]);
 }
 
 #[test]
@@ -147,8 +145,8 @@ fn an_index_that_is_a_link_needs_space_where_the_link_leads() {
     std::os::unix::fs::symlink(&target, &live).unwrap();
 
     let before = tree(elsewhere.path());
-    let error = make(&FaultDisk::healthy().with_free_space(elsewhere.path(), 0), &options).unwrap_err();
-    assert!(error.kind == ErrorKind::Environment && error.to_string().contains("disk space"), "{error}");
+    let done = make(&FaultDisk::healthy().with_free_space(elsewhere.path(), 0), &options);
+    let error = assert_fails(done, ErrorKind::Environment, &["disk space"]);
     assert_offers(&error, &[Remedy::OtherWorkDir]);
     assert!(tree(elsewhere.path()) == before);
     make(&FaultDisk::healthy().with_free_space(case.root(), 0), &options).unwrap();

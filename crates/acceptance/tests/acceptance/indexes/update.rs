@@ -135,9 +135,8 @@ fn what_cannot_be_continued_is_refused_and_not_changed() {
     write_rows(&dir, &without_best);
     assert_mentions(&continued().unwrap_err(), &["is not in the block index"]);
     let only = IndexOptions { kinds: vec![IndexKind::CoinStats], ..options.clone() };
-    assert!(
-        check(&only).result.indexes[0].first.as_ref().unwrap().detail.contains("is not in the block index")
-    );
+    let flaw = check(&only).result.indexes[0].first.clone().unwrap();
+    assert!(flaw.detail.contains("is not in the block index"));
     // A folder that was left where an index was set aside is no index.
     fs::remove_dir_all(&dir).unwrap();
     let unnamed = IndexOptions { kinds: Vec::new(), ..options };
@@ -235,8 +234,7 @@ fn a_check_and_an_update_need_space_before_they_write() {
     let checked = check_indexes(&full(), &options, unwatched()).map(|checked| checked.height);
     for (done, needs) in [(updated, "the indexes take about"), (checked, "space: temporary files take about")]
     {
-        let error = done.unwrap_err();
-        assert!(error.kind == ErrorKind::Environment && error.to_string().contains(needs), "{error}");
+        let error = assert_fails(done, ErrorKind::Environment, &[needs]);
         assert_offers(&error, &[Remedy::OtherWorkDir]);
     }
     assert!(tree(case.root()) == before);

@@ -60,9 +60,8 @@ fn blocks_of_another_network_are_reported_with_their_network() {
     let case = Case::new();
     fs::rename(case.root().join("regtest"), case.root().join("signet")).unwrap();
     for scan in [false, true] {
-        let options = changed(changed(case.options(), |it| it.chain.scan = scan), |it| {
-            it.chain.params = ChainParams::of(Network::Signet)
-        });
+        let signet = ChainParams::of(Network::Signet);
+        let options = changed(case.options(), |it| (it.chain.scan, it.chain.params) = (scan, signet));
         let error = refused(&options, ErrorKind::Damaged, &["the blocks are of chain regtest"]);
         assert_offers(&error, &[Remedy::ChooseNetwork(Network::Regtest)]);
     }
@@ -103,9 +102,7 @@ fn a_damaged_record_is_not_replaced_if_the_index_cannot_be() {
     let case = Case::new();
     let damaged = entry(&case, BUSY);
     flip_bit(&rev(&case, &damaged), damaged.undo_pos.unwrap().0 + 3, 0).unwrap();
-    let notes = case.blocks("index.peregrine/notes.txt");
-    fs::create_dir(notes.parent().unwrap()).unwrap();
-    fs::write(&notes, "mine").unwrap();
+    write_file(case.blocks("index.peregrine/notes.txt"), "mine");
     refused(&case.options(), ErrorKind::Environment, &["index.peregrine", "move it away"]);
 }
 
@@ -142,8 +139,7 @@ fn a_record_longer_than_its_block_is_accepted() {
 /// Opening a named pipe without a writer would block forever.
 #[test]
 fn files_that_are_not_regular_are_damaged() {
-    let names = ["blk00001.dat", "rev00001.dat", "xor.dat", "index/CURRENT", ".lock"];
-    for name in names {
+    for name in ["blk00001.dat", "rev00001.dat", "xor.dat", "index/CURRENT", ".lock"] {
         let case = Case::new();
         let path = case.blocks(name);
         let _ = fs::remove_file(&path);
@@ -151,15 +147,14 @@ fn files_that_are_not_regular_are_damaged() {
         let words = [name, "named pipe (FIFO), not a regular file", "put the file there"];
         assert_fails(run(&case.options()), ErrorKind::Damaged, &words);
         if name.starts_with("blk") {
-            let error = run(&case.scan()).map(|report| report.height).unwrap_err();
-            assert_mentions(&error, &[name, "named pipe (FIFO)"]);
+            assert_says(run(&case.scan()), &[name, "named pipe (FIFO)"]);
         }
     }
     let device = Path::new("/dev/zero");
-    let error = engine::hints::info(&vfs::RealDisk, device, None).unwrap_err();
-    assert_mentions(&error, &["/dev/zero", "a character device, not a regular file"]);
-    let error = engine::snapshot::info(&vfs::RealDisk, device).unwrap_err();
-    assert_mentions(&error, &["a character device, not a regular file"]);
+    let hints = engine::hints::info(&RealDisk, device, None);
+    assert_says(hints, &["/dev/zero", "a character device, not a regular file"]);
+    let snapshot = engine::snapshot::info(&RealDisk, device);
+    assert_says(snapshot, &["a character device, not a regular file"]);
 }
 
 /// `-blocksdir`: the files were once reported as missing, without a remedy.
@@ -213,10 +208,7 @@ fn blocks_that_were_never_connected_are_counted() {
     let case = Case::new();
     case.edit_index(|index| {
         for entry in index.entries.iter_mut().filter(|entry| entry.height.0 > TIP - 2) {
-            entry.status = BlockStatus(
-                BlockStatus::VALID_TRANSACTIONS | BlockStatus::HAVE_DATA | BlockStatus::OPT_WITNESS,
-            );
-            entry.undo_pos = None;
+            (entry.status, entry.undo_pos) = (BlockStatus::stored(true), None);
         }
     });
     let (report, events) = run_seen(&trusting(&case.options()));
@@ -230,8 +222,7 @@ fn indexes_are_left_unchanged_with_a_warning() {
     let warnings = || run(&case.options()).unwrap().notes;
     assert!(warnings().is_empty());
     let indexes = case.root().join("regtest/indexes");
-    fs::create_dir_all(indexes.join("txindex")).unwrap();
-    fs::write(indexes.join("txindex/LOCK"), "").unwrap();
+    write_file(indexes.join("txindex/LOCK"), "");
     let [warning] = &warnings()[..] else { panic!("one warning") };
     assert!(warning.to_string().contains("(txindex) are left unchanged"), "{warning}");
     assert!(indexes.join("txindex/LOCK").exists());
@@ -286,14 +277,11 @@ fn leftovers_of_an_earlier_run_are_removed_and_files_of_others_are_refused() {
     let case = Case::new();
     for leftover in ["regtest/chainstate.peregrine", "regtest/blocks/index.peregrine"] {
         let leftover = case.root().join(leftover);
-        fs::create_dir_all(&leftover).unwrap();
-        fs::write(leftover.join("000005.ldb"), b"half a table").unwrap();
-        fs::write(leftover.join("peregrine.mark"), b"PGRN-NEW").unwrap();
+        write_file(leftover.join("000005.ldb"), b"half a table");
+        write_file(leftover.join("peregrine.mark"), b"PGRN-NEW");
         run(&case.options()).unwrap();
         assert!(!leftover.exists());
     }
-    let foreign = case.root().join("regtest/chainstate.peregrine");
-    fs::create_dir_all(&foreign).unwrap();
-    fs::write(foreign.join("notes"), b"mine").unwrap();
+    write_file(case.root().join("regtest/chainstate.peregrine/notes"), b"mine");
     refused(&case.options(), ErrorKind::Environment, &["chainstate.peregrine", "move it away"]);
 }

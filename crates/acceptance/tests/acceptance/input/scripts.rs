@@ -273,11 +273,8 @@ fn scripts_are_skipped_only_where_core_skips_them() {
     if let Some(stale) = stale {
         let below = case.chain.main().position(|block| block.hash == stale.header.prev);
         if let Some(fork) = below {
-            check(
-                AssumeValid::Block(stale.hash),
-                Some(fork as u32),
-                "a stale block vouches for its ancestors",
-            );
+            let (assumed, to) = (AssumeValid::Block(stale.hash), Some(fork as u32));
+            check(assumed, to, "a stale block vouches for its ancestors");
         }
     }
 }
@@ -346,11 +343,8 @@ fn marks_of_checked_scripts_count_from_genesis_to_the_first_block_without_one() 
         run.retain(|outpoint, _| !above.contains(&outpoint));
         assert_eq!(seen, run, "{what}");
         let scripts = report.scripts.unwrap();
-        assert_eq!(
-            (scripts.assumed_valid_to, scripts.trusted),
-            (to.map(Height), to.map(|_| trusted)),
-            "{what}"
-        );
+        let expected = (to.map(Height), to.map(|_| trusted));
+        assert_eq!((scripts.assumed_valid_to, scripts.trusted), expected, "{what}");
     };
     let regtest = ChainParams::of(Network::Regtest);
     // As bitcoind writes it: it does not mark the genesis block.

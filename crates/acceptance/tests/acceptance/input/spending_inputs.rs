@@ -178,11 +178,8 @@ fn false_undo_data_is_found() {
             let error = read(&options).map(|(range, _)| range).expect_err(what);
             let block = &falsified.blocks[at];
             assert_eq!(error.kind, ErrorKind::Damaged, "{what}: {error}");
-            assert_eq!(
-                (error.height, error.block_hash),
-                (Some(Height(block.height)), Some(block.hash)),
-                "{what}"
-            );
+            let place = (Some(Height(block.height)), Some(block.hash));
+            assert_eq!((error.height, error.block_hash), place, "{what}");
             let parsed: bitcoin::Block = deserialize(&block.bytes).unwrap();
             let txid = parsed.txdata[tx + 1].compute_txid();
             assert_eq!(error.txid.map(|txid| txid.to_string()), Some(txid.to_string()), "{what}: {error}");

@@ -25,8 +25,7 @@ fn an_old_database_that_this_user_may_not_read_is_not_replaced() {
 fn a_directory_with_the_name_of_a_log_is_kept_and_does_not_get_into_the_new_index() {
     let case = Case::new();
     let log = case.blocks("index/000006.log");
-    fs::create_dir(&log).unwrap();
-    fs::write(log.join("mine"), "kept").unwrap();
+    write_file(log.join("mine"), "kept");
     let report = run(&case.scan()).unwrap();
     assert!(!log.exists());
     assert_eq!(report.kept, [case.blocks("index.old")], "what is kept is reported");

@@ -33,11 +33,8 @@ fn assert_lacks(case: &Case, damaged: &[u32], height: u32, what: &str) {
         assert_eq!(entry.status.has_data(), !is_damaged, "{what}: height {}", block.height);
         assert_eq!(entry.status.was_connected(), block.height <= height, "{what}: height {}", block.height);
         if is_damaged {
-            assert_eq!(
-                entry,
-                IndexEntry::of_header(block.hash, block.header, Height(block.height)),
-                "{what}"
-            );
+            let header = IndexEntry::of_header(block.hash, block.header, Height(block.height));
+            assert_eq!(entry, header, "{what}");
         }
     }
 }
@@ -152,12 +149,9 @@ fn damaged_undo_data_ends_the_chain_only_if_it_is_needed() {
         let report = end_below(&case, &options);
         assert_eq!((report.height.0, report.damaged_blocks), (height, 0), "{what}");
         assert_eq!(damage_note(&report), Some((0, 1)), "{what}");
-        let found = entry(&case, 120);
-        assert_eq!(
-            (found.status.has_data(), found.status.has_undo()),
-            (true, policy != UndoPolicy::Trust),
-            "{what}"
-        );
+        let status = entry(&case, 120).status;
+        let is_made = policy != UndoPolicy::Trust;
+        assert_eq!((status.has_data(), status.has_undo()), (true, is_made), "{what}");
         if policy == UndoPolicy::Trust {
             assert_eq!(report.lost_blocks, 137 - 119);
             // What bitcoind does when it connects the blocks.

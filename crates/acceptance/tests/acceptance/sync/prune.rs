@@ -242,11 +242,9 @@ fn a_checkpoint_of_other_options_is_refused_and_can_be_discarded() {
     let mut options = pruned(dir.path(), &[&peer]);
     interrupted_at(&options, &peer, 300);
     let unpruned = SyncOptions { prune_bytes: None, ..options.clone() };
-    let error = run(&unpruned).unwrap_err();
-    assert_eq!((error.kind, error.remedies.contains(&Remedy::Prune)), (ErrorKind::Usage, true), "{error}");
+    assert_offers(&assert_fails(run(&unpruned), ErrorKind::Usage, &[]), &[Remedy::Prune]);
     options.chain.assume_valid = AssumeValid::Block(TRUTH.hash(50));
-    let error = run(&options).unwrap_err();
-    assert!(error.kind == ErrorKind::Usage && error.remedies.contains(&Remedy::StartOver), "{error}");
+    assert_offers(&assert_fails(run(&options), ErrorKind::Usage, &[]), &[Remedy::StartOver]);
     options.chain.resume.restart = true;
     assert!(run(&options).unwrap().download.blocks > 250);
     assert_pruned(dir.path(), "started over");
@@ -257,12 +255,10 @@ fn too_little_memory_and_hints_for_the_last_blocks_are_refused() {
     let (dir, files, peer) = (scratch(), scratch(), peer());
     let mut options = pruned(dir.path(), &[&peer]);
     options.chain.memory_bytes = 64 << 20;
-    let error = run(&options).unwrap_err();
-    assert!(error.kind == ErrorKind::Usage && error.remedies.contains(&Remedy::MoreMemory), "{error}");
+    assert_offers(&assert_fails(run(&options), ErrorKind::Usage, &[]), &[Remedy::MoreMemory]);
     let other = scratch();
     let hinted = with_hints(pruned(other.path(), &[&peer]), files.path(), 390);
-    let error = run(&hinted).unwrap_err();
-    assert!(error.kind == ErrorKind::Usage && error.remedies.contains(&Remedy::WithoutHints), "{error}");
+    assert_offers(&assert_fails(run(&hinted), ErrorKind::Usage, &[]), &[Remedy::WithoutHints]);
     assert_eq!(run(&pruned(dir.path(), &[&peer])).unwrap().chainstate_height, Some(Height(END)));
     assert_pruned(dir.path(), "after that");
 }
@@ -285,10 +281,8 @@ fn a_power_cut_leaves_what_the_next_run_completes() {
     assert!(states > 10, "{states}");
     // The lock of the work directory is the last thing that is removed.
     let dir = scratch();
-    let work = dir.path().join("regtest/peregrine-work");
     run(&pruned(dir.path(), &[&peer()])).unwrap();
-    fs::create_dir(&work).unwrap();
-    fs::write(work.join("peregrine.lock"), "").unwrap();
+    write_file(dir.path().join("regtest/peregrine-work/peregrine.lock"), "");
     run(&pruned(dir.path(), &[&peer()])).unwrap();
     assert_eq!(leftovers(dir.path()), [] as [&Path; 0]);
 }

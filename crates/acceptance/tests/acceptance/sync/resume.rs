@@ -64,11 +64,8 @@ fn an_interrupted_download_goes_on_where_it_was() {
         let placed = placed(dir.path(), &what);
         assert_eq!(placed, in_files(dir.path()).len(), "{what}: all that was stored is in the index");
         let report = finish(&options, &what);
-        assert_eq!(
-            (report.download.blocks as usize, report.download.found),
-            (blocks() - placed, 0),
-            "{what}"
-        );
+        let downloaded = report.download.blocks as usize;
+        assert_eq!((downloaded, report.download.found), (blocks() - placed, 0), "{what}");
         false
     });
     assert!(interrupted.into_inner() >= 10, "few runs were interrupted");

@@ -60,12 +60,8 @@ fn assert_whole(case: &Case, is_done: bool, what: &str) {
         assert!(found == *old, "{what}: the index is new, or the coins differ");
         assert!(!is_done, "{what}: it reported success");
     } else {
-        let lacking = files.lacking(&Expected::of(tiny()), false);
-        assert!(
-            lacking.is_empty(),
-            "{what}: the chainstate is new, but {} blocks lack undo data",
-            lacking.len()
-        );
+        let lacking = files.lacking(&Expected::of(tiny()), false).len();
+        assert_eq!(lacking, 0, "{what}: the chainstate is new, but {lacking} blocks lack undo data");
         assert_eq!(found.chainstate.1, tiny().model.stats().hash_serialized_3, "{what}");
     }
 }
@@ -79,9 +75,7 @@ fn assert_succeeds(case: &Case, options: &ReindexOptions, what: &str) {
 
 type Prepare = fn(&Case) -> ReindexOptions;
 
-fn plain(case: &Case) -> ReindexOptions {
-    case.options()
-}
+const PLAIN: Prepare = Case::options;
 
 fn scanning(case: &Case) -> ReindexOptions {
     with_undo(&case.scan(), UndoPolicy::Make)
@@ -109,7 +103,7 @@ fn explore(before: fn() -> Case, prepare: Prepare, explore: impl Fn(&Scenario<'_
 #[test]
 fn a_single_fault_changes_nothing_in_use() {
     for (prepare, trouble, stride) in
-        [(plain as Prepare, Trouble::CHANGE, 2), (plain, Trouble::ANY, 19), (scanning, Trouble::CHANGE, 5)]
+        [(PLAIN, Trouble::CHANGE, 2), (PLAIN, Trouble::ANY, 19), (scanning, Trouble::CHANGE, 5)]
     {
         let failures = explore(lacking, prepare, |scenario| scenario.suffer(trouble, stride, false));
         assert!(failures >= 20, "only {failures} runs failed");
@@ -118,7 +112,7 @@ fn a_single_fault_changes_nothing_in_use() {
 
 #[test]
 fn a_crash_at_any_change_leaves_the_old_or_the_new_datadir() {
-    for (prepare, stride) in [(plain as Prepare, 2), (scanning, 3), (with_checkpoints, 7)] {
+    for (prepare, stride) in [(PLAIN, 2), (scanning, 3), (with_checkpoints, 7)] {
         let crashes = Crashes { stride, ..Crashes::default() };
         let states = explore(lacking, prepare, |scenario| scenario.explore(crashes));
         assert!(states > 50, "{states}");
@@ -184,11 +178,11 @@ fn a_full_disk_leaves_no_new_rev_file() {
 }
 
 mod long {
-    use super::{Crashes, explore, lacking, plain, scanning, with_checkpoints};
+    use super::{Crashes, PLAIN, explore, lacking, scanning, with_checkpoints};
 
     #[test]
     fn many_crashes_leave_the_old_or_the_new_datadir() {
-        for prepare in [plain, scanning, with_checkpoints] {
+        for prepare in [PLAIN, scanning, with_checkpoints] {
             explore(lacking, prepare, |scenario| scenario.explore(Crashes { cuts: 3, ..Crashes::default() }));
         }
     }

@@ -32,8 +32,7 @@ fn an_output_with_an_index_or_undo_files_is_refused_early() {
             let (case, output) = (Case::new(), scratch());
             damage.apply(case.root(), Network::Regtest);
             let path = output.path().join("regtest").join(name);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, "of another node").unwrap();
+            write_file(&path, "of another node");
             let options = elsewhere(case.options(), output.path());
             let options = changed(options, |it| it.chain.scan = scan);
             let (done, events) = run_seen(&options);
@@ -43,11 +42,8 @@ fn an_output_with_an_index_or_undo_files_is_refused_early() {
             let early = !stages(&events).contains(&"check");
             // Damage is found when records are read, and the lack of records in the index before.
             assert!(early || damage == UndoDamage::Flipped || scan, "{what}: {error}");
-            assert_eq!(
-                error.file.as_deref().map(|file| path.starts_with(file)),
-                Some(true),
-                "{what}: {error}"
-            );
+            let is_named = error.file.as_deref().is_some_and(|file| path.starts_with(file));
+            assert!(is_named, "{what}: {error}");
             if early {
                 assert_offers(&error, &[Remedy::EmptyOutput]);
                 assert_eq!(leftovers(output.path()), [] as [&Path; 0], "{what}");

@@ -60,11 +60,8 @@ fn assert_is_top(blocks: &[GeneratedBlock], what: &str, prepare: impl Fn(&Path, 
         match run(&options) {
             Ok(report) => {
                 let what = format!("{what}, {way}");
-                assert_eq!(
-                    (report.hash_serialized_3, report.hash),
-                    (expected.hash_serialized_3, tip),
-                    "{what}"
-                );
+                let found = (report.hash_serialized_3, report.hash);
+                assert_eq!(found, (expected.hash_serialized_3, tip), "{what}");
                 assert_complete(dir.path(), Network::Regtest, &expected, &what);
             }
             Err(error) => failures += &format!("\n{what}, {way}: {error}"),

@@ -20,12 +20,10 @@ fn take_every_way(chain: &Chain, source: &Source, what: &str) -> u32 {
         let found = done.unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_is(&found, &model, &what);
         assert_eq!(found.stats.best_block, totals.hash, "{what}");
-        let count = &found.counts;
-        assert_eq!(
-            (count.blocks, count.transactions, count.inputs, count.outputs, count.block_bytes),
-            (totals.blocks, totals.txs, totals.inputs, totals.outputs, totals.bytes),
-            "{what}"
-        );
+        let it = &found.counts;
+        let count = (it.blocks, it.transactions, it.inputs, it.outputs, it.block_bytes);
+        let total = (totals.blocks, totals.txs, totals.inputs, totals.outputs, totals.bytes);
+        assert_eq!(count, total, "{what}");
         assert_eq!(*counts.get_or_insert(found.counts), found.counts, "{what}");
         if way.means != Means::Cache {
             let files = files.get_or_insert_with(|| found.files.clone());

@@ -45,10 +45,8 @@ fn mends(undo: UndoPolicy, half: usize) {
             assert_eq!(first.0, same, "{what}");
         }
     }
-    assert!(
-        resumed > 100 && spilled > 10,
-        "{resumed} blocks were not repeated, {spilled} joins were spilled"
-    );
+    let counts = format!("{resumed} blocks were not repeated, {spilled} joins were spilled");
+    assert!(resumed > 100 && spilled > 10, "{counts}");
 }
 
 #[test]
@@ -61,7 +59,6 @@ fn every_way_makes_the_undo_data_that_is_missing_or_damaged_if_all_is_compared()
     mends(UndoPolicy::Make, 1);
 }
 
-/// Core's own datadirs.
 fn mends_core_datadir(name: &str, network: Network, cases: &[(UndoDamage, UndoPolicy, Way)]) {
     let Some(known) = known_answers(name) else { return };
     let known = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
