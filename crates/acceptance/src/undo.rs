@@ -1,7 +1,7 @@
 //! The undo data of a datadir: what it must be, what is there, ways to damage it, and checks of what a
 //! rebuild has made.
 
-use super::{changed, leftovers, run, tree, trusting};
+use super::{changed, leftovers, run, tree, trusting, unwatched};
 use digest::obfuscation::Obfuscation;
 use disk::{
     blk::RECORD_HEADER_LEN,
@@ -11,8 +11,9 @@ use disk::{
     xor::read_block_obfuscation,
 };
 use engine::{
-    BlockHash, Error, Height, Network, ScriptChecks, UndoPolicy,
+    BlockHash, ChainOptions, Error, Height, Network, ScriptChecks, UndoPolicy,
     reindex::{ReindexOptions, ReindexReport},
+    undo::UndoCheck,
 };
 use std::{
     collections::BTreeMap,
@@ -22,6 +23,7 @@ use std::{
 use testkit::{
     Chain, ChainSpec,
     corrupt::{copy_dir, edit_index, flip_bit, overwrite, truncate},
+    fault::FaultDisk,
     rng::Rng,
 };
 use vfs::RealDisk;
@@ -287,6 +289,12 @@ impl UndoDamage {
 /// The longest record of a file that is not the first one.
 fn longest(records: &[(usize, usize)]) -> Option<&(usize, usize)> {
     records.iter().skip(1).max_by_key(|(_, len)| len)
+}
+
+/// What a check of all undo data up to the best block finds.
+pub fn checked(root: &Path) -> UndoCheck {
+    let options = ChainOptions::reading(root, Network::Regtest);
+    engine::undo::check(&FaultDisk::healthy(), &options, unwatched()).unwrap()
 }
 
 pub fn with_undo(options: &ReindexOptions, undo: UndoPolicy) -> ReindexOptions {

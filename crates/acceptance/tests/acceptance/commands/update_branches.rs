@@ -2,6 +2,7 @@
 //! the genesis block, and back again.
 
 use acceptance::prelude::*;
+use acceptance::undo::checked;
 
 /// Another chain from the same genesis block.
 fn other() -> &'static Chain {
@@ -11,8 +12,7 @@ fn other() -> &'static Chain {
 
 /// All undo data up to the best block is sound.
 fn assert_sound(root: &Path, what: &str) {
-    let options = ChainOptions::reading(root, Network::Regtest);
-    let check = engine::undo::check(&FaultDisk::healthy(), &options, unwatched()).unwrap();
+    let check = checked(root);
     assert!(check.is_sound(), "{what}: {:?}", check.files);
 }
 

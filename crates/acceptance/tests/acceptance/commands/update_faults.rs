@@ -2,7 +2,7 @@
 //! coins, its block index and its undo data agree, and another update succeeds.
 
 use acceptance::prelude::*;
-use acceptance::undo::tiny;
+use acceptance::undo::{checked, tiny};
 use disk::index::read_block_index;
 
 const BEHIND: u32 = 116;
@@ -33,9 +33,7 @@ fn height_of_commit(root: &Path, what: &str) -> u32 {
         let entry = index.entries.iter().find(|entry| entry.hash == block.hash).unwrap();
         assert!(entry.status.has_undo(), "{what}: no undo data at {}", block.height);
     }
-    let options = ChainOptions::reading(root, Network::Regtest);
-    let check = engine::undo::check(&FaultDisk::healthy(), &options, unwatched());
-    assert!(check.unwrap().is_sound(), "{what}: undo data at {height}");
+    assert!(checked(root).is_sound(), "{what}: undo data at {height}");
     height
 }
 

@@ -6,17 +6,6 @@ use acceptance::prelude::*;
 /// Height of the chainstate in a [`Case`].
 const OLD: u32 = 137;
 
-/// Rebuilds, accepting a lower tip: must end at `height`, and report what was lost.
-fn ends_lower(case: &Case, options: &ReindexOptions, height: u32) -> ReindexReport {
-    let report = run(&ReindexOptions { accept_lower_tip: true, ..options.clone() }).unwrap();
-    assert_eq!(report.height, Height(height));
-    assert_eq!(report.hash_serialized_3, stats_by_height(chain())[height as usize].hash_serialized_3);
-    let is_noted = |note: &Warning| matches!(note, Warning::LowerTip(lower) if lower.tip == report.height);
-    assert!(report.notes.iter().any(is_noted), "{:?}", report.notes);
-    assert_eq!(stats(case.root(), Network::Regtest).unwrap().hash_serialized_3, report.hash_serialized_3);
-    report
-}
-
 #[test]
 fn stopping_below_the_chainstate_must_be_accepted() {
     let case = Case::new();
@@ -26,9 +15,14 @@ fn stopping_below_the_chainstate_must_be_accepted() {
     assert_offers(&error, &[Remedy::AcceptLowerTip]);
     // With an output elsewhere nothing is replaced.
     let output = acceptance::scratch();
-    let elsewhere = elsewhere(low.clone(), output.path());
+    let elsewhere = elsewhere(low, output.path());
     assert_eq!(run(&elsewhere).unwrap().height, Height(100));
-    assert_eq!(ends_lower(&case, &low, 100).lost_blocks, OLD - 100);
+    let report = run(&lowered(case.options(), 100)).unwrap();
+    assert_eq!((report.height, report.lost_blocks), (Height(100), OLD - 100));
+    let is_noted = |note: &Warning| matches!(note, Warning::LowerTip(lower) if lower.tip == report.height);
+    assert!(report.notes.iter().any(is_noted), "{:?}", report.notes);
+    assert_eq!(report.hash_serialized_3, stats_by_height(chain())[100].hash_serialized_3);
+    assert_eq!(stats(case.root(), Network::Regtest).unwrap().hash_serialized_3, report.hash_serialized_3);
     let report = run(&up_to(case.options(), 100)).unwrap();
     assert_eq!((report.lost_blocks, report.notes.len()), (0, 0), "{:?}", report.notes);
 }

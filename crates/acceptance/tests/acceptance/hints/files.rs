@@ -124,9 +124,8 @@ fn without_undo_data_needs_an_assumed_valid_block_above_the_hints() {
     {
         let options =
             changed(without_undo(&with, truth.hash(120)), |it| it.chain.assume_valid = assume_valid);
-        let error =
-            acceptance::refused(&options, ErrorKind::Usage, &["up to height 120, where the hints are used"]);
-        acceptance::assert_offers(&error, &[Remedy::LaterAssumedBlock]);
+        let error = refused(&options, ErrorKind::Usage, &["up to height 120, where the hints are used"]);
+        assert_offers(&error, &[Remedy::LaterAssumedBlock]);
     }
     run(&without_undo(&with, truth.hash(120))).unwrap();
 }
@@ -160,7 +159,7 @@ fn a_checkpoint_made_with_other_hints_is_refused() {
     ];
     for other in &others {
         let error = refused(other, ErrorKind::Usage, &["other options", "hints"]);
-        acceptance::assert_offers(&error, &[Remedy::RepeatOptions, Remedy::StartOver]);
+        assert_offers(&error, &[Remedy::RepeatOptions, Remedy::StartOver]);
     }
     let report = run(&options).unwrap();
     assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);

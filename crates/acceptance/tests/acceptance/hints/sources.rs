@@ -197,15 +197,11 @@ fn hints_that_are_wrong_or_unwanted_are_downloaded_again() {
 fn downloads_that_fail_leave_nothing() {
     let (case, files, bytes) = hints(HintFormat::Peregrine, 120);
     let before = acceptance::tree(case.root());
-    let half = bytes[..bytes.len() / 2].to_vec();
+    let (half, whole) = (bytes[..bytes.len() / 2].to_vec(), Some(bytes.len() as u64));
     let packed = gzip(&bytes);
     for (answer, kind, words) in [
         (Answer::Refusal, ErrorKind::Environment, "status 404"),
-        (
-            Answer::Length(Some(bytes.len() as u64), half.clone()),
-            ErrorKind::Environment,
-            "the connection ended after",
-        ),
+        (Answer::Length(whole, half.clone()), ErrorKind::Environment, "the connection ended after"),
         (Answer::Length(Some(3 << 30), bytes.clone()), ErrorKind::Environment, "longer than hints can be"),
         (Answer::Broken(half.clone()), ErrorKind::Environment, "connection reset"),
         (Answer::Broken(packed[..packed.len() / 2].to_vec()), ErrorKind::Environment, "connection reset"),

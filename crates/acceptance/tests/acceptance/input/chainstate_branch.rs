@@ -3,7 +3,8 @@
 
 use crate::commands::update_branches::branch;
 use acceptance::prelude::*;
-use engine::{doctor::ChainstatePosition, undo::MadeUndoReport};
+use acceptance::undo::checked;
+use engine::doctor::ChainstatePosition;
 
 /// Height of the chainstate.
 const BEST: u32 = 135;
@@ -23,14 +24,8 @@ fn remove_undo(root: &Path) {
     rev_bytes(&blocks).into_keys().for_each(|name| fs::remove_file(blocks.join(name)).unwrap());
 }
 
-fn make(root: &Path) -> Result<MadeUndoReport, Error> {
-    let options = ChainOptions::new(root, Network::Regtest, ScriptChecks::LeftOut);
-    engine::undo::make(&FaultDisk::healthy(), &options, unwatched())
-}
-
 fn assert_has_undo(root: &Path, what: &str) {
-    let options = ChainOptions::reading(root, Network::Regtest);
-    let check = engine::undo::check(&FaultDisk::healthy(), &options, unwatched()).unwrap();
+    let check = checked(root);
     assert_eq!(check.hash, chain().main().nth(BEST as usize).unwrap().hash, "{what}");
     assert!(check.is_sound(), "{what}: {:?}", check.files);
     assert!(diagnosed(root, true).is_sound(), "{what}");
@@ -51,10 +46,9 @@ fn undo_data_of_the_chainstates_branch_is_missed_and_made() {
     assert_eq!(state.undo.lacking(), BEST);
     let missing: u32 = state.deep.unwrap().undo.iter().map(|file| file.missing).sum();
     assert_eq!(missing, BEST);
-    let options = ChainOptions::reading(dir.path(), Network::Regtest);
-    let check = engine::undo::check(&FaultDisk::healthy(), &options, unwatched()).unwrap();
-    assert!(!check.is_sound());
-    assert_eq!(make(dir.path()).unwrap().height, Height(BEST));
+    assert!(!checked(dir.path()).is_sound());
+    let made = engine::undo::make(&FaultDisk::healthy(), &options(dir.path()).chain, unwatched()).unwrap();
+    assert_eq!(made.height, Height(BEST));
     assert_has_undo(dir.path(), "undo make");
 }
 

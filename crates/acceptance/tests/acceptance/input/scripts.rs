@@ -49,10 +49,8 @@ impl TxVerifier for RecordedTx {
             let prevout = self.prevouts[input as usize];
             *self.state.seen.lock().unwrap().entry(prevout).or_default() += 1;
             let amount = self.amounts[input as usize];
-            let wrong_amount = self
-                .state
-                .required_amount
-                .is_some_and(|(coin, required_amount)| coin == prevout && required_amount != amount);
+            let is_other = |(coin, required): (OutPoint, Sats)| coin == prevout && required != amount;
+            let wrong_amount = self.state.required_amount.is_some_and(is_other);
             if wrong_amount || self.state.failing.contains(&prevout) {
                 let input = Some(input);
                 return Err(ScriptFault { input, detail: "it fails".to_owned() });

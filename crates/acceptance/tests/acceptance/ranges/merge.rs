@@ -48,9 +48,8 @@ fn any_grouping_and_order_of_merges_has_the_same_result() {
         assert_eq!(delta_files(&left[0]), expected, "round {round}");
     }
     // Shard by shard, and these in any order.
-    let shards: Vec<_> = [2, 0, 1]
-        .map(|shard| cut.merge(&deltas, (Some(shard), false), &format!("s{shard}")).unwrap())
-        .to_vec();
+    let shard = |shard| cut.merge(&deltas, (Some(shard), false), &format!("s{shard}")).unwrap();
+    let shards = [2, 0, 1].map(shard);
     let output = acceptance::scratch();
     let report = cut.finish(&shards, None, output.path()).unwrap();
     assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);

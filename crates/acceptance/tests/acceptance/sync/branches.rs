@@ -256,15 +256,9 @@ fn merkle_nodes() -> (ServedChain, ServedChain) {
         }];
         tx
     };
-    let txid = |tx: &Transaction| *tx.compute_txid().as_ref();
+    let txid = |tx: &Transaction| tx.compute_txid().to_byte_array();
     // One input: the fifth byte.
-    let first = (0..)
-        .map(paying)
-        .find(|tx| {
-            let id: [u8; 32] = txid(tx);
-            id[4] == 1
-        })
-        .unwrap();
+    let first = (0..).map(paying).find(|tx| txid(tx)[4] == 1).unwrap();
     let mut second = paying(0);
     second.input[0].previous_output = bitcoin::OutPoint::new(bitcoin::Txid::from_byte_array([9; 32]), 0);
     second.lock_time = bitcoin::absolute::LockTime::from_consensus(SECOND_LOCK_TIME);
@@ -293,10 +287,7 @@ fn a_block_of_merkle_nodes_costs_the_peer_and_not_the_block() {
     let (honest, nodes) = merkle_nodes();
     assert_eq!(honest.hashes, nodes.hashes);
     let dir = scratch();
-    let (honest, liar) = (
-        ScriptedPeer::start(&Arc::new(honest), Fault::None),
-        ScriptedPeer::start(&Arc::new(nodes), Fault::None),
-    );
+    let [honest, liar] = [honest, nodes].map(|chain| ScriptedPeer::start(&Arc::new(chain), Fault::None));
     let options = |peers: &[&ScriptedPeer]| SyncOptions { blocks_only: true, ..from(dir.path(), peers) };
     // The honest one waits until the other is closed.
     honest.hold_at(0);

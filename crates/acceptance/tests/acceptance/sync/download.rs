@@ -78,11 +78,9 @@ fn peers_transports_threads_and_memory_change_nothing() {
         assert!(asked(&peers) <= tip() * 9 / 8, "{what}: {} blocks were asked for", asked(&peers));
         let bytes: u64 = chain().main().skip(1).map(|block| block.bytes.len() as u64).sum();
         assert_eq!((report.download.bytes, report.download.found), (bytes, 0), "{what}");
-        let sent: (u32, u64) = report
-            .peers
-            .iter()
-            .fold((0, 0), |(blocks, bytes), peer| (blocks + peer.blocks, bytes + peer.bytes));
-        assert!(sent.0 as usize >= tip() && sent.1 >= bytes, "{what}: {:?}", report.peers);
+        let sent_blocks: u32 = report.peers.iter().map(|peer| peer.blocks).sum();
+        let sent: u64 = report.peers.iter().map(|peer| peer.bytes).sum();
+        assert!(sent_blocks as usize >= tip() && sent >= bytes, "{what}: {:?}", report.peers);
         for peer in &peers {
             let reasons = seen.reasons(peer);
             assert!(reasons.iter().all(|reason| reason == "no longer needed"), "{what}: {reasons:?}");
@@ -230,7 +228,7 @@ fn all_peers_vanish_and_come_back() {
         wait_until("20 blocks", || peers.iter().all(|peer| peer.asked().len() > 20));
         peers.iter().for_each(|peer| peer.set_offline(true));
         peers.iter().for_each(|peer| peer.hold_at(usize::MAX));
-        std::thread::sleep(std::time::Duration::from_millis(300));
+        thread::sleep(Duration::from_millis(300));
         peers.iter().for_each(|peer| peer.set_offline(false));
     });
     assert_sound(dir.path(), chain(), "vanished");

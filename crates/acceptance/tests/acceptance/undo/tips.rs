@@ -203,11 +203,8 @@ fn of_siblings_at_the_tip_the_one_with_undo_data_is_chosen() {
 fn undo_data_is_made_once_if_a_false_claim_is_found_late() {
     let mut lying = chain().clone();
     let expected = Expected::of(chain());
-    let liar = lying
-        .blocks
-        .iter()
-        .rposition(|block| block.undo.as_ref().is_some_and(|undo| undo.len() > 60))
-        .unwrap();
+    let is_long = |block: &GeneratedBlock| block.undo.as_ref().is_some_and(|undo| undo.len() > 60);
+    let liar = lying.blocks.iter().rposition(is_long).unwrap();
     acceptance::lies::falsify_claim(
         &mut lying.blocks[liar],
         |claims| {
