@@ -106,7 +106,6 @@ impl Truth {
     }
 }
 
-/// The same options with a hint file.
 pub fn with_hints(options: &ReindexOptions, file: &Path, aggregate: AggregateKind) -> ReindexOptions {
     let hints = HintOptions { without_undo: false, ..hints_of(file.to_owned(), aggregate) };
     ReindexOptions { hints: Some(hints), ..options.clone() }
@@ -158,7 +157,6 @@ pub fn buried() -> Case {
     TEMPLATE.case()
 }
 
-/// The same options with checkpoints as often as possible.
 pub fn with_frequent_checkpoints(options: &ReindexOptions) -> ReindexOptions {
     changed(options.clone(), |it| it.chain.resume.checkpoint_interval = Duration::ZERO)
 }

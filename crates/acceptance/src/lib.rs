@@ -290,7 +290,6 @@ pub fn assert_fails<T>(done: Result<T, Error>, kind: ErrorKind, words: &[&str]) 
     error
 }
 
-/// Asserts that an error offers these remedies.
 pub fn assert_offers(error: &Error, remedies: &[Remedy]) {
     for remedy in remedies {
         assert!(error.remedies.contains(remedy), "no {remedy:?} in {:?}: {error}", error.remedies);
@@ -339,6 +338,13 @@ pub fn snapshot_at(height: u32) -> (TempDir, PathBuf) {
     let (file, options) = (dir.path().join("utxo.dat"), up_to(case.options(), height).chain);
     engine::snapshot::make(&FaultDisk::healthy(), &options, &file, unwatched()).unwrap();
     (dir, file)
+}
+
+/// A datadir of this chain, without a chainstate.
+pub fn datadir_of(chain: &Chain) -> TempDir {
+    let dir = scratch();
+    chain.write_datadir(dir.path(), &layout()).unwrap();
+    dir
 }
 
 /// The files of a datadir: made once, copied for each test.

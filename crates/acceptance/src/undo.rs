@@ -301,7 +301,6 @@ pub fn with_undo(options: &ReindexOptions, undo: UndoPolicy) -> ReindexOptions {
     changed(options.clone(), |it| it.chain.undo = undo)
 }
 
-/// The bytes of all `rev` files below `blocks`.
 pub fn rev_bytes(blocks: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files_of(blocks, "rev")
 }

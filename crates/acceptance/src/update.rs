@@ -61,7 +61,6 @@ pub fn behind<'b>(blocks: impl Iterator<Item = &'b GeneratedBlock>, height: u32,
     dir
 }
 
-/// Writes blocks in this order.
 pub fn write_in_order(root: &Path, blocks: &[GeneratedBlock]) {
     let layout = Layout { shuffle: 0, file_size: 4 << 20, ..super::layout() };
     let mut writer = DatadirWriter::create(root, layout).unwrap();

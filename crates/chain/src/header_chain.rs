@@ -590,8 +590,8 @@ mod tests {
         let (chain, main, hashes) = grown(6);
         let branch = |at: usize, count, salt| mine((hashes[at], main[at].time), count, salt);
         let branches = [branch(4, 2, 2), branch(2, 6, 3), branch(3, 4, 4), branch(5, 1, 5)];
-        let found: Vec<_> =
-            branches.iter().flat_map(|(headers, hashes)| headers.iter().copied().zip(hashes.clone()));
+        let found = branches.iter().flat_map(|(headers, hashes)| headers.iter().copied().zip(hashes.clone()));
+        let found: Vec<_> = found.collect();
         let mut bad = branch(1, 9, 6);
         bad.0[3].time = BlockTime(1);
         // It has more work, but only as far as below the header that breaks a rule.

@@ -96,8 +96,7 @@ impl ExistingState {
                 Some(Gap::Lost) => !may_be_pruned,
                 _ => false,
             };
-            let is_left = matches!(accepted, Accepted::WithoutLast(blocks) if loss.blocks <= blocks);
-            if is_left && loss.gap.is_none() {
+            if matches!(accepted, Accepted::WithoutLast(blocks) if loss.blocks <= blocks) {
                 return Ok(loss.blocks);
             }
             loss.is_by_damage = is_missing && !plan.stops_as_asked && accepted == Accepted::LossByDamage;

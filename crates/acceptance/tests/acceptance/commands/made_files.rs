@@ -156,9 +156,8 @@ fn interrupted_making_of_hints_resumes() {
     {
         let expected = hints_of(TIP, &path, format);
         for join_bytes in [None, Some(1)] {
-            let options = with_frequent_checkpoints(&changed(case.options(), |it| {
-                it.chain.hooks.join_bytes = join_bytes
-            }));
+            let options = changed(case.options(), |it| it.chain.hooks.join_bytes = join_bytes);
+            let options = with_frequent_checkpoints(&options);
             let mut stops = 0;
             loop {
                 stops += 1;
@@ -259,7 +258,7 @@ fn hints_are_made_from_coins_on_disk() {
     fs::write(&utxo, &other).unwrap();
     refused(ErrorKind::Usage, &[]);
     // A damaged block is reported as such.
-    testkit::corrupt::flip_bit(&case.blocks("blk00000.dat"), 5_000, 3).unwrap();
+    flip_bit(&case.blocks("blk00000.dat"), 5_000, 3).unwrap();
     refused(ErrorKind::Damaged, &["blk00000.dat"]);
 }
 

@@ -184,10 +184,9 @@ fn a_removed_added_or_changed_coin_is_found() {
 fn no_coins_are_proven_of_a_chain_that_core_rejects() {
     let (base, files) = (base_chain(5), TempDir::new().unwrap());
     for name in ["made-later-in-the-block", "coin-of-the-block-spent-twice"] {
-        let (dir, path) = (scratch(), files.path().join(name));
         let mutation = mutations().find(|mutation| mutation.name == name).unwrap();
         let MutatedChain { block, chain, .. } = mutation.apply(&base);
-        chain.write_datadir(dir.path(), &layout()).unwrap();
+        let (dir, path) = (datadir_of(&chain), files.path().join(name));
         // The coins of a node without that rule.
         let mut model = chain.model;
         assert_eq!(model.apply_unchecked(&block.bytes, block.height), 1);
@@ -215,8 +214,7 @@ fn nothing_is_reported_as_proven_without_the_right_blocks() {
     assert_eq!((alone.proven, alone.pinned), (None, None));
     assert_eq!(alone.hash_serialized_3, report.hash_serialized_3);
     let other = Chain::generate(&ChainSpec { blocks: Some(20), ..ChainSpec::new(8, 9_000) });
-    let dir = TempDir::new().unwrap();
-    other.write_datadir(dir.path(), &acceptance::layout()).unwrap();
+    let dir = datadir_of(&other);
     let done = verify(&path, Some(&acceptance::options(dir.path())), AGGREGATES[0]);
     assert_fails(done, ErrorKind::Usage, &["base block", "is not in the datadir"]);
     let signet = changed(case.options(), |it| it.chain.params = ChainParams::of(Network::Signet));

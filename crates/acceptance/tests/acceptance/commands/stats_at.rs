@@ -137,8 +137,7 @@ fn valid_chains_of_all_forms_have_the_models_statistics() {
     let valid = mutations().filter(|mutation| mutation.core.is_none());
     for (number, mutation) in valid.enumerate() {
         let mutated = mutation.apply(&base);
-        let dir = acceptance::scratch();
-        mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
+        let dir = datadir_of(&mutated.chain);
         let heights = mutated.block.height - 1..=mutated.block.height;
         let expected = expected(&mutated.chain, *heights.start(), None);
         let options = in_way(&options(dir.path()), WAYS[number % 3]);
@@ -175,8 +174,7 @@ fn repeated_coinbases_unspendable_outputs_and_unclaimed_rewards_are_reported() {
     });
     let plan = HeaderPlan { height: TIP + 2, prev: after, version, time: time.0 + 2 };
     chain.blocks.extend([repeat, assemble(plan, &MadeTx::new(&burning, Vec::new()), &[], false)]);
-    let dir = acceptance::scratch();
-    chain.write_datadir(dir.path(), &layout()).unwrap();
+    let dir = datadir_of(&chain);
     let expected = expected(&chain, 0, Some(ORIGINAL));
     let [.., (.., last)] = expected[..] else { unreachable!() };
     assert!(last.unspendable.scripts.0 == 1_000 && last.unspendable.unclaimed_rewards.0 > 0, "{last:?}");
@@ -191,8 +189,7 @@ fn repeated_coinbases_unspendable_outputs_and_unclaimed_rewards_are_reported() {
         Box::leak(Box::new(ChainParams { bip30_exceptions: Vec::leak(exceptions), ..*params }))
     };
     let hash = |chain: &Chain, params: &'static ChainParams| {
-        let dir = acceptance::scratch();
-        chain.write_datadir(dir.path(), &layout()).unwrap();
+        let dir = datadir_of(chain);
         UndoDamage::AllGone.apply(dir.path(), Network::Regtest);
         let options = changed(acceptance::options(dir.path()), |it| it.chain.params = params);
         acceptance::run(&options).unwrap().hash_serialized_3

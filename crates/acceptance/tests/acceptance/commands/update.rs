@@ -16,8 +16,7 @@ fn assert_at(root: &Path, height: u32, what: &str) {
 
 #[test]
 fn an_update_to_the_tip_equals_a_rebuild_to_the_tip() {
-    let full = scratch();
-    chain().write_datadir(full.path(), &layout()).unwrap();
+    let full = datadir_of(chain());
     for height in [0, 1, 99, 124, TIP - 1] {
         for how in [AT_ONCE, EACH_BLOCK, How { threads: 2, bytes: Some(60_000) }] {
             let what = format!("from {height}, {how:?}");

@@ -33,8 +33,7 @@ fn a_false_claim_that_was_applied_before_the_repair_does_no_harm() {
     // A change that the block itself does not show, and that does not move the records.
     let (_, earlier) = FALSIFICATIONS.iter().find(|(what, _)| *what == "height, earlier").unwrap();
     falsify_claim(&mut falsified.blocks[at], |_| (0, 0), *earlier);
-    let dir = acceptance::scratch();
-    falsified.write_datadir(dir.path(), &layout()).unwrap();
+    let dir = datadir_of(&falsified);
     let options = bounded(&trusting(&options(dir.path())));
     let height = falsified.blocks[at].height;
     loop {

@@ -32,8 +32,7 @@ fn a_coinbase_that_is_made_again_is_invalid_however_often_changes_are_written() 
         let Header { version, time, .. } = block(TIP).header;
         let plan = HeaderPlan { height: TIP + 1, prev: block(TIP).hash, version, time: time.0 + 1 };
         again.blocks.push(assemble(plan, &MadeTx::new(&made.txdata[0], Vec::new()), &[], false));
-        let dir = acceptance::scratch();
-        again.write_datadir(dir.path(), &layout()).unwrap();
+        let dir = datadir_of(&again);
         let join = changed(options(dir.path()), |it| it.chain.params = params);
         for options in [join.clone()].into_iter().chain(WAYS.map(|way| with_cache(&join, way))) {
             let error = run(&options).map(|report| report.height).unwrap_err();

@@ -139,7 +139,6 @@ fn a_crash_at_any_change_leaves_the_old_or_the_new_databases() {
     assert!(seen.runs > 20, "{seen:?}");
 }
 
-/// Crashes cost a run that spills only time.
 fn suffers_and_resumes(crashes: Crashes) {
     let seen = SPILLING.suffers_crashes(crashes);
     assert!(seen.runs > 100 && seen.resumed >= seen.runs / 4, "{seen:?}");

@@ -117,8 +117,7 @@ fn a_checkpoint_of_another_chain_is_refused() {
     let case = Case::new();
     interrupt(&changed(bounded(&case.options()), |it| it.chain.work_dir = work_dir.clone()));
     let other = Chain::generate(&ChainSpec { seed: 4, ..chain().spec.clone() });
-    let dir = scratch();
-    other.write_datadir(dir.path(), &layout()).unwrap();
+    let dir = datadir_of(&other);
     let theirs = changed(options(dir.path()), |it| it.chain.work_dir = work_dir.clone());
     let error = refused(&theirs, ErrorKind::Usage, &["another chain"]);
     assert_eq!(error.file, Some(shared.path().join("peregrine-work")));

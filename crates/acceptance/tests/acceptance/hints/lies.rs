@@ -392,8 +392,7 @@ fn invalid(rng: &mut Rng, draft: fn(&mut BlockBuilder<'_>, &mut Rng) -> Draft) -
     (0..rng.below(3)).for_each(|_| on_top.add(Vec::new()));
     let added = on_top.into_added();
     chain.blocks.extend(added);
-    let (dir, truth) = (scratch(), Truth::of(&chain));
-    chain.write_datadir(dir.path(), &layout()).unwrap();
+    let (dir, truth) = (datadir_of(&chain), Truth::of(&chain));
     bury(&dir.path().join("regtest/blocks/index"));
     (Told { invalid, ..Told::new(Case::of(dir), &truth) }, truth)
 }

@@ -246,9 +246,7 @@ fn a_scan_works_without_undo_data_too() {
     // coinbase.
     let long = Chain::generate(&ChainSpec { empty_tail: BURIAL as u32, ..chain().spec.clone() });
     assert_eq!(long.main().nth(TIP as usize).unwrap().hash, TRUTH.hash(TIP), "the same chain, longer");
-    let (dir, files) = (scratch(), TempDir::new().unwrap());
-    long.write_datadir(dir.path(), &layout()).unwrap();
-    let case = Case::of(dir);
+    let (case, files) = (Case::of(datadir_of(&long)), TempDir::new().unwrap());
     // Records up to the hints' last block are overwritten, those above are intact.
     case.spoil_undo(|entry| entry.height.0 <= TIP);
     fs::remove_dir_all(case.blocks("index")).unwrap();

@@ -195,8 +195,7 @@ fn of_cores_datadirs_it_leaves_the_coins_of_the_chainstate() {
 fn false_undo_data_is_refused() {
     let spec = ChainSpec { blocks: Some(140), stale: false, ..ChainSpec::new(5, 200_000) };
     for (what, chain, at, _) in falsified(&Chain::generate(&spec)) {
-        let dir = scratch();
-        chain.write_datadir(dir.path(), &layout()).unwrap();
+        let dir = datadir_of(&chain);
         for threads in THREADS {
             let mut options = of(options(dir.path()).chain);
             options.chain.threads = NonZeroUsize::new(threads).unwrap();

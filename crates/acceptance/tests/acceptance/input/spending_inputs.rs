@@ -167,8 +167,7 @@ fn outputs_of_some_blocks_are_spent_by_later_ones_too() {
 #[test]
 fn false_undo_data_is_found() {
     for (what, falsified, at, tx) in acceptance::lies::falsified(chain()) {
-        let dir = scratch();
-        falsified.write_datadir(dir.path(), &acceptance::layout()).unwrap();
+        let dir = datadir_of(&falsified);
         for (threads, part_blocks) in [(1, 7), (8, 1_000)] {
             let mut chain: ChainOptions = acceptance::options(dir.path()).chain;
             chain.threads = NonZeroUsize::new(threads).unwrap();

@@ -11,8 +11,7 @@ fn the_chain_below_a_broken_block_can_be_rebuilt() {
     for name in ["reward-1-too-much", "double-spend-in-block"] {
         let Some(mutation) = mutations().find(|mutation| mutation.name == name) else { continue };
         let mutated = mutation.apply(&base);
-        let dir = acceptance::scratch();
-        mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
+        let dir = datadir_of(&mutated.chain);
         assert_eq!(run(&options(dir.path())).unwrap_err().kind, ErrorKind::Consensus);
         let report = run(&up_to(options(dir.path()), mutated.block.height - 1)).unwrap();
         assert_eq!(report.hash_serialized_3, mutated.chain.model.stats().hash_serialized_3, "{name}");
@@ -25,17 +24,12 @@ fn a_check_without_undo_data_is_announced() {
     let mut falsified = chain().clone();
     let at = falsified.blocks.iter().rposition(|block| !block.stale && block.txs > 2).unwrap();
     falsify_claim(&mut falsified.blocks[at], |_| (0, 0), |_, amount, _| *amount += 1);
-    let case = {
-        let dir = acceptance::scratch();
-        falsified.write_datadir(dir.path(), &layout()).unwrap();
-        dir
-    };
-    let (done, events) = run_seen(&trusting(&options(case.path())));
+    let dir = datadir_of(&falsified);
+    let (done, events) = run_seen(&trusting(&options(dir.path())));
     done.unwrap_err();
     assert!(events.iter().any(|event| matches!(event, Event::Note(Note::CheckingWithoutUndo))));
 }
 
-/// Among several damaged blocks, the lowest one is reported.
 #[test]
 fn reports_the_lowest_of_several_damaged_blocks() {
     let case = Case::new();

@@ -195,7 +195,6 @@ fn a_faulty_peer_alone_or_beside_an_honest_one_is_named_and_does_no_harm() {
     });
 }
 
-/// The first block whose coins are false is named.
 #[test]
 fn the_first_false_block_is_named() {
     let (dir, peer) = (scratch(), ScriptedPeer::start(&served(), Fault::FalseCoins));

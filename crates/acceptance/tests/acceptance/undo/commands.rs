@@ -123,8 +123,7 @@ fn a_coin_that_does_not_exist_is_named_and_nothing_is_written() {
     let missing = "bad-txns-inputs-missingorspent";
     let mutation = mutations().find(|mutation| mutation.core == Some(missing)).unwrap();
     let mutated = mutation.apply(&base_chain(5));
-    let (dir, temporary) = (scratch(), TempDir::new().unwrap());
-    mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
+    let (dir, temporary) = (datadir_of(&mutated.chain), TempDir::new().unwrap());
     UndoDamage::AllGone.apply(dir.path(), Network::Regtest);
     let (before, options) = (tree(dir.path()), chain_options(dir.path(), &temporary));
     let error = make(&FaultDisk::healthy(), &options, false).map(|_| ()).unwrap_err();

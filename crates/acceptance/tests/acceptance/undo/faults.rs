@@ -90,7 +90,6 @@ fn without_new_checkpoints(case: &Case) -> ReindexOptions {
     changed(with_checkpoints(case), |it| it.chain.resume.checkpoint_interval = Duration::MAX)
 }
 
-/// Explores what failures of a rebuild leave.
 fn explore(before: fn() -> Case, prepare: Prepare, explore: impl Fn(&Scenario<'_>) -> u64) -> u64 {
     explore(&Scenario {
         before: &before,

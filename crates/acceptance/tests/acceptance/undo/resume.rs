@@ -191,8 +191,7 @@ fn undo_data_of_an_invalid_chain_is_removed() {
     invalid.blocks[tip] = GeneratedBlock { stale: false, undo: Some(vec![0]), ..greedy };
     for undo in [UndoPolicy::Auto, UndoPolicy::Make] {
         for options in [bounded as fn(&ReindexOptions) -> ReindexOptions, ReindexOptions::clone] {
-            let dir = scratch();
-            invalid.write_datadir(dir.path(), &layout()).unwrap();
+            let dir = datadir_of(&invalid);
             UndoDamage::HalfGone.apply(dir.path(), Network::Regtest);
             let options = with_undo(&options(&acceptance::options(dir.path())), undo);
             refused(&options, ErrorKind::Consensus, &[]);

@@ -214,8 +214,7 @@ fn undo_data_is_made_once_if_a_false_claim_is_found_late() {
         |_, amount, _| *amount += 1,
     );
     for (threads, bounded) in [(1, true), (2, true), (1, false)] {
-        let dir = scratch();
-        lying.write_datadir(dir.path(), &layout()).unwrap();
+        let dir = datadir_of(&lying);
         let case = Case::of(dir);
         let lacking = chain().main().filter(|block| block.height % 9 == 5 && block.height < 90);
         let lacking: Vec<_> = lacking.map(|block| block.hash).collect();

@@ -63,8 +63,8 @@ fn each_mutation_gets_cores_verdict_in_every_way() {
         if mutation.level == CheckLevel::Script && mutation.core.is_some() {
             continue;
         }
-        let (mutated, dir) = (mutation.apply(&base), scratch());
-        mutated.chain.write_datadir(dir.path(), &layout()).unwrap();
+        let mutated = mutation.apply(&base);
+        let dir = datadir_of(&mutated.chain);
         let mut source = Source::new(options(dir.path()), mutated.chain.tip().height);
         // Headers on top of one that is mutated might have no proof of work.
         let is_buried = mutation.level != CheckLevel::Header;
