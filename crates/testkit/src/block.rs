@@ -163,7 +163,7 @@ pub fn undo_data<'a>(txs: impl ExactSizeIterator<Item = &'a MadeTx> + Clone) -> 
 /// Assembles a valid block from the coinbase and the other transactions.
 #[must_use]
 pub fn assemble(plan: HeaderPlan, coinbase: &MadeTx, txs: &[MadeTx], stale: bool) -> GeneratedBlock {
-    let all = Chained { first: coinbase, rest: txs };
+    let all: Vec<&MadeTx> = std::iter::once(coinbase).chain(txs).collect();
     let mut header = Header {
         version: plan.version,
         prev: plan.prev,
@@ -173,8 +173,8 @@ pub fn assemble(plan: HeaderPlan, coinbase: &MadeTx, txs: &[MadeTx], stale: bool
         nonce: 0,
     };
     let hash = mine(&mut header, has_work);
-    let bytes = serialise(&header, all.iter());
-    let undo = (!stale).then(|| undo_data(all.iter()));
+    let bytes = serialise(&header, all.iter().copied());
+    let undo = (!stale).then(|| undo_data(all.iter().copied()));
     GeneratedBlock { bytes, hash, header, height: plan.height, txs: txs.len() as u32 + 1, undo, stale }
 }
 
@@ -185,17 +185,4 @@ pub fn empty(prev: BlockHash, height: u32, time: u32, salt: u64) -> GeneratedBlo
     let coinbase = coinbase(height, salt, vec![anyone(subsidy(height) as i64)]);
     let plan = HeaderPlan { height, prev, version: 0x2000_0000, time };
     assemble(plan, &MadeTx::new(&coinbase, Vec::new()), &[], false)
-}
-
-/// The coinbase and the other transactions as one sequence of known length.
-struct Chained<'a> {
-    first: &'a MadeTx,
-    rest: &'a [MadeTx],
-}
-
-impl<'a> Chained<'a> {
-    fn iter(&self) -> impl ExactSizeIterator<Item = &'a MadeTx> + Clone + use<'a> {
-        let (first, rest) = (self.first, self.rest);
-        (0..rest.len() + 1).map(move |at| if at == 0 { first } else { &rest[at - 1] })
-    }
 }
