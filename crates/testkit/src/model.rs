@@ -42,15 +42,7 @@ pub struct ModelStats {
 }
 
 impl ModelStats {
-    /// Counts and hashes coins in any order.
-    #[must_use]
-    pub fn of(coins: impl Iterator<Item = (OutPoint, ModelCoin)>) -> Self {
-        let mut coins: Vec<_> = coins.collect();
-        coins.sort_unstable_by_key(|(outpoint, _)| *outpoint);
-        Self::of_sorted(coins.into_iter())
-    }
-
-    /// Like [`Self::of`], for coins in the order of their outpoints. Holds one coin at a time.
+    /// Counts and hashes coins in the order of their outpoints. Holds one coin at a time.
     #[must_use]
     pub fn of_sorted(coins: impl Iterator<Item = (OutPoint, ModelCoin)>) -> Self {
         let mut hasher = Sha256::new();
@@ -135,6 +127,6 @@ impl Model {
 
     #[must_use]
     pub fn stats(&self) -> ModelStats {
-        ModelStats::of(self.coins.iter().map(|(outpoint, coin)| (*outpoint, coin.clone())))
+        ModelStats::of_sorted(self.coins.iter().map(|(outpoint, coin)| (*outpoint, coin.clone())))
     }
 }
