@@ -21,7 +21,7 @@ use rules::{
     check_tx_spends, merkle::merkle_root,
 };
 use std::{hint::black_box, ops::ControlFlow};
-use wire::{BlockArena, BlockTime, BlockView, Height, Network, TxIndex, Txid, Wtxid};
+use wire::{BlockArena, BlockTime, BlockView, Height, Network, TxIndex};
 
 /// A visitor that ignores everything.
 struct Nothing;
@@ -133,20 +133,7 @@ const SPACING: u32 = 600;
 fn rules(criterion: &mut Criterion, view: &BlockView<'_>, undo: &[u8], (network, height): (Network, Height)) {
     let (params, header) = (ChainParams::of(network), view.header());
     let time = |below: u32| BlockTime(header.time.0.saturating_sub(below * SPACING));
-    let mut ids = [Vec::new(), Vec::new()];
-    sha256d_many_with(
-        Kernel::active(),
-        &view.txs().map(|tx| tx.txid_message()).collect::<Vec<_>>(),
-        &mut ids[0],
-    );
-    sha256d_many_with(
-        Kernel::active(),
-        &view.txs().map(|tx| tx.wtxid_message()).collect::<Vec<_>>(),
-        &mut ids[1],
-    );
-    let [txids, wtxids] = ids;
-    let (txids, wtxids): (Vec<_>, Vec<_>) =
-        (txids.into_iter().map(Txid).collect(), wtxids.into_iter().map(Wtxid).collect());
+    let (txids, wtxids) = testkit::block::ids(view);
     let median_time_past_prev = time(6);
     let context =
         BlockContext { params, height, block: view, txids: &txids, wtxids: &wtxids, median_time_past_prev };
