@@ -4,72 +4,23 @@ use super::run_on_regtest;
 use disk::index::{BlockIndex, BlockStatus};
 use engine::Height;
 use hex_conservative::decode_to_vec;
-use std::{path::Path, sync::LazyLock};
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, LazyLock, Mutex, OnceLock},
+};
 use tempfile::TempDir;
 use testkit::{
     Chain, ChainSpec,
     corrupt::{Files, edit_index, interrupt_replacement, snapshot, write_files},
     datadir::{DatadirWriter, Layout},
-    mutation::{CheckLevel, base_chain, mutations},
+    mutation::{CheckLevel, Mutation, base_chain, mutations},
     situation,
     snapshot_chain::{SNAPSHOT_HEIGHT, blocks},
 };
 
-/// 131 blocks in several files, without a chainstate.
-static SMALL: LazyLock<Files> = LazyLock::new(|| written(small()));
-/// The same with its chainstate.
-static REBUILT: LazyLock<Files> = LazyLock::new(|| rebuilt(small(), &layout()));
-/// The same in one file.
-static ONE_FILE: LazyLock<Files> =
-    LazyLock::new(|| rebuilt(small(), &Layout { preallocate: false, ..Layout::new(17) }));
-/// A chain whose blocks, except the last ones, are buried deep enough to be assumed valid.
-static DEEP: LazyLock<Files> = LazyLock::new(|| {
-    written(&Chain::generate(&ChainSpec {
-        blocks: Some(130),
-        empty_tail: 2020,
-        ..ChainSpec::new(27, 200_000)
-    }))
-});
-/// The last block pays itself too much.
-static INVALID: LazyLock<Files> = LazyLock::new(|| {
-    let mutation = mutations().find(|mutation| mutation.core == Some("bad-cb-amount")).unwrap();
-    written(&mutation.apply(&base_chain(9)).chain)
-});
-/// Core's own code rejects a script of the last block, which the index marks as valid.
-static BAD_SCRIPT: LazyLock<Files> = LazyLock::new(|| {
-    let bad = mutations().find(|it| it.level == CheckLevel::Script && it.core.is_some()).unwrap();
-    written(&bad.apply(&base_chain(9)).chain)
-});
-/// The chain up to the block for which Core's source has the hash of a snapshot.
-static SNAPSHOT: LazyLock<Files> = LazyLock::new(|| {
-    files(|dir| {
-        let mut writer = DatadirWriter::create(dir, layout()).unwrap();
-        blocks(SNAPSHOT_HEIGHT).into_iter().for_each(|block| writer.push(block).unwrap());
-        writer.finish().unwrap();
-    })
-});
-
-/// 1,121 blocks, which become two files of a table, with their chainstate.
-static LONG: LazyLock<Files> = LazyLock::new(|| {
-    let spec = ChainSpec { blocks: Some(1_120), stale: false, ..ChainSpec::new(31, 300_000) };
-    rebuilt(&Chain::generate(&spec), &layout())
-});
-/// That of [`busy`].
-static BUSY: LazyLock<Files> = LazyLock::new(|| written(busy()));
-/// The blocks 0 to 2 of a signet whose challenge is `OP_TRUE`, as Bitcoin Core 31.99 generated them. The
-/// genesis block is every signet's.
-static SIGNET: LazyLock<Files> = LazyLock::new(|| {
-    let mut file = Vec::new();
-    for line in include_str!("../transcripts/signet.hex").lines() {
-        let block = decode_to_vec(line).unwrap();
-        file.extend([&[0x54, 0xd2, 0x6f, 0xbd], &(block.len() as u32).to_le_bytes()[..], &block].concat());
-    }
-    Files::from([("signet/blocks/blk00000.dat".into(), file)])
-});
-/// The blocks of `small`, in a file each that is named after the height.
-static SMALL_BLOCKS: LazyLock<Files> = LazyLock::new(|| {
-    small().main().map(|block| (block.height.to_string().into(), block.bytes.clone())).collect()
-});
+/// The files of each datadir that was written before, by its name.
+static MADE: Mutex<BTreeMap<String, Arc<OnceLock<Files>>>> = Mutex::new(BTreeMap::new());
 
 /// The chain of `small` and `rebuilt`.
 pub fn small() -> &'static Chain {
@@ -97,26 +48,65 @@ pub fn write_chain(chain: &Chain, dir: &Path) {
     chain.write_datadir(dir, &layout()).unwrap();
 }
 
-/// Writes the datadir of this name: one of those above, or that of a mutation of `testkit`.
+/// Writes the datadir of this name: one of those below, or that of a mutation of `testkit`.
 pub fn write(name: &str, dir: &Path) {
-    if let Some(mutation) = mutations().find(|mutation| mutation.name == name) {
-        return write_chain(&mutation.apply(&base_chain(9)).chain, dir);
+    let files = Arc::clone(MADE.lock().unwrap().entry(name.to_owned()).or_default());
+    write_files(files.get_or_init(|| make(name)), dir).unwrap();
+}
+
+fn make(name: &str) -> Files {
+    match name {
+        // 131 blocks in several files, without a chainstate.
+        "small" => written(small()),
+        // The same with its chainstate.
+        "rebuilt" => rebuilt(small(), &layout()),
+        // The same in one file.
+        "one-file" => rebuilt(small(), &Layout { preallocate: false, ..Layout::new(17) }),
+        // A chain whose blocks, except the last ones, are buried deep enough to be assumed valid.
+        "deep" => {
+            let spec = ChainSpec { blocks: Some(130), empty_tail: 2020, ..ChainSpec::new(27, 200_000) };
+            written(&Chain::generate(&spec))
+        }
+        // The last block pays itself too much.
+        "invalid" => of_mutation(name, |it| it.core == Some("bad-cb-amount")),
+        // Core's own code rejects a script of the last block, which the index marks as valid.
+        "bad-script" => of_mutation(name, |it| it.level == CheckLevel::Script && it.core.is_some()),
+        // The chain up to the block for which Core's source has the hash of a snapshot.
+        "snapshot" => files(|dir| {
+            let mut writer = DatadirWriter::create(dir, layout()).unwrap();
+            blocks(SNAPSHOT_HEIGHT).into_iter().for_each(|block| writer.push(block).unwrap());
+            writer.finish().unwrap();
+        }),
+        // 1,121 blocks, which become two files of a table, with their chainstate.
+        "long" => {
+            let spec = ChainSpec { blocks: Some(1_120), stale: false, ..ChainSpec::new(31, 300_000) };
+            rebuilt(&Chain::generate(&spec), &layout())
+        }
+        "busy" => written(busy()),
+        "signet" => signet(),
+        // The blocks of `small`, in a file each that is named after the height.
+        "small-blocks" => {
+            small().main().map(|block| (block.height.to_string().into(), block.bytes.clone())).collect()
+        }
+        _ => of_mutation(name, |it| it.name == name),
     }
-    let files = match name {
-        "small" => &SMALL,
-        "rebuilt" => &REBUILT,
-        "one-file" => &ONE_FILE,
-        "deep" => &DEEP,
-        "invalid" => &INVALID,
-        "bad-script" => &BAD_SCRIPT,
-        "snapshot" => &SNAPSHOT,
-        "long" => &LONG,
-        "busy" => &BUSY,
-        "signet" => &SIGNET,
-        "small-blocks" => &SMALL_BLOCKS,
-        other => panic!("there is no datadir {other}"),
-    };
-    write_files(files, dir).unwrap();
+}
+
+/// The datadir of the first such mutation.
+fn of_mutation(name: &str, is_it: impl Fn(&Mutation) -> bool) -> Files {
+    let mutation = mutations().find(|it| is_it(it)).unwrap_or_else(|| panic!("there is no datadir {name}"));
+    written(&mutation.apply(&base_chain(9)).chain)
+}
+
+/// The blocks 0 to 2 of a signet whose challenge is `OP_TRUE`, as Bitcoin Core 31.99 generated them. The
+/// genesis block is every signet's.
+fn signet() -> Files {
+    let mut file = Vec::new();
+    for line in include_str!("../transcripts/signet.hex").lines() {
+        let block = decode_to_vec(line).unwrap();
+        file.extend([&[0x54, 0xd2, 0x6f, 0xbd], &(block.len() as u32).to_le_bytes()[..], &block].concat());
+    }
+    Files::from([("signet/blocks/blk00000.dat".into(), file)])
 }
 
 fn written(chain: &Chain) -> Files {
