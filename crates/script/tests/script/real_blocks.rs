@@ -8,7 +8,7 @@ use rules::{ChainParams, script_flags};
 use serde_json::Value;
 use std::fs;
 use testkit::data::shared_data;
-use wire::{BlockArena, BlockView, Height, Network, Sats, ScriptFlags, TxView};
+use wire::{BlockArena, Height, Network, Sats, ScriptFlags, TxView};
 
 const HEIGHTS: [u32; 9] = [170, 57_043, 116_928, 150_013, 210_000, 255_018, 388_381, 481_824, 709_632];
 
@@ -25,21 +25,8 @@ fn coins_of(height: u32) -> Option<Vec<SpentOutput>> {
     Some(rows.lines().map(coin).collect())
 }
 
-/// Calls `each` for every transaction except the coinbase, with its coins.
-fn for_each_tx(
-    block: &BlockView<'_>,
-    mut coins: &[SpentOutput],
-    mut each: impl FnMut(TxView<'_>, &[SpentOutput]),
-) {
-    for tx in block.txs().skip(1) {
-        let (own, rest) = coins.split_at(tx.input_count());
-        each(tx, own);
-        coins = rest;
-    }
-    assert!(coins.is_empty());
-}
-
-/// Calls `each` for every transaction of all real blocks, with its flags; returns whether there are any.
+/// Calls `each` for every transaction of all real blocks except coinbases, with its flags and its coins;
+/// returns whether there are any.
 fn for_each_real_tx(mut each: impl FnMut(ScriptFlags, TxView<'_>, &[SpentOutput])) -> bool {
     for height in HEIGHTS {
         let Some(coins) = coins_of(height) else { return false };
@@ -48,7 +35,13 @@ fn for_each_real_tx(mut each: impl FnMut(ScriptFlags, TxView<'_>, &[SpentOutput]
         let block = arena.parse(&bytes).unwrap();
         let params = ChainParams::of(Network::Main);
         let flags = script_flags(params, Height(height), &block.header().hash());
-        for_each_tx(&block, &coins, |tx, coins| each(flags, tx, coins));
+        let mut coins = &coins[..];
+        for tx in block.txs().skip(1) {
+            let (own, rest) = coins.split_at(tx.input_count());
+            each(flags, tx, own);
+            coins = rest;
+        }
+        assert!(coins.is_empty());
     }
     true
 }
