@@ -19,7 +19,7 @@ fn mine(mut headers: Vec<Header>, len: usize, salt: u32) -> Arc<ServedChain> {
 pub struct Branches {
     chains: Vec<Arc<ServedChain>>,
     /// A block of a branch that is longer than the best chain, and that breaks a rule.
-    invalid: Option<BlockHash>,
+    pub invalid: Option<BlockHash>,
 }
 
 impl Branches {
@@ -74,9 +74,5 @@ impl Branches {
 
     pub fn have_invalid_in(&self, chain: &ServedChain) -> bool {
         self.invalid.is_some_and(|hash| chain.find(&hash).is_some())
-    }
-
-    pub fn have_invalid(&self) -> bool {
-        self.invalid.is_some()
     }
 }

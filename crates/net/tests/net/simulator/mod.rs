@@ -168,7 +168,7 @@ impl Simulation {
         // Nobody honest has the blocks of a longer branch with an invalid block.
         let has_all = chain.height() == self.branches.best().height()
             && link.grows_after.is_none()
-            && !self.branches.have_invalid();
+            && self.branches.invalid.is_none();
         (link.fault, has_all)
     }
 
