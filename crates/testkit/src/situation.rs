@@ -49,9 +49,7 @@ const fn reported(
 }
 
 pub fn all() -> impl Iterator<Item = &'static Situation> {
-    [databases::CHAINSTATE, databases::INDEX, blocks::BLOCKS, blocks::OTHERS, settings::SETTINGS]
-        .into_iter()
-        .flatten()
+    of_files().chain(settings::SETTINGS)
 }
 
 /// Returns the situations in which something other than a setting is not as it should be.

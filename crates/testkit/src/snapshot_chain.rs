@@ -21,11 +21,9 @@ pub const SNAPSHOT_HEIGHT: u32 = 200;
 /// Returns the blocks from genesis up to `height`, of which that at [`SNAPSHOT_HEIGHT`] is the snapshot's.
 #[must_use]
 pub fn blocks(height: u32) -> Vec<GeneratedBlock> {
-    let mut blocks = vec![GeneratedBlock::genesis()];
-    for _ in 0..height {
-        blocks.extend(blocks.last().map(|parent| child(parent, 0)));
-    }
-    blocks
+    let genesis = GeneratedBlock::genesis();
+    let above = branch(&genesis, height, 0);
+    [vec![genesis], above].concat()
 }
 
 /// Returns `count` blocks above `parent`; those with another `number` are other blocks.

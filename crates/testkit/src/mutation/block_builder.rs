@@ -395,8 +395,7 @@ fn with_commitment(coinbase: &Transaction, draft: &Draft, made: &[MadeTx]) -> Tr
     tx
 }
 
-#[must_use]
-pub fn true_script() -> ScriptBuf {
+fn true_script() -> ScriptBuf {
     Builder::new().push_opcode(OP_TRUE).into_script()
 }
 
