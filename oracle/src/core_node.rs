@@ -173,7 +173,7 @@ impl CoreNode {
     }
 
     fn submit_whole(&self, block: &Block, hash: BlockHash) -> Verdict {
-        let before = self.event_count();
+        let before = lock(&self.events).len();
         let (result, lines) = log::listen(|| self.chainman.process_block(block));
         let failed = lock(&self.events).iter().skip(before).find_map(|event| match event {
             Event::Checked(hash, mode, result) if *mode != ValidationMode::Valid => {
@@ -199,10 +199,6 @@ impl CoreNode {
     #[must_use]
     pub fn take_events(&self) -> Vec<Event> {
         mem::take(&mut *lock(&self.events))
-    }
-
-    fn event_count(&self) -> usize {
-        lock(&self.events).len()
     }
 
     /// Returns height and hash of the active chain's last block.
