@@ -9,7 +9,6 @@ use std::{env::consts::ARCH, fs, path::Path};
 /// The load average of one minute above which a machine is busy.
 const MAX_LOAD: f64 = 0.5;
 
-/// The circumstances of a measurement.
 #[derive(Serialize)]
 pub struct Circumstances {
     machine: Machine,

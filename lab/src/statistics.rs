@@ -8,7 +8,6 @@ const RESAMPLES: usize = 10_000;
 /// The bootstrap's seed: the same measurements give the same interval.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The spread of measurements.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Spread {
     pub lowest: f64,

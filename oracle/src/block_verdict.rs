@@ -98,7 +98,6 @@ impl BlockVerdict {
 pub enum Way {
     /// With its block index and its undo data.
     Index,
-    /// By a scan.
     Scan,
     /// With its block index. All undo data is removed before, so it is made.
     WithoutUndo,

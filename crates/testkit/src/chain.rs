@@ -7,7 +7,6 @@ use crate::{
 };
 use std::convert::Infallible;
 
-/// A generated chain.
 #[derive(Clone, Debug)]
 pub struct Chain {
     pub spec: ChainSpec,

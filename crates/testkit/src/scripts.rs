@@ -109,7 +109,6 @@ impl ScriptRef {
 pub enum Item {
     /// The same bytes in each input.
     Bytes(Vec<u8>),
-    /// A signature with this key.
     Signature(Key),
 }
 
@@ -123,7 +122,6 @@ enum Scheme {
     TaprootLeaf(TapLeafHash),
 }
 
-/// A script of the pool.
 #[derive(Clone, Debug)]
 pub struct PoolScript {
     pub script: ScriptBuf,

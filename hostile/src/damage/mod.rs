@@ -15,7 +15,6 @@ type Description = Res<Option<String>>;
 
 type Damage = fn(&mut Scene<'_>) -> Description;
 
-/// A kind of damage.
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub name: &'static str,

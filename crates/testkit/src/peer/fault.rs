@@ -133,7 +133,6 @@ pub enum BlockAnswer {
     Silence,
     /// Sends a byte a second.
     Drip,
-    /// Closes the connection.
     Closes,
     /// Sends half of it and closes the connection.
     Half,

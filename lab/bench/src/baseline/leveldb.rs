@@ -13,7 +13,6 @@ pub const LARGE_BATCH: usize = 64 << 20;
 /// Bytes of a table file in Bitcoin Core since #30039.
 const FILE_BYTES: usize = 32 << 20;
 
-/// A database of coins.
 pub struct Database {
     db: DB,
     batch_bytes: usize,
