@@ -123,16 +123,12 @@ fn nothing_sticks_out_and_all_text_can_be_read_on_phones_and_screens_light_and_d
             assert_eq!(found[what].as_array().map(Vec::len), Some(0), "{what}: {place}");
         }
     }
-    let narrow = page.replace("@media (max-width: 44rem)", "@media (max-width: 1px)");
-    let found = measured(browser, dir.path(), &narrow, 360, false);
-    assert!(
-        !found["small"].as_array().unwrap().is_empty(),
-        "the script finds text that is too small: {found}"
-    );
-    let faint = page.replace("--faint: #57606f", "--faint: #aaaaaa");
-    let found = measured(browser, dir.path(), &faint, 360, false);
-    assert!(
-        !found["faint"].as_array().unwrap().is_empty(),
-        "the script finds text that is too faint: {found}"
-    );
+    for (flaw, from, to) in [
+        ("small", "@media (max-width: 44rem)", "@media (max-width: 1px)"),
+        ("faint", "--faint: #57606f", "--faint: #aaaaaa"),
+    ] {
+        let found = measured(browser, dir.path(), &page.replace(from, to), 360, false);
+        let texts = found[flaw].as_array().unwrap();
+        assert!(!texts.is_empty(), "the script finds text that is too {flaw}: {found}");
+    }
 }
