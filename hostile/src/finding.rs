@@ -65,11 +65,15 @@ impl Comparison<'_> {
         for (name, was) in self.before {
             let class = class(name);
             let is_link = matches!(was.what, What::Link(_));
+            let what = match class {
+                _ if is_link => "link",
+                Class::Block => "block-files-changed",
+                _ => "other-files-changed",
+            };
             let is_index = class == Class::Index && !self.sets_aside;
             let bound = is_index || matches!(class, Class::Block | Class::Other) || is_link;
             let Some(is) = self.after.get(name) else {
                 if bound {
-                    let what = if is_link { "link" } else { kind_of(class) };
                     found.push(Finding::new(what, format!("{} is gone", name.display())));
                 }
                 continue;
@@ -77,13 +81,9 @@ impl Comparison<'_> {
             if self.may_be_longer(name, was, is) {
                 let (files, scans) = self.files;
                 let flaw = if is.what == was.what { None } else { files.flaw(self.live, name, scans) };
-                found.extend(
-                    flaw.map(|flaw| {
-                        Finding::new("bytes-in-use-changed", format!("{} {flaw}", name.display()))
-                    }),
-                );
+                let detail = flaw.map(|flaw| format!("{} {flaw}", name.display()));
+                found.extend(detail.map(|detail| Finding::new("bytes-in-use-changed", detail)));
             } else if bound && is.what != was.what {
-                let what = if is_link { "link" } else { kind_of(class) };
                 let detail = format!("{} was {:?} and is {:?}", name.display(), was.what, is.what);
                 found.push(Finding::new(what, detail));
             }
@@ -202,13 +202,6 @@ impl Comparison<'_> {
             }
         }
         found
-    }
-}
-
-const fn kind_of(class: Class) -> &'static str {
-    match class {
-        Class::Block => "block-files-changed",
-        _ => "other-files-changed",
     }
 }
 
