@@ -178,11 +178,10 @@ impl Node {
     /// If that is not possible.
     pub fn spawn(start: Start<'_>) -> Res<Self> {
         let mut command = Command::new(start.program);
-        command
-            .arg(format!("-datadir={}", start.datadir.display()))
-            .arg(format!("-chain={}", start.network))
-            .args("-connect=0 -dnsseed=0 -fixedseeds=0 -discover=0 -natpmp=0".split(' '))
-            .args("-rpcthreads=2 -par=1 -dbcache=8 -persistmempool=0 -nodebuglogfile".split(' '));
+        command.arg(format!("-datadir={}", start.datadir.display()));
+        command.arg(format!("-chain={}", start.network));
+        command.args("-connect=0 -dnsseed=0 -fixedseeds=0 -discover=0 -natpmp=0".split(' '));
+        command.args("-rpcthreads=2 -par=1 -dbcache=8 -persistmempool=0 -nodebuglogfile".split(' '));
         match start.serves {
             Some(port) => command
                 .args(["-listen=1", "-whitelist=noban,download@127.0.0.1"])
@@ -206,13 +205,10 @@ impl Node {
         let port = free_port()?;
         let [credentials, _] = CREDENTIALS;
         let (user, password) = credentials.split_once(':').unwrap_or_default();
-        command
-            .args(["-server", "-printtoconsole=1", "-logtimestamps=0"])
-            .args([format!("-rpcuser={user}"), format!("-rpcpassword={password}")])
-            .arg(format!("-rpcport={port}"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        command.args(["-server", "-printtoconsole=1", "-logtimestamps=0"]);
+        command.args([format!("-rpcuser={user}"), format!("-rpcpassword={password}")]);
+        command.arg(format!("-rpcport={port}"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
         let (sender, lines) = channel();
         let streams: [Option<Box<dyn Read + Send>>; 2] = [

@@ -25,12 +25,8 @@ fn datadir() -> (TempDir, String) {
 
 fn bench(datadir: &Path, work: &Path, bitcoind: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine-bench"));
-    command
-        .args(["sync", "--busy", "--chain", "regtest", "--datadir"])
-        .arg(datadir)
-        .arg("--bitcoind")
-        .arg(bitcoind);
-    command.arg("--work-dir").arg(work).args(more);
+    command.args(["sync", "--busy", "--chain", "regtest", "--datadir"]).arg(datadir);
+    command.arg("--bitcoind").arg(bitcoind).arg("--work-dir").arg(work).args(more);
     command
 }
 
