@@ -84,13 +84,10 @@ mod tests {
     fn circumstances_name_the_machine_and_the_commit() {
         let args = <Words as clap::Parser>::parse_from(["bench", "--busy"]).args;
         let text = Circumstances::begin(&args).unwrap().end().text();
-        assert!(
-            text.contains(ARCH)
-                && text.contains(" cores, ")
-                && text.contains(" GiB")
-                && text.contains("commit "),
-            "{text}"
-        );
+        assert!(text.contains(ARCH), "{text}");
+        assert!(text.contains(" cores, "), "{text}");
+        assert!(text.contains(" GiB"), "{text}");
+        assert!(text.contains("commit "), "{text}");
         assert_eq!(text.lines().count(), 4);
     }
 }

@@ -327,10 +327,8 @@ mod tests {
             ["A_B=1 bitcoind {datadir}", "bitcoind -datadir={datadir}", "bin/bitcoind -d={datadir}"]
         {
             let (name, command) = parsed(unnamed).unwrap();
-            assert!(
-                name.starts_with("bitcoind") && command.as_deref() == Some(unnamed),
-                "{name}: {command:?}"
-            );
+            assert!(name.starts_with("bitcoind"), "{name}: {command:?}");
+            assert!(command.as_deref() == Some(unnamed), "{name}: {command:?}");
         }
         assert!(parsed("a=true").unwrap_err().contains("{datadir}"));
         assert!(parsed("peregrine=x {datadir}").is_err());

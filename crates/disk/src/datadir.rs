@@ -440,10 +440,8 @@ mod tests {
         let magic = [0x54, 0xd2, 0x6f, 0xbd];
         let default = Network::Signet.magic();
         // Without its challenge, it is found if there is no other.
-        assert_eq!(
-            [custom(root.path(), magic), custom(root.path(), default)],
-            [signet.clone(), signet.clone()]
-        );
+        assert_eq!(custom(root.path(), magic), signet);
+        assert_eq!(custom(root.path(), default), signet);
         assert_eq!([custom(&signet, magic), custom(&signet, default)], [signet.clone(), signet.clone()]);
         let other = root.path().join("signet");
         add_blocks(&other.join("blocks"));
@@ -466,10 +464,8 @@ mod tests {
         let blocks = elsewhere.join("signet/blocks");
         add_blocks(&blocks);
         let found = open_at(&there).unwrap();
-        assert_eq!(
-            (found.blocks_dir(), found.index_dir()),
-            (blocks, root.path().join("signet/blocks/index"))
-        );
+        assert_eq!(found.blocks_dir(), blocks);
+        assert_eq!(found.index_dir(), root.path().join("signet/blocks/index"));
         let of_main = open_at(&Location { network: Network::Main, ..there });
         assert!(of_main.unwrap_err().contains("has blocks of: signet"));
     }

@@ -235,11 +235,8 @@ fn names_what_is_missing_malformed_or_unsupported() {
     }
     db.close().unwrap();
     let error = dump(dir.path()).unwrap_err();
-    assert!(
-        matches!(error, LevelDbError::Damaged { .. })
-            && error.to_string().contains("compressed (type 1; 1 is snappy)"),
-        "{error}"
-    );
+    assert!(matches!(error, LevelDbError::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains("compressed (type 1; 1 is snappy)"), "{error}");
 }
 
 /// A copy that was made while a program used the database can have files of different times. LevelDB opens

@@ -245,13 +245,9 @@ mod tests {
     #[test]
     fn reports_the_decisive_flag() {
         let [op_1, drop, cltv, csv, checkmultisig] = [0x51, 0x75, 0xb1, 0xb2, 0xae];
-        let hash_of_nothing: [u8; 20] = 0xb472_a266_d0bd_89c1_3706_a413_2ccf_b16f_u128
-            .to_be_bytes()
-            .into_iter()
-            .chain([0x7c, 0x3b, 0x9f, 0xcb])
-            .collect::<Vec<_>>()
-            .try_into()
-            .unwrap();
+        let hash_of_nothing =
+            [&0xb472_a266_d0bd_89c1_3706_a413_2ccf_b16f_u128.to_be_bytes()[..], &[0x7c, 0x3b, 0x9f, 0xcb]]
+                .concat();
         let pay_to_nothing = [&[0xa9, 20][..], &hash_of_nothing, &[0x87]].concat();
         let (cltv_flag, csv_flag) = (ScriptFlags::CHECKLOCKTIMEVERIFY, ScriptFlags::CHECKSEQUENCEVERIFY);
         let cases: [Case<'_>; 12] = [

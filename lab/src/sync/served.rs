@@ -145,10 +145,8 @@ mod tests {
     fn peers_share_only_files_that_no_node_changes() {
         let dir = TempDir::new().unwrap();
         let folder = dir.path().join("base");
-        let (shared, own) = (
-            ["blk00000.dat", "blk00001.dat", "rev00000.dat"],
-            ["blk00002.dat", "rev00001.dat", "xor.dat", "index/000005.ldb", "blkindex.dat"],
-        );
+        let shared = ["blk00000.dat", "blk00001.dat", "rev00000.dat"];
+        let own = ["blk00002.dat", "rev00001.dat", "xor.dat", "index/000005.ldb", "blkindex.dat"];
         fs::create_dir_all(folder.join("blocks/index")).unwrap();
         for name in shared.iter().chain(&own) {
             fs::write(folder.join("blocks").join(name), name).unwrap();

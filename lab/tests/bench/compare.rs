@@ -51,10 +51,8 @@ fn two_programs_run_in_turns_and_their_answers_are_compared() {
     assert_eq!(turns, ["peregrine", "against", "peregrine", "against"]);
     for row in report["rows"].as_array().unwrap() {
         assert_eq!((&row["utxo_hash"], &row["exit"]), (&Value::from(hash.clone()), &Value::from(0)), "{row}");
-        assert!(
-            row["wall_s"].as_f64().unwrap() > 0.0 && row["peak_rss_kib"].as_u64().unwrap() > 1000,
-            "{row}"
-        );
+        assert!(row["wall_s"].as_f64().unwrap() > 0.0, "{row}");
+        assert!(row["peak_rss_kib"].as_u64().unwrap() > 1000, "{row}");
         assert_eq!(row["cache"], "warm");
     }
     assert_eq!(report["rows"][0]["threads"], 1);

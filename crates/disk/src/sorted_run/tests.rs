@@ -253,10 +253,8 @@ fn the_writer_refuses_malformed_coins_and_entries_out_of_order() {
     let mut run = SortedRunWriter::create(&RealDisk, &dir.path(), Network::Main, 0).unwrap();
     let mut refuse = |entry: &Owned, flaw: &str| {
         let error = run.add(&entry.entry()).unwrap_err();
-        assert!(
-            matches!(error, DiskError::CallerError { .. }) && error.to_string().contains(flaw),
-            "{error}"
-        );
+        assert!(matches!(error, DiskError::CallerError { .. }), "{error}");
+        assert!(error.to_string().contains(flaw), "{error}");
     };
     for out in [&[][..], &[0], &[0, 6, 1], &[0, 7], &[0x80; 30], &[0; 21], &[0; 23]] {
         refuse(&Owned { out: out.to_vec(), ..entry(5, 5, 5, false) }, "malformed");

@@ -249,10 +249,8 @@ mod tests {
         // Without ranges, no new byte comes, and it is given up.
         let server = Arc::new(Breaking { after: 400, has_ranges: false, asked: Mutex::default() });
         let (bytes, result) = downloaded(server.clone(), 1000);
-        assert_eq!(
-            (bytes.len(), result.unwrap_err().to_string().as_str()),
-            (400, "the connection ended after 400 of 1000 bytes")
-        );
+        assert_eq!(bytes.len(), 400);
+        assert_eq!(result.unwrap_err().to_string().as_str(), "the connection ended after 400 of 1000 bytes");
         assert_eq!(server.asked.lock().unwrap().len(), 1 + MAX_ATTEMPTS as usize);
     }
 }
