@@ -131,13 +131,9 @@ mod tests {
         assert_eq!(left.differences(&left), Vec::<String>::new());
         let found = left.differences(&right);
         assert_eq!(found.len(), 3);
-        assert!(
-            found[0].contains("left height 1 coinbase out 0906, right height 1 out 0906"),
-            "{}",
-            found[0]
-        );
-        assert!(found[1].contains("row X: left 61, right absent"), "{}", found[1]);
-        assert!(found[2].contains("row Y: left absent, right 62"), "{}", found[2]);
+        assert!(found[0].contains("left height 1 coinbase out 0906, right height 1 out 0906"), "{found:?}");
+        assert!(found[1].contains("row X: left 61, right absent"), "{found:?}");
+        assert!(found[2].contains("row Y: left absent, right 62"), "{found:?}");
         assert_eq!((left.coins(), left.best_block()), (1, Some(BlockHash([7; 32]))));
     }
 }

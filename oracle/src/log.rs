@@ -91,22 +91,16 @@ mod tests {
     #[test]
     fn reject_strings_are_found_in_core_log_lines() {
         let pair = |reject: &str, detail: &str| Some((reject.to_owned(), detail.to_owned()));
-        assert_eq!(
-            reason("[error] ProcessNewBlock: AcceptBlock FAILED (high-hash, proof of work failed)"),
-            pair("high-hash", "proof of work failed")
-        );
-        assert_eq!(
-            reason("ProcessNewBlock: AcceptBlock FAILED (bad-cb-multiple)"),
-            pair("bad-cb-multiple", "")
-        );
-        assert_eq!(
-            reason("ConnectTip: ConnectBlock 00ff failed, bad-cb-amount, pays too much (actual=2, limit=1)"),
-            pair("bad-cb-amount", "pays too much (actual=2, limit=1)")
-        );
-        assert_eq!(
-            reason("AcceptBlockHeader: Consensus::ContextualCheckBlockHeader: 00ff, time-too-old, too early"),
-            pair("time-too-old", "too early")
-        );
+        let found = reason("[error] ProcessNewBlock: AcceptBlock FAILED (high-hash, proof of work failed)");
+        assert_eq!(found, pair("high-hash", "proof of work failed"));
+        let found = reason("ProcessNewBlock: AcceptBlock FAILED (bad-cb-multiple)");
+        assert_eq!(found, pair("bad-cb-multiple", ""));
+        let found =
+            reason("ConnectTip: ConnectBlock 00ff failed, bad-cb-amount, pays too much (actual=2, limit=1)");
+        assert_eq!(found, pair("bad-cb-amount", "pays too much (actual=2, limit=1)"));
+        let found =
+            reason("AcceptBlockHeader: Consensus::ContextualCheckBlockHeader: 00ff, time-too-old, too early");
+        assert_eq!(found, pair("time-too-old", "too early"));
         assert_eq!(reason("header 00ff has prev block invalid: 11ee"), pair("bad-prevblk", ""));
         assert_eq!(reason("ConnectBlock something else"), None);
     }

@@ -61,10 +61,8 @@ pub fn connect_one_and_take_back(net_dir: &Path) -> Result<Rows, Box<dyn Error>>
         Event::Disconnected(height, _) => Some(height.0),
         _ => None,
     });
-    assert!(
-        disconnected.eq((fork..=tip.0 + 1).rev()),
-        "Core disconnects all blocks from the old tip down to the fork"
-    );
+    let down_to_fork = (fork..=tip.0 + 1).rev();
+    assert!(disconnected.eq(down_to_fork), "Core disconnects all blocks from the old tip down to the fork");
     assert_eq!(node.tip(), (Height(tip.0 + 2), prev));
     drop(node);
     Ok(Rows::read(&net_dir.join("chainstate"))?)

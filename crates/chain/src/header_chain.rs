@@ -503,10 +503,8 @@ mod tests {
         assert_eq!(added, expected);
         let hashes: Vec<_> = (0..=6).filter_map(|height| chain.hash(Height(height))).collect();
         assert_eq!(hashes, [&[genesis], &first_hashes[..2], &other_hashes].concat());
-        assert_eq!(
-            chain.work,
-            (0..7).fold(U256::ZERO, |sum, _| sum.wrapping_add(rules::work(first[0].bits)))
-        );
+        let work = (0..7).fold(U256::ZERO, |sum, _| sum.wrapping_add(rules::work(first[0].bits)));
+        assert_eq!(chain.work, work);
         let times: Vec<_> = [time, first[0].time, first[1].time].to_vec();
         assert_eq!(chain.median_time_before(Height(3)), median_time_past(&times));
     }
@@ -578,10 +576,8 @@ mod tests {
             assert_eq!(found, (1..=tip).map(Height).collect::<Vec<_>>());
         }
         let again = HeaderChain::of_validated(chain.params, chain.headers, chain.tip);
-        assert_eq!(
-            [again.params.genesis_hash, hashes[2]].map(|hash| again.height_of(&hash)),
-            [Some(Height(0)), Some(Height(3))]
-        );
+        let found = [again.params.genesis_hash, hashes[2]].map(|hash| again.height_of(&hash));
+        assert_eq!(found, [Some(Height(0)), Some(Height(3))]);
     }
 
     /// Only one was kept beside the chain: blocks above the others were left out.

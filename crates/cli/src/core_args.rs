@@ -591,10 +591,8 @@ mod tests {
         ] {
             assert_eq!(accepted(written), meant);
         }
-        assert_eq!(
-            ["mainnet", "testnet", "testnet3", "signet"].map(chain),
-            [Ok(Network::Main), Ok(Network::Test), Ok(Network::Test), Ok(Network::Signet)]
-        );
+        let chains = ["mainnet", "testnet", "testnet3", "signet"].map(chain);
+        assert_eq!(chains, [Ok(Network::Main), Ok(Network::Test), Ok(Network::Test), Ok(Network::Signet)]);
     }
 
     #[test]
@@ -627,10 +625,8 @@ mod tests {
         assert_eq!(found.datadir().blocks_dir(), blocks.join("blocks"));
         // Another command must not be led astray by the file either.
         assert!(found.flags().join(" ").ends_with(&format!("--chain main --blocksdir {}", blocks.display())));
-        assert_eq!(
-            found.core_flags(Path::new("r"))[2..],
-            ["-chain=main".to_owned(), format!("-blocksdir={}", blocks.display())]
-        );
+        let flags = found.core_flags(Path::new("r"));
+        assert_eq!(flags[2..], ["-chain=main".to_owned(), format!("-blocksdir={}", blocks.display())]);
         fs::write(dir.path().join("other/signet/blocks/blk00000.dat"), "").unwrap();
         let other = dir.path().join("other").display().to_string();
         // The section of the only chain that has blocks counts.

@@ -112,10 +112,8 @@ mod tests {
 
         // They once worked on `~/.bitcoin` if they were copied.
         set_place(["--datadir", "my node"].map(str::to_owned).to_vec());
-        assert_eq!(
-            remedy_text(&Remedy::Recover),
-            "finish or undo that with: peregrine recover --datadir 'my node'"
-        );
+        let recover = remedy_text(&Remedy::Recover);
+        assert_eq!(recover, "finish or undo that with: peregrine recover --datadir 'my node'");
         assert_eq!(remedy_text(&Remedy::OtherName), "choose another name");
         assert!(remedy_text(&Remedy::CheckRangeAgain).ends_with("peregrine range check"));
     }

@@ -250,11 +250,8 @@ mod tests {
     fn a_note_neither_names_a_datadir_nor_lowers_a_chainstate_unseen() {
         for named in ["--datadir /x", "-datadir=/x", "--datadir=/x", "--conf c --blocksdir=/x", "--regtest"] {
             let note = note(&format!("reindex {named} --memory=1G --from b --restart")).unwrap();
-            assert_eq!(
-                note.words().collect::<Vec<_>>(),
-                ["reindex", "--memory", "1G", "--from", "b"],
-                "{named}"
-            );
+            let kept: Vec<_> = note.words().collect();
+            assert_eq!(kept, ["reindex", "--memory", "1G", "--from", "b"], "{named}");
             assert!(!note.does(&["reindex".to_owned()]), "{named}");
         }
         for elsewhere in ["--output /x", "--output=/x", "--json=--datadir=/x", "--json=-datadir=/x"] {

@@ -285,10 +285,8 @@ mod tests {
         for count in [20_000, 12_000, 100, 9_000u32] {
             (0..count).for_each(|number| index.insert(hash(number), number));
             for number in 0..count {
-                assert_eq!(
-                    index.find(hash(number), |cell| cell == number).map(|(_, cell)| cell),
-                    Some(number)
-                );
+                let found = index.find(hash(number), |cell| cell == number);
+                assert_eq!(found.map(|(_, cell)| cell), Some(number));
             }
             assert_eq!(index.find(hash(count), |cell| cell == count), None);
             (0..count).step_by(2).for_each(|number| {
@@ -305,9 +303,7 @@ mod tests {
             assert!(index.memory_bytes() <= max_bytes);
         }
         index.reset(10);
-        assert!(
-            index.memory_bytes() < 2 * FIRST_CAPACITY * size_of::<Slot>(),
-            "it was far too large, so it was replaced"
-        );
+        let most = 2 * FIRST_CAPACITY * size_of::<Slot>();
+        assert!(index.memory_bytes() < most, "it was far too large, so it was replaced");
     }
 }

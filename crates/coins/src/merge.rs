@@ -315,18 +315,11 @@ mod tests {
         assert_eq!(merged(vec![vec![spent.clone(), created.clone()]]), Ok(vec![]), "within one source");
         assert!(mismatch(vec![vec![created.clone()], vec![created.clone()]]), "created twice");
         assert!(mismatch(vec![vec![spent.clone()], vec![spent.clone()]]), "spent twice");
-        assert!(
-            mismatch(vec![vec![created.clone()], vec![(1, 0, true, 6, vec![7])]]),
-            "other height claimed"
-        );
-        assert!(
-            mismatch(vec![vec![created.clone()], vec![(1, 0, true, 4, vec![8])]]),
-            "other output claimed"
-        );
-        assert_eq!(
-            merged(vec![vec![created], vec![(2, 0, false, u32::MAX, vec![])]]),
-            Err(MergeError::EntrySource("cannot be read"))
-        );
+        let claimed = |code: u32, out: u8| vec![vec![created.clone()], vec![(1, 0, true, code, vec![out])]];
+        assert!(mismatch(claimed(6, 7)), "other height claimed");
+        assert!(mismatch(claimed(4, 8)), "other output claimed");
+        let unreadable = vec![vec![created], vec![(2, 0, false, u32::MAX, vec![])]];
+        assert_eq!(merged(unreadable), Err(MergeError::EntrySource("cannot be read")));
     }
 
     proptest! {

@@ -187,10 +187,8 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_plan_are_those_of_its_version() {
-        assert_eq!(
-            sha256(&plan().to_bytes()).to_lower_hex_string(),
-            "5591cdb5f5e4706b501229f71a76a9f13b35265d6747c443e4d697fa9dad071e"
-        );
+        let found = sha256(&plan().to_bytes()).to_lower_hex_string();
+        assert_eq!(found, "5591cdb5f5e4706b501229f71a76a9f13b35265d6747c443e4d697fa9dad071e");
     }
 
     #[test]

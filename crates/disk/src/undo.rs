@@ -212,10 +212,8 @@ mod tests {
         let many = UndoView::parse(&[0xfe, 0, 0, 0, 2], &mut arena).unwrap_err();
         assert_eq!(many, UndoError::Wire(WireError::Truncated { at: 5, needed: 1 }));
         let no_coin = UndoView::parse(&[1, 1, 3], &mut arena).unwrap_err();
-        assert!(
-            no_coin.to_string().starts_with("undo entry of input 0 of transaction 1, at byte 2"),
-            "{no_coin}"
-        );
+        let text = no_coin.to_string();
+        assert!(text.starts_with("undo entry of input 0 of transaction 1, at byte 2"), "{text}");
     }
 
     #[test]

@@ -310,10 +310,8 @@ mod tests {
         assert_eq!(refuse(&|_| ()), None);
         assert_eq!(refuse(&|version| version.version = 31_800), None);
         assert_eq!(refuse(&|version| version.nonce = 0), None);
-        assert_eq!(
-            refuse(&|version| version.version = 31_799),
-            Some(HandshakeError::OldVersion { got: 31_799 })
-        );
+        let refused = refuse(&|version| version.version = 31_799);
+        assert_eq!(refused, Some(HandshakeError::OldVersion { got: 31_799 }));
         for nonce in [11, 12, 13] {
             assert_eq!(refuse(&|version| version.nonce = nonce), Some(HandshakeError::Ourselves));
         }

@@ -87,11 +87,8 @@ mod tests {
         ] {
             let params = ChainParams::of(network);
             let hash = hash.parse().unwrap();
-            assert_eq!(
-                script_flags(params, Height(height), &hash).to_string(),
-                expected,
-                "{network} {height}"
-            );
+            let found = script_flags(params, Height(height), &hash).to_string();
+            assert_eq!(found, expected, "{network} {height}");
         }
         // An exception of one network is not one of another, and later forks apply to exceptions as well.
         let hash = "00000000000002dc756eebf4f49723ed8d30cc28a5f108eb94b1ba88ac4f9c22".parse().unwrap();

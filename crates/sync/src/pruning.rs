@@ -156,11 +156,8 @@ mod tests {
         assert_eq!(pruning.deletable(&infos, Height(120)), [FileNo(0)]);
         assert_eq!(pruning.used, 40);
         pruning.settle(Height(999));
-        assert_eq!(
-            pruning.deletable(&infos, Height(1_000)),
-            [FileNo(0), FileNo(3)],
-            "an index needs block 150"
-        );
+        let deletable = pruning.deletable(&infos, Height(1_000));
+        assert_eq!(deletable, [FileNo(0), FileNo(3)], "an index needs block 150");
         pruning.deleted(&[FileNo(0), FileNo(3)], &infos);
         assert_eq!(pruning.used, 20);
     }

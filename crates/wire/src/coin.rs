@@ -562,10 +562,8 @@ mod tests {
             Err(CoinError::Wire(WireError::Trailing { .. }))
         ));
         let without_height = [0, 0, 6];
-        assert_eq!(
-            Coin::read_undo(&mut Reader::new(&without_height), &without_height),
-            Err(CoinError::NoHeight)
-        );
+        let found = Coin::read_undo(&mut Reader::new(&without_height), &without_height);
+        assert_eq!(found, Err(CoinError::NoHeight));
     }
 
     #[test]

@@ -121,10 +121,8 @@ mod tests {
     #[test]
     fn settings_are_read() {
         assert_eq!(program("Bitcoin Core version v31.0.0 (release build)").unwrap(), "Bitcoin Core v31.0.0");
-        assert_eq!(
-            program("Bitcoin Knots version v29.1.knots2025 (release build)").unwrap(),
-            "Bitcoin Knots v29.1.knots2025"
-        );
+        let knots = program("Bitcoin Knots version v29.1.knots2025 (release build)").unwrap();
+        assert_eq!(knots, "Bitcoin Knots v29.1.knots2025");
         assert_eq!(program("receive version message: version v1"), None);
         let mut start = Start::default();
         for line in [

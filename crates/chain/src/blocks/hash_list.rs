@@ -76,10 +76,8 @@ mod tests {
         let list = HashList::new(some.to_vec());
         let found = [Some(0), Some(1), Some(1), Some(3), Some(4)];
         assert_eq!(some.each_ref().map(|hash| list.find(hash)), found);
-        assert_eq!(
-            [0, 1, 2, 3, 4].map(|number| list.is_repeated(number)),
-            [false, false, true, false, false]
-        );
+        let repeated = [0, 1, 2, 3, 4].map(|number| list.is_repeated(number));
+        assert_eq!(repeated, [false, false, true, false, false]);
         assert_eq!(list.get(3), &some[3]);
         for absent in [hash(0, 0, 8), hash(0, 0, 10), hash(0, 1, 0), hash(0xff, 0xff, 0xfe)] {
             assert_eq!(list.find(&absent), None);

@@ -55,8 +55,6 @@ fn errors_state_what_was_found_and_expected() {
     let cut = files.open(FileKind::Blk, FileNo(0)).unwrap();
     let error = cut.read(ByteOffset(second), &mut RecordBuffer::default()).unwrap_err();
     assert!(matches!(error.flaw, RecordFlaw::EndsBeyondEnd { len: 50, .. }), "{error}");
-    assert!(
-        error.to_string().contains("blk00000.dat at byte 108: the record of 50 bytes runs beyond"),
-        "{error}"
-    );
+    let text = error.to_string();
+    assert!(text.contains("blk00000.dat at byte 108: the record of 50 bytes runs beyond"), "{text}");
 }

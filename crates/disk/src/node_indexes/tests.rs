@@ -38,10 +38,8 @@ fn rows_with_positions_are_told_from_others() {
     assert_eq!(read("txindex", "", &old), positions(best));
     assert_eq!(read("txindex", "", &old[1..]), positions(None));
     let new = [(BEST_BLOCK_V2, locator), (&b"\x0etxid_hash_salt"[..], &[0; 16]), (&hash_row, &[0; 4])];
-    assert_eq!(
-        read("txindex", "", &[&new[..], &[(&new_row, &[])]].concat()),
-        IndexContents { positions_to: None, ..safe(best) }
-    );
+    let found = read("txindex", "", &[&new[..], &[(&new_row, &[])]].concat());
+    assert_eq!(found, IndexContents { positions_to: None, ..safe(best) });
     // Release 32 adds its rows to those of release 31, and knows by itself where it ends.
     let ends: [(&[u8], &[u8]); 2] = [(BEST_BLOCK_V2, &locator_to(other)), new[1]];
     let mixed = [&ends[..], &old[..1], &[(&hash_row, &[0; 4])], &old[1..], &[(&new_row, &[])]].concat();

@@ -229,10 +229,8 @@ fn exchanges_are_undone_if_an_old_database_was_used_after_the_crash() {
         fs::write(path, format!("{text}, used")).unwrap();
     });
     for (recovery, texts) in &outcomes {
-        assert!(
-            [["old", "old, used"], ["new", "new, used"]].contains(&[&*texts[0], &*texts[1]]),
-            "{texts:?}"
-        );
+        let pairs = [["old", "old, used"], ["new", "new, used"]];
+        assert!(pairs.contains(&[&*texts[0], &*texts[1]]), "{texts:?}");
         assert!(*recovery != Some(Recovery::Abandoned), "{texts:?}");
     }
     assert!(outcomes.iter().any(|(recovery, _)| *recovery == Some(Recovery::Undone)), "{outcomes:?}");
@@ -320,10 +318,8 @@ fn a_foreign_directory_under_the_temporary_name_is_neither_used_nor_removed() {
         assert!(!needs_recovery(&RealDisk, home.path(), &names()).unwrap());
         assert_eq!(recover(&RealDisk, home.path()).unwrap(), None);
         let error = Replacement::begin(&RealDisk, home.path(), &names(), ID, false).err().unwrap();
-        assert!(
-            matches!(&error, DiskError::NotReplaceable { obstacle: Obstacle::ForeignFiles, .. }),
-            "{error}"
-        );
+        let is_foreign = matches!(&error, DiskError::NotReplaceable { obstacle: Obstacle::ForeignFiles, .. });
+        assert!(is_foreign, "{error}");
         assert_eq!(fs::read_to_string(foreign.join(name)).unwrap(), text);
         assert!(!home.path().join("blocks/index.peregrine").exists(), "the new index was not removed");
     }

@@ -75,10 +75,8 @@ fn check_chainstate(sample: &CoreDatadir) {
         let [new, again] = ["new", "again"].map(|name| copies.path().join(name));
         write_chainstate(&old, &new, ranges);
         write_chainstate(&old, &again, ranges);
-        assert!(
-            snapshot(&new).unwrap() == snapshot(&again).unwrap(),
-            "the tables do not depend on the threads"
-        );
+        let are_equal = snapshot(&new).unwrap() == snapshot(&again).unwrap();
+        assert!(are_equal, "the tables do not depend on the threads");
         check_stats(&new, 2, &sample.known);
         let reader = ChainstateReader::open(&RealDisk, &new).unwrap();
         assert_eq!(reader.best_block(), best);
@@ -201,11 +199,8 @@ fn check_locks(sample: &CoreDatadir) {
     for mode in [LockMode::Read, LockMode::Change] {
         let before = RealDisk.list(sample.datadir.net_dir()).unwrap();
         drop(DatadirLock::take(&RealDisk, &sample.datadir, mode).unwrap());
-        assert_eq!(
-            RealDisk.list(sample.datadir.net_dir()).unwrap(),
-            before,
-            "Core has created all lock files"
-        );
+        let files = RealDisk.list(sample.datadir.net_dir()).unwrap();
+        assert_eq!(files, before, "Core has created all lock files");
     }
 }
 

@@ -200,11 +200,8 @@ fn the_bytes_of_the_mark_and_of_the_file_of_ends_are_those_of_their_version() {
     made.put_in_place().unwrap();
     for (name, content) in [("peregrine.mark", mark), ("peregrine.complete", complete)] {
         let checksum = crc32c::crc32c(&content).to_le_bytes();
-        assert_eq!(
-            fs::read(case.waiting().join(name)).unwrap(),
-            [&content[..], &checksum].concat(),
-            "{name}"
-        );
+        let found = fs::read(case.waiting().join(name)).unwrap();
+        assert_eq!(found, [&content[..], &checksum].concat(), "{name}");
     }
 }
 

@@ -163,11 +163,8 @@ fn a_file_that_fits_both_forms_is_refused() {
     std::fs::write(&path, &core).unwrap();
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(1 << 34).unwrap();
-    assert_eq!(
-        SnapshotReader::open(&RealDisk, &path).unwrap().metadata().coins,
-        1,
-        "too short for the other"
-    );
+    let reader = SnapshotReader::open(&RealDisk, &path).unwrap();
+    assert_eq!(reader.metadata().coins, 1, "too short for the other");
     file.set_len((1 << 34) + 100).unwrap();
     let error = SnapshotReader::open(&RealDisk, &path).err().unwrap().to_string();
     assert!(error.contains("a snapshot of 1 coins") && error.contains("4294967296 coins"), "{error}");

@@ -52,10 +52,8 @@ fn write(disk: &dyn Disk, dir: &Path, bytes: &[u8]) -> Result<UtxoTree, DiskErro
 fn assert_complete(dir: &Path, bytes: &[u8]) {
     let (tree, mut found) = (tree_of(bytes), snapshot(dir).unwrap());
     assert_eq!(found.remove(Path::new(TREE_NAME)), Some(tree.encode()));
-    assert_eq!(
-        found.remove(Path::new("tree.json")),
-        Some(format!("{} chunks", tree.leaves.len()).into_bytes())
-    );
+    let file = found.remove(Path::new("tree.json"));
+    assert_eq!(file, Some(format!("{} chunks", tree.leaves.len()).into_bytes()));
     let joined: Vec<u8> =
         (0..).map_while(|index| found.remove(Path::new(&chunk_name(index)))).flatten().collect();
     assert!(joined == bytes && found.is_empty(), "{:?}", found.keys());

@@ -116,10 +116,8 @@ fn each_fault_in_answers_costs_the_peer_or_nothing() {
                 assert!(is_of_use || fault == Fault::NoHeaders || fault == Fault::IsSyncing, "{fault:?}");
             }
             End::Closed(words) | End::ClosedLate(words) => {
-                assert!(
-                    matches!(&reasons[..], [(1, reason)] if reason.contains(words)),
-                    "{fault:?}: {reasons:?}"
-                );
+                let is_named = matches!(&reasons[..], [(1, reason)] if reason.contains(words));
+                assert!(is_named, "{fault:?}: {reasons:?}");
             }
         }
     }

@@ -200,10 +200,8 @@ mod tests {
 
     #[test]
     fn each_state_of_a_replaced_file_is_seen() {
-        assert_eq!(
-            states_of_a_replacement(true),
-            ["NEW, false", "NEW, true", "old, false"].map(str::to_owned).into()
-        );
+        let expected = ["NEW, false", "NEW, true", "old, false"].map(str::to_owned);
+        assert_eq!(states_of_a_replacement(true), expected.into());
         let unsynced = states_of_a_replacement(false);
         assert!(unsynced.contains(", true") && unsynced.contains("\0\0\0, true"), "{unsynced:?}");
     }

@@ -125,10 +125,8 @@ fn coins_can_come_in_any_order() {
         let (head, coins) = written.split_at(33);
         let (first, second) = coins.split_at(len);
         let swapped = [head, second, first].concat();
-        assert_eq!(
-            read(form, &swapped, &[1, 1]).unwrap(),
-            undo_of(&[std::slice::from_ref(&a), std::slice::from_ref(&b)])
-        );
+        let undo = undo_of(&[std::slice::from_ref(&a), std::slice::from_ref(&b)]);
+        assert_eq!(read(form, &swapped, &[1, 1]).unwrap(), undo);
     }
 }
 

@@ -79,10 +79,8 @@ fn bitcoind_answers_from_indexes_that_were_made_as_from_its_own() {
         let node = synced(case.path(), rows);
         assert!(answers(&node, &chain) == wanted, "{rows}: bitcoind answers otherwise");
         reorganise(&node, &chain);
-        assert!(
-            answers(&node, &chain) == wanted,
-            "{rows}: bitcoind answers otherwise after a reorganisation"
-        );
+        let found = answers(&node, &chain);
+        assert!(found == wanted, "{rows}: bitcoind answers otherwise after a reorganisation");
         node.stop().unwrap();
         assert_sound(case.path(), tip, rows);
         let node = synced(case.path(), rows);
