@@ -310,11 +310,9 @@ const fn chain_type(network: Network) -> ChainType {
 
 /// Returns the lines that contain an error; `None` if there are none.
 fn error_lines(lines: &[String]) -> Option<String> {
-    let bad: Vec<&str> = lines
-        .iter()
-        .map(String::as_str)
-        .filter(|line| ["error", "Error", "ERROR", "ailed", "orrupt"].iter().any(|word| line.contains(word)))
-        .collect();
+    let words = ["error", "Error", "ERROR", "ailed", "orrupt"];
+    let is_bad = |line: &&str| words.iter().any(|word| line.contains(word));
+    let bad: Vec<&str> = lines.iter().map(String::as_str).filter(is_bad).collect();
     (!bad.is_empty()).then(|| bad.join(" | "))
 }
 

@@ -250,11 +250,8 @@ mod tests {
         assert!(all[0].descriptor.contains(key), "{}", all[0].descriptor);
         let origin = of(&format!("wpkh([d34db33f/84'/0h/0']{XPUB}/<0;1>/*)"));
         assert_eq!(origin.len(), 6, "two paths at three indices");
-        assert!(
-            origin[4].descriptor.starts_with("wpkh([d34db33f/84h/0h/0h/1/1]"),
-            "{}",
-            origin[4].descriptor
-        );
+        let text = &origin[4].descriptor;
+        assert!(text.starts_with("wpkh([d34db33f/84h/0h/0h/1/1]"), "{text}");
     }
 
     #[test]

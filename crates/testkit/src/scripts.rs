@@ -218,11 +218,8 @@ impl ScriptPool {
     pub fn new(seed: u64, signed: bool) -> Self {
         let mut rng = Rng::new(seed, "keys");
         let keys: Vec<Key> = (0..KEYS).map(|_| random_key(&mut rng)).collect();
-        let scripts: Vec<PoolScript> = Kind::ALL
-            .iter()
-            .flat_map(|kind| (0..KEYS as usize).map(|at| (*kind, at)))
-            .map(|(kind, at)| pool_script(kind, &keys, at))
-            .collect();
+        let kinds = Kind::ALL.iter().flat_map(|kind| (0..KEYS as usize).map(|at| (*kind, at)));
+        let scripts: Vec<PoolScript> = kinds.map(|(kind, at)| pool_script(kind, &keys, at)).collect();
         let by_script =
             scripts.iter().enumerate().map(|(at, entry)| (entry.script.clone(), at as u16)).collect();
         Self { scripts, by_script, signer: signed.then(|| Signer::new(seed)) }

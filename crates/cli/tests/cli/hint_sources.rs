@@ -131,13 +131,9 @@ fn https(answers: impl Fn(&str) -> Vec<u8> + Send + Sync + 'static) -> (SocketAd
         rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let key = PrivatePkcs8KeyDer::from(signing_key.serialize_der()).into();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(vec![cert.der().clone()], key)
-        .unwrap();
-    let config = Arc::new(config);
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = builder.unwrap().with_no_client_auth();
+    let config = Arc::new(builder.with_single_cert(vec![cert.der().clone()], key).unwrap());
     let address = serve(answers, move |socket| {
         Box::new(StreamOwned::new(ServerConnection::new(Arc::clone(&config)).unwrap(), socket))
     });

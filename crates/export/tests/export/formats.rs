@@ -241,13 +241,9 @@ fn sqlite_has_the_table_of_bitcoin_core() {
     let bytes = fs::metadata(&out).unwrap().len();
     assert_eq!(written, Written { files: 1, rows: 20_000, bytes });
     let database = Connection::open(&out).unwrap();
-    let sql: Vec<String> = database
-        .prepare("SELECT sql FROM sqlite_schema")
-        .unwrap()
-        .query_map([], |row| row.get(0))
-        .unwrap()
-        .collect::<Result<_, _>>()
-        .unwrap();
+    let mut schema = database.prepare("SELECT sql FROM sqlite_schema").unwrap();
+    let sql = schema.query_map([], |row| row.get(0)).unwrap();
+    let sql: Vec<String> = sql.collect::<Result<_, _>>().unwrap();
     // Core's utxo_to_sqlite.py, without options.
     let of_core =
         "CREATE TABLE utxos(txid TEXT, vout INT, value INT, coinbase INT, height INT, scriptpubkey TEXT)";

@@ -76,12 +76,9 @@ fn wallet_vectors() {
     let mut inputs = 0;
     for case in vectors["keyPathSpending"].as_array().unwrap() {
         let bytes = unhex(text(&case["auxiliary"]["fullySignedTx"]));
-        let coins: Vec<SpentOutput> = case["given"]["utxosSpent"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|coin| (Sats(coin["amountSats"].as_i64().unwrap()), unhex(text(&coin["scriptPubKey"]))))
-            .collect();
+        let spent = case["given"]["utxosSpent"].as_array().unwrap().iter();
+        let coin = |it: &Value| (Sats(it["amountSats"].as_i64().unwrap()), unhex(text(&it["scriptPubKey"])));
+        let coins: Vec<SpentOutput> = spent.map(coin).collect();
         let scripts = prepare(&bytes, &coins);
         assert!(passes(&scripts, 0..scripts.input_count(), ScriptFlags::ALL));
         // Each coin's amount is signed by the inputs that do not leave the others out.

@@ -107,11 +107,8 @@ impl Case {
         let files = self.files(&RealDisk);
         let mut buffer = RecordBuffer::default();
         let mut read = |kind, file, pos| {
-            files
-                .open(kind, file)
-                .unwrap()
-                .read(pos, &mut buffer)
-                .unwrap_or_else(|error| panic!("{context}: {error}"));
+            let records = files.open(kind, file).unwrap();
+            records.read(pos, &mut buffer).unwrap_or_else(|error| panic!("{context}: {error}"));
             buffer.bytes().to_vec()
         };
         let scan = if index.places.is_empty() { Scan::default() } else { self.scan() };

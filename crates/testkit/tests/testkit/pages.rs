@@ -157,11 +157,8 @@ fn missing_targets(packages: &[Value], command: &str) -> Vec<String> {
         let targets = chosen.iter().flat_map(|package| package["targets"].as_array().unwrap());
         targets.into_iter().any(|target| target["name"] == name && target["kind"][0] == kind)
     };
-    let mut missing: Vec<String> = named
-        .iter()
-        .filter(|name| !packages.iter().any(|package| package["name"] == ***name))
-        .cloned()
-        .collect();
+    let is_missing = |name: &&String| !packages.iter().any(|package| package["name"] == ***name);
+    let mut missing: Vec<String> = named.iter().filter(is_missing).cloned().collect();
     for (option, kind) in TARGET_OPTIONS {
         let names = after(option).into_iter().filter(|name| !has_target(kind, name));
         missing.extend(names.map(|name| format!("{option} {name}")));

@@ -15,11 +15,9 @@ pub fn packages() -> Vec<Value> {
 }
 
 fn packages_of(manifest: &str) -> Vec<Value> {
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--manifest-path"])
-        .arg(root().join(manifest))
-        .output()
-        .expect("cargo runs");
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--manifest-path"]);
+    let output = command.arg(root().join(manifest)).output().expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
     metadata["packages"].as_array().expect("a list").clone()
