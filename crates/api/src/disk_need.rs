@@ -236,9 +236,7 @@ mod tests {
         // Was once reported as "needs about 0 MB".
         assert!(need(900_000).to_string().starts_with("needs about 900 kB of disk"));
         let all = DiskNeed { chainstate: 0, temporary: 5_000_000, undo: 3_000_000 };
-        assert_eq!(
-            all.to_string(),
-            "needs up to 3 MB of disk space for undo data, and up to 5 MB for temporary files"
-        );
+        let expected = "needs up to 3 MB of disk space for undo data, and up to 5 MB for temporary files";
+        assert_eq!(all.to_string(), expected);
     }
 }

@@ -192,17 +192,15 @@ mod tests {
         let files =
             limit_files(Path::new("/"), "12:cpu,cpuacct:/x\n9:memory:/user/a\n0::/user.slice/b.scope\n");
         let names: Vec<_> = files.iter().map(|file| file.to_str().unwrap()).collect();
-        assert_eq!(
-            names,
-            [
-                "/sys/fs/cgroup/memory/user/a/memory.limit_in_bytes",
-                "/sys/fs/cgroup/memory/user/memory.limit_in_bytes",
-                "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                "/sys/fs/cgroup/user.slice/b.scope/memory.max",
-                "/sys/fs/cgroup/user.slice/memory.max",
-                "/sys/fs/cgroup/memory.max",
-            ]
-        );
+        let expected = [
+            "/sys/fs/cgroup/memory/user/a/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/user/memory.limit_in_bytes",
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+            "/sys/fs/cgroup/user.slice/b.scope/memory.max",
+            "/sys/fs/cgroup/user.slice/memory.max",
+            "/sys/fs/cgroup/memory.max",
+        ];
+        assert_eq!(names, expected);
     }
 
     #[test]

@@ -64,11 +64,7 @@ fn memory_of_taken_entries_is_reused_by_all_threads() {
     for len in [23, 110] {
         let Some(growth) = max_resident_growth(len) else { return };
         println!("outputs of {len} bytes: {} MiB", growth >> 20);
-        assert!(
-            growth < allowed,
-            "outputs of {len} bytes: {} MiB, expected below {} MiB",
-            growth >> 20,
-            allowed >> 20
-        );
+        let [grown, most] = [growth, allowed].map(|bytes| bytes >> 20);
+        assert!(growth < allowed, "outputs of {len} bytes: {grown} MiB, expected below {most} MiB");
     }
 }

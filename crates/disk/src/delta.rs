@@ -251,13 +251,11 @@ mod tests {
     #[test]
     fn the_bytes_of_a_list_are_those_of_its_version() {
         let hashes = [sha256(&delta().to_bytes()), delta().content()];
-        assert_eq!(
-            hashes.map(|hash| hash.to_lower_hex_string()),
-            [
-                "31cf582554abc29c583c4cd8d769f1ac5a85a17b29c4f9d25bbac956fa7ceb25",
-                "89dcfccd25874ba3e37eb5429171cd968a8387e27f720ecc16b83dde86d2abd7"
-            ]
-        );
+        let expected = [
+            "31cf582554abc29c583c4cd8d769f1ac5a85a17b29c4f9d25bbac956fa7ceb25",
+            "89dcfccd25874ba3e37eb5429171cd968a8387e27f720ecc16b83dde86d2abd7",
+        ];
+        assert_eq!(hashes.map(|hash| hash.to_lower_hex_string()), expected);
     }
 
     #[test]
@@ -320,10 +318,7 @@ mod tests {
             assert_eq!(named, path);
         }
         assert!(is_delta_file(&path) && is_delta_file(&dir.path().join(NAME)));
-        assert!(
-            !["deltas", "shard-.run", "shard-x.run", "run-00000001.run"]
-                .iter()
-                .any(|name| is_delta_file(name.as_ref()))
-        );
+        let others = ["deltas", "shard-.run", "shard-x.run", "run-00000001.run"];
+        assert!(!others.iter().any(|name| is_delta_file(name.as_ref())));
     }
 }

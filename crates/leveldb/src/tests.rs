@@ -180,10 +180,9 @@ fn threads_can_read_adjacent_ranges_that_add_up_to_all_rows() {
     });
     assert!(found == rows);
     assert!(database.get(b"absent").unwrap().is_none());
-    assert_eq!(
-        database.table_bytes(),
-        files(dir.path()).iter().filter(|f| f.0.ends_with("ldb")).map(|f| f.1.len() as u64).sum()
-    );
+    let tables = files(dir.path()).into_iter().filter(|(name, _)| name.ends_with("ldb"));
+    let bytes: u64 = tables.map(|(_, bytes)| bytes.len() as u64).sum();
+    assert_eq!(database.table_bytes(), bytes);
 }
 
 #[test]

@@ -91,10 +91,8 @@ fn rejects_time_2_hours_and_1_second_ahead() {
 #[test]
 fn a_bad_version_has_cores_reject_string() {
     let violation = header(20, regtest(), BlockHash::default(), |header| header.version = -2).unwrap_err();
-    assert_eq!(
-        violation.to_string(),
-        "version-2: version is -2, expected at least 2 (BIP-0034, Core bad-version(0xfffffffe))"
-    );
+    let expected = "version-2: version is -2, expected at least 2 (BIP-0034, Core bad-version(0xfffffffe))";
+    assert_eq!(violation.to_string(), expected);
 }
 
 /// Returns the verdict on a transaction of `size` bytes by itself, since no valid block can contain the

@@ -76,9 +76,8 @@ pub fn range_plan(bytes: &[u8]) -> bool {
         let Ok((plan, _)) = RangePlan::read(&disk, Path::new("p.blocks")) else { return false };
         assert_eq!(plan.to_bytes(), bytes);
         let ranges = plan.ends.len() as u32;
-        assert!(
-            (0..ranges).filter_map(|range| plan.heights(range)).flatten().eq(0..plan.blocks.len() as u32)
-        );
+        let heights = (0..ranges).filter_map(|range| plan.heights(range)).flatten();
+        assert!(heights.eq(0..plan.blocks.len() as u32));
         assert!((0..plan.shards).flat_map(|shard| plan.first_bytes(shard)).eq(0..256));
         true
     })

@@ -44,11 +44,8 @@ fn runs(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers)
     }
     let runs: Vec<_> = (0..PARTS).map(|part| work::open_run(&dir.path().join(part.to_string()))).collect();
     let (coins, bytes) = work::merge_runs(&runs);
-    assert_eq!(
-        coins,
-        work::join(subject.blocks).0.size().coins as u64,
-        "the merge has the same survivors as the join"
-    );
+    let joined = work::join(subject.blocks).0.size().coins as u64;
+    assert_eq!(coins, joined, "the merge has the same survivors as the join");
     answers.add("merge", &[coins, bytes as u64].map(u64::to_le_bytes).concat());
 
     let mut group = criterion.benchmark_group("run");
