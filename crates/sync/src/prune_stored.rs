@@ -7,7 +7,7 @@ use chain::{
     blocks::files::Files,
     stored_blocks::{DatadirContents, PrunedBlocks, write_index},
 };
-use disk::index::FileInfo;
+use disk::index::{FileInfo, IndexRows};
 use wire::{FileNo, Height};
 
 /// Bytes by which the files stay below the limit, so that the next chunks of both kinds fit (Core
@@ -44,6 +44,21 @@ pub fn prune_stored(
     // What a crash leaves of them is not listed, and bitcoind removes it when it starts.
     delete_files(files, deleted.into_iter())?;
     Ok(blocks)
+}
+
+/// Deletes what a crash has left of files whose blocks are deleted (Core `ScanAndUnlinkAlreadyPrunedFiles`).
+pub fn delete_left(files: &Files<'_>) -> Result<(), Error> {
+    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    if !rows.is_pruned()? {
+        return Ok(());
+    }
+    let (mut left, mut number) = (Vec::new(), FileNo(0));
+    while let Some(info) = rows.file(number)? {
+        left.extend((info.size == 0).then_some(number));
+        number.0 += 1;
+    }
+    // The last one may have been begun.
+    delete_files(files, left.into_iter().filter(|file| file.0 + 1 < number.0))
 }
 
 /// The files to delete so that all take at most `prune_bytes`: never the last one, and none with a block

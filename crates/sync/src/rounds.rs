@@ -7,7 +7,7 @@ use crate::{
     follow::follow,
     new_datadir,
     options::{SyncOptions, SyncReport, SyncSink, SyncWarnings},
-    prune_stored::prune_stored,
+    prune_stored::{delete_left, prune_stored},
     stored_coins::must_be_replaced,
 };
 use api::{
@@ -114,6 +114,9 @@ fn sync_session<'d>(
     let files = &session.files()?;
     check_one_chainstate(files)?;
     ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
+    if options.prune_bytes.is_some() {
+        delete_left(files)?;
+    }
     let cannot_stay = must_be_replaced(files, &options, Watch { sink, interrupt })?;
     if let Some(which) = options.chain.reconsider.take() {
         // What is invalid is marked again.
@@ -229,11 +232,9 @@ impl Round<'_> {
         };
         // What follows locks the datadir itself.
         drop(session);
-        let stays = can_connect && rebuilt.is_none() && near.is_some_and(|(best, _)| best <= height);
-        let mut undo = None;
+        let stays = near.filter(|(best, _)| rebuilt.is_none() && *best <= height);
+        let undo = stays.map_or(Ok(None), |near| self.make_undo(near, height))?;
         if let (Some(bytes), Some((_, best)), None) = (options.prune_bytes, near, &rebuilt) {
-            // It could not be made afterwards.
-            undo = self.make_undo(options.chain.hooks.undo_blocks as usize)?;
             let session = Session::open_for_change(self.disk, &self.rebuild, sink)?.0;
             download.pruned += prune_stored(&session.files()?, &options.chain, bytes, best, indexed, sink)?;
         }
@@ -256,9 +257,6 @@ impl Round<'_> {
         let mut update = None;
         if may_lag && invalid.is_none() && below.is_none() && (best.is_some() || connects) {
             (update, invalid) = self.connect_rest(height, best, suspect)?;
-        }
-        if stays && invalid.is_none() && options.prune_bytes.is_none() {
-            undo = self.make_undo(CHECKED_AT_START)?;
         }
         let chainstate_height = update.as_ref().map(|updated| updated.height).or(best);
         let report = SyncReport {
@@ -343,17 +341,26 @@ impl Round<'_> {
         done.map_err(|error| explain_interrupt(error, "downloaded"))
     }
 
-    /// Makes the undo data below the chainstate if any of its last `count` blocks lacks it; with pruning,
-    /// that of these blocks only. A pruned node does not have the blocks for that.
-    fn make_undo(&self, count: usize) -> Result<Option<MadeUndoReport>, Error> {
+    /// Makes the undo data below the chainstate if one of its last blocks lacks it: of those that bitcoind
+    /// will read when it starts; before blocks are deleted, of those that every node keeps, and then no other. A
+    /// pruned node does not have the blocks for that.
+    fn make_undo(
+        &self,
+        (best, fork): (Height, Height),
+        height: Height,
+    ) -> Result<Option<MadeUndoReport>, Error> {
         let Self { disk, ref options, sink, interrupt, .. } = *self;
         let session = Session::open_for_change(disk, &self.rebuild, sink)?.0;
         let files = &session.files()?;
         let is_pruned = is_pruned(files)?;
-        let count = if is_pruned { CHECKED_AT_START } else { count };
+        let count = match options.prune_bytes {
+            Some(_) if !is_pruned => options.chain.hooks.undo_blocks as usize,
+            None if fork == best => CHECKED_AT_START.saturating_sub((height.0 - best.0) as usize),
+            _ => CHECKED_AT_START,
+        };
         let best = ExistingState::read(files, false)?.best_block;
         let lacks_undo = best.map_or(Ok(false), |best| lacks_undo(files, best, count))?;
-        if options.chain.undo == UndoPolicy::Trust || !lacks_undo {
+        if options.blocks_only || options.chain.undo == UndoPolicy::Trust || !lacks_undo {
             return Ok(None);
         }
         if is_pruned {

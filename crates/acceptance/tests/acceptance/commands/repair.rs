@@ -215,7 +215,7 @@ fn a_repair_that_has_stored_only_headers_of_the_last_blocks_continues() {
     let case = Case::at_tip();
     case.forget_blocks(|entry| entry.height > Height(120));
     let (coins, report) = (chainstate(&case), repaired(&case));
-    assert_eq!((report.missing, report.height), (20, Height(140)));
+    assert_eq!((report.download.unwrap().found, report.height), (20, Height(140)));
     assert!(report.rebuild.is_none() && chainstate(&case) == coins);
     assert_sound(case.root(), chain(), "headers of the last blocks");
 }
