@@ -13,7 +13,7 @@ use testkit::{Chain, datadir::Layout};
 use wire::{BlockHash, Network, WireError};
 
 /// The first part of the reject string of a failing script.
-const SCRIPT_FAILED: &str = script::BLOCK_SCRIPT_VERIFY_FLAG_FAILED;
+const SCRIPT_FAILED: &str = rules::SCRIPT.core;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BlockVerdict {

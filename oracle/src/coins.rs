@@ -8,7 +8,7 @@ use leveldb::{Database, LevelDbError};
 use std::{cmp::Ordering, path::Path};
 use testkit::Chain;
 use vfs::RealDisk;
-use wire::{BlockHash, Coin, Sats, coin};
+use wire::{BlockHash, Coin, Sats, Txid, coin};
 
 /// Key of the row with the obfuscation key (Core `CDBWrapper::OBFUSCATION_KEY`), which itself is not
 /// obfuscated.
@@ -100,8 +100,8 @@ impl Rows {
 
 fn name(row: Option<&Row>) -> String {
     let Some((key, _)) = row else { return String::new() };
-    match coin::read_chainstate_key(key) {
-        Ok(outpoint) => format!("coin {outpoint}"),
+    match coin::split_chainstate_key(key) {
+        Ok((txid, vout)) => format!("coin {}:{vout}", Txid(*txid)),
         Err(_) => format!("row {}", key.escape_ascii()),
     }
 }

@@ -101,7 +101,7 @@ impl<S> CoinsCache<S> {
             hasher: OutPointHasher::new(key),
             // Pages of a table that has grown are freed.
             index: Index::new(Chunks::closed()),
-            kept: Slab::new(),
+            kept: Slab::new(None),
             long_outputs: LongOutputs::new(),
             best_block,
             flush_count: 0,
@@ -218,7 +218,7 @@ impl<S> CoinsCache<S> {
         drop(codes);
         self.index.clear();
         let Some(oldest_staying) = oldest_staying.filter(|_| stay_count > 0) else {
-            (self.kept, self.long_outputs) = (Slab::new(), LongOutputs::new());
+            (self.kept, self.long_outputs) = (Slab::new(None), LongOutputs::new());
             return;
         };
         for at in 0..self.kept.len() {
@@ -242,7 +242,7 @@ impl<S> CoinsCache<S> {
 
     #[inline]
     fn insert(&mut self, vacant: usize, outpoint: &HashedOutPoint, coin: Coin<'_>, state: State) {
-        let cell = Cell::creation(&outpoint.outpoint, coin, &mut self.long_outputs);
+        let cell = Cell::new(false, &outpoint.outpoint, coin, &mut self.long_outputs);
         let at = self.kept.insert(Kept { cell, state });
         self.index.fill(vacant, outpoint.hash, at);
     }
@@ -357,7 +357,7 @@ impl<S: CoinSource> CoinsCache<S> {
                     kept.state = State::Dirty;
                 }
                 kept.cell.release(&mut self.long_outputs);
-                kept.cell = Cell::creation(&outpoint.outpoint, coin, &mut self.long_outputs);
+                kept.cell = Cell::new(false, &outpoint.outpoint, coin, &mut self.long_outputs);
             }
         }
         Ok(())

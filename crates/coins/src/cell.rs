@@ -37,38 +37,29 @@ impl Cell {
     pub(crate) const BLANK: Self = Self { txid: [0; 32], vout: 0, code: 0, shape: FREE, body: [0; BODY] };
 
     #[inline]
-    pub(crate) fn creation(outpoint: &OutPoint, coin: Coin<'_>, long_outputs: &mut LongOutputs) -> Self {
-        let mut cell = Self::with(outpoint, coin.code, 0);
-        cell.set_out(coin.out, long_outputs);
-        cell
-    }
-
-    #[inline]
-    pub(crate) fn spend(outpoint: &OutPoint, claim: Coin<'_>, long_outputs: &mut LongOutputs) -> Self {
-        let mut cell = Self::with(outpoint, claim.code, SPEND);
-        cell.set_out(claim.out, long_outputs);
+    pub(crate) fn new(
+        is_spend: bool,
+        outpoint: &OutPoint,
+        coin: Coin<'_>,
+        long_outputs: &mut LongOutputs,
+    ) -> Self {
+        let mut cell = Self::without_coin(outpoint);
+        cell.code = coin.code;
+        cell.shape = if is_spend { SPEND } else { 0 };
+        if let Some(inline) = cell.body.get_mut(..coin.out.len()) {
+            inline.copy_from_slice(coin.out);
+            cell.shape |= coin.out.len() as u8;
+        } else {
+            cell.shape |= LONG;
+            cell.set_number(long_outputs.insert(coin.out.into()));
+        }
         cell
     }
 
     /// A cell that has an outpoint and nothing else.
+    #[inline]
     pub(crate) const fn without_coin(outpoint: &OutPoint) -> Self {
-        Self::with(outpoint, 0, 0)
-    }
-
-    #[inline]
-    const fn with(outpoint: &OutPoint, code: u32, shape: u8) -> Self {
-        Self { txid: outpoint.txid.0, vout: outpoint.vout, code, shape, body: [0; BODY] }
-    }
-
-    #[inline]
-    fn set_out(&mut self, out: &[u8], long_outputs: &mut LongOutputs) {
-        if let Some(inline) = self.body.get_mut(..out.len()) {
-            inline.copy_from_slice(out);
-            self.shape |= out.len() as u8;
-        } else {
-            self.shape |= LONG;
-            self.set_number(long_outputs.insert(out.into()));
-        }
+        Self { txid: outpoint.txid.0, vout: outpoint.vout, code: 0, shape: 0, body: [0; BODY] }
     }
 
     #[inline]
@@ -179,7 +170,7 @@ pub(crate) struct LongOutputs {
 
 impl LongOutputs {
     pub(crate) const fn new() -> Self {
-        Self { long: Slab::new(), long_bytes: 0 }
+        Self { long: Slab::new(None), long_bytes: 0 }
     }
 
     fn insert(&mut self, out: Box<[u8]>) -> u32 {

@@ -249,8 +249,7 @@ impl Effects<'_> {
     /// [`crate::Delta`] does.
     #[inline]
     pub fn push_creation(&mut self, outpoint: &OutPoint, coin: Coin<'_>) {
-        let cell = Cell::creation(outpoint, coin, &mut self.long_outputs);
-        self.push(cell);
+        self.push(false, outpoint, coin);
     }
 
     /// Pushes the spend of an earlier block's coin at `height`, with the claim of the undo data.
@@ -264,17 +263,15 @@ impl Effects<'_> {
             // A mismatch even if the claim is true: the spend is then in the wrong block.
             self.push_mismatch(Mismatch::SpentBeforeCreated(*outpoint));
         }
-        let cell = Cell::spend(outpoint, claim, &mut self.long_outputs);
-        self.push(cell);
+        self.push(true, outpoint, claim);
     }
 
     /// Pushes the spend of an earlier block's coin without a claim: the coin is delivered to the input.
     #[inline]
     pub fn push_routed_spend(&mut self, outpoint: &OutPoint, spender: Spender) {
         let mut out = std::mem::take(&mut self.matcher.carried);
-        let cell = Cell::spend(outpoint, spender.carried(&mut out), &mut self.long_outputs);
+        self.push(true, outpoint, spender.carried(&mut out));
         self.matcher.carried = out;
-        self.push(cell);
     }
 
     /// Delivers a coin to the input that spends it, if both are found without the join.
@@ -294,9 +291,9 @@ impl Effects<'_> {
     }
 
     #[inline]
-    fn push(&mut self, cell: Cell) {
-        self.hashes.push(self.join.hasher.hash_outpoint(cell.txid(), cell.vout()));
-        self.ops.push(cell);
+    fn push(&mut self, is_spend: bool, outpoint: &OutPoint, coin: Coin<'_>) {
+        self.hashes.push(self.join.hasher.hash_outpoint(&outpoint.txid.0, outpoint.vout));
+        self.ops.push(Cell::new(is_spend, outpoint, coin, &mut self.long_outputs));
         if self.ops.len() >= STAGED_OPS || self.long_outputs.long_bytes() >= STAGED_LONG_BYTES {
             self.flush();
         }

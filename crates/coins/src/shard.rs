@@ -56,7 +56,7 @@ impl Shard {
     pub(crate) fn new(spare: &Spare) -> Self {
         Self {
             index: Index::new(Arc::clone(&spare.pages)),
-            cells: Slab::sharing(Arc::clone(&spare.chunks)),
+            cells: Slab::new(Some(Arc::clone(&spare.chunks))),
             long_outputs: LongOutputs::new(),
             size: NetSize::default(),
             open_spends: 0,

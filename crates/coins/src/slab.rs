@@ -56,18 +56,14 @@ pub(crate) struct Slab<T, const CHUNK: usize> {
 }
 
 impl<T, const CHUNK: usize> Slab<T, CHUNK> {
-    pub(crate) const fn new() -> Self {
-        Self { chunks: Vec::new(), len: 0, free: Vec::new(), shared: None }
-    }
-
-    /// Creates an empty slab that shares chunks with others.
-    pub(crate) const fn sharing(chunks: Arc<Chunks<T>>) -> Self {
-        Self { chunks: Vec::new(), len: 0, free: Vec::new(), shared: Some(chunks) }
+    /// Creates an empty slab, which may share chunks with others.
+    pub(crate) const fn new(shared: Option<Arc<Chunks<T>>>) -> Self {
+        Self { chunks: Vec::new(), len: 0, free: Vec::new(), shared }
     }
 
     /// Creates an empty slab that uses the same pool as this one.
     pub(crate) fn another(&self) -> Self {
-        Self { chunks: Vec::new(), len: 0, free: Vec::new(), shared: self.shared.clone() }
+        Self::new(self.shared.clone())
     }
 
     /// Returns the memory in bytes, without memory that the values own.
@@ -172,7 +168,7 @@ mod tests {
 
     #[test]
     fn places_are_stable_and_reused_last_first() {
-        let mut slab: Slab<u32, 4> = Slab::new();
+        let mut slab: Slab<u32, 4> = Slab::new(None);
         let places: Vec<u32> = (0..10).map(|value| slab.insert(value * 7)).collect();
         assert_eq!(places, (0..10).collect::<Vec<_>>());
         assert_eq!(slab.remove(3, 1000), 21);
@@ -187,7 +183,7 @@ mod tests {
     fn chunks_are_reused_until_the_pool_is_closed() {
         let chunks = Chunks::shared();
         let pooled = || chunks.pooled.lock().unwrap().as_ref().map(Vec::len);
-        let mut slab: Slab<u32, 4> = Slab::sharing(Arc::clone(&chunks));
+        let mut slab: Slab<u32, 4> = Slab::new(Some(Arc::clone(&chunks)));
         (0..10).for_each(|value| assert_eq!(slab.insert(value), value));
         let mut other = slab.another();
         let (mut seen, mut pooled_counts) = (Vec::new(), Vec::new());
@@ -203,7 +199,7 @@ mod tests {
         drop(other);
         assert_eq!(pooled(), Some(4));
         chunks.close();
-        let mut last: Slab<u32, 4> = Slab::sharing(Arc::clone(&chunks));
+        let mut last: Slab<u32, 4> = Slab::new(Some(Arc::clone(&chunks)));
         last.insert(1);
         drop(last);
         assert_eq!(pooled(), None);

@@ -56,12 +56,12 @@ impl SurvivorShard {
     /// A shard without entries.
     pub const fn empty() -> Self {
         let size = NetSize { coins: 0, key_bytes: 0, value_bytes: 0 };
-        Self::new(Cells::new(), LongOutputs::new(), size)
+        Self::new(Cells::new(None), LongOutputs::new(), size)
     }
 
     /// Adds a coin, which must not exist yet.
     pub(crate) fn push(&mut self, outpoint: &OutPoint, coin: Coin<'_>) {
-        self.cells.insert(Cell::creation(outpoint, coin, &mut self.long_outputs));
+        self.cells.insert(Cell::new(false, outpoint, coin, &mut self.long_outputs));
         self.size = self.size + NetSize::of_coin(outpoint.vout, coin);
     }
 

@@ -188,37 +188,25 @@ pub(crate) fn segwit_active(params: &ChainParams, height: Height) -> bool {
     height >= params.segwit_height
 }
 
-/// The shortest push of a number in a script: opcode and little-endian bytes, whose top bit is the sign.
-struct HeightPush {
-    bytes: [u8; 6],
-    len: usize,
-}
-
-fn height_push(height: Height) -> HeightPush {
-    let mut bytes = [0; 6];
-    let len = match height.0 {
-        0 => 1,
-        small @ 1..=16 => {
-            bytes[0] = 0x50 + small as u8;
-            1
-        }
+/// Returns the shortest push of a number in a script: opcode and little-endian bytes, whose top bit is the
+/// sign.
+fn height_push(height: Height) -> Vec<u8> {
+    match height.0 {
+        0 => vec![0],
+        small @ 1..=16 => vec![0x50 + small as u8],
         number => {
-            bytes[1..5].copy_from_slice(&number.to_le_bytes());
             // One more bit than the number needs: the sign.
             let size = (32 - number.leading_zeros()) as usize / 8 + 1;
-            bytes[0] = size as u8;
-            1 + size
+            [&[size as u8][..], &u64::from(number).to_le_bytes()[..size]].concat()
         }
-    };
-    HeightPush { bytes, len }
+    }
 }
 
 pub(crate) fn coinbase_height(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
-    let push = height_push(c.height);
-    let expected = &push.bytes[..push.len];
+    let expected = height_push(c.height);
     let script = c.block.tx(0).and_then(|tx| tx.inputs().next()).map_or(&[][..], |input| input.script_sig());
     let pushed = script.get(..expected.len()).unwrap_or(script).as_hex();
-    require(script.starts_with(expected), || {
+    require(script.starts_with(&expected), || {
         format!(
             "coinbase script starts with {pushed}, expected {} for height {}",
             expected.as_hex(),
@@ -311,8 +299,7 @@ mod tests {
             (2_147_483_647, "04ffffff7f"),
             (2_147_483_648, "050000008000"),
         ] {
-            let push = height_push(Height(height));
-            assert_eq!(push.bytes[..push.len].to_lower_hex_string(), expected, "{height}");
+            assert_eq!(height_push(Height(height)).to_lower_hex_string(), expected, "{height}");
         }
     }
 }

@@ -128,25 +128,15 @@ pub(crate) fn time_not_in_future(c: &HeaderContext<'_>) -> Result<(), ViolationD
     })
 }
 
-pub(crate) fn version_2(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
-    version_at_least(c, 2)
-}
-
-pub(crate) fn version_3(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
-    version_at_least(c, 3)
-}
-
-pub(crate) fn version_4(c: &HeaderContext<'_>) -> Result<(), ViolationDetails> {
-    version_at_least(c, 4)
-}
-
-fn version_at_least(c: &HeaderContext<'_>, min: i32) -> Result<(), ViolationDetails> {
+pub(crate) fn version_at_least(c: &HeaderContext<'_>, min: i32) -> Result<(), ViolationDetails> {
     let version = c.header.version;
     if version >= min {
         return Ok(());
     }
     let detail = format!("version is {version}, expected at least {min}");
-    Err(ViolationDetails::new(detail).with_core(format!("bad-version(0x{version:08x})")))
+    let mut details = ViolationDetails::new(detail);
+    details.core = Some(format!("bad-version(0x{version:08x})"));
+    Err(details)
 }
 
 #[cfg(test)]

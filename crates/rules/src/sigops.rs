@@ -39,12 +39,6 @@ pub fn count_legacy(script: &[u8]) -> u32 {
     }
 }
 
-/// Returns the number of signature operations of a script, a CHECKMULTISIG counted as its number of keys if
-/// that is a constant.
-pub fn count_accurate(script: &[u8]) -> u32 {
-    count::<true>(script)
-}
-
 /// Returns the number of legacy signature operations of a transaction (Core `GetLegacySigOpCount`).
 pub fn count_legacy_of_tx(tx: &TxView<'_>) -> u32 {
     let inputs: u32 = tx.inputs().map(|input| count::<false>(input.script_sig())).sum();
@@ -60,7 +54,7 @@ pub fn spend_cost(input: &InputView<'_>, coin: &SpentCoin<'_>, flags: ScriptFlag
         CompressedScript::P2sh(_) if flags.contains(ScriptFlags::P2SH) => {
             let Some(redeem) = last_push(input.script_sig()) else { return 0 };
             let nested = witness_program(redeem).filter(|_| witness);
-            SIGOP_COST * u64::from(count_accurate(redeem))
+            SIGOP_COST * u64::from(count::<true>(redeem))
                 + nested.map_or(0, |program| witness_cost(program, input))
         }
         CompressedScript::Raw(script) if witness => {
@@ -73,11 +67,13 @@ pub fn spend_cost(input: &InputView<'_>, coin: &SpentCoin<'_>, flags: ScriptFlag
 fn witness_cost((version, program): (u8, &[u8]), input: &InputView<'_>) -> u64 {
     match (version, program.len()) {
         (0, 20) => 1,
-        (0, 32) => input.witness().last().map_or(0, |script| count_accurate(script).into()),
+        (0, 32) => input.witness().last().map_or(0, |script| count::<true>(script).into()),
         _ => 0,
     }
 }
 
+/// Returns the number of signature operations of a script, each CHECKMULTISIG counted as 20 or, if `ACCURATE`,
+/// as its number of keys if that is a constant.
 #[inline]
 fn count<const ACCURATE: bool>(script: &[u8]) -> u32 {
     let mut total = 0;
@@ -149,10 +145,10 @@ mod tests {
         let p2wpkh = [&[0, 20][..], &[OP_CHECKSIG; 20]].concat();
         let p2tr = [&[OP_1, 32][..], &[OP_CHECKSIG; 32]].concat();
         for (script, expected) in [(p2pkh, 1), (p2sh, 0), (p2wpkh, 0), (p2tr, 0)] {
-            assert_eq!((count_legacy(&script), count_accurate(&script)), (expected, expected));
+            assert_eq!((count_legacy(&script), count::<true>(&script)), (expected, expected));
             // With one more byte it is not one of the shortcuts' forms.
             let longer = [&script[..], &[OP_CHECKSIG]].concat();
-            assert_eq!((count_legacy(&longer), count_accurate(&longer)), (expected + 1, expected + 1));
+            assert_eq!((count_legacy(&longer), count::<true>(&longer)), (expected + 1, expected + 1));
         }
     }
 
@@ -165,7 +161,7 @@ mod tests {
             (&[1, 3, OP_CHECKMULTISIG], 20),
             (&[0x51, OP_CHECKSIG, OP_CHECKMULTISIG], 21),
         ] {
-            assert_eq!(count_accurate(script), expected, "{script:x?}");
+            assert_eq!(count::<true>(script), expected, "{script:x?}");
         }
     }
 

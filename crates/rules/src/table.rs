@@ -88,10 +88,6 @@ const fn bip94(params: &ChainParams, height: Height) -> bool {
     params.enforce_bip94 && height.0 > 0
 }
 
-const fn version_2(params: &ChainParams, height: Height) -> bool {
-    height.0 > 0 && height.0 >= params.bip34_height.0
-}
-
 const fn version_3(params: &ChainParams, height: Height) -> bool {
     height.0 > 0 && height.0 >= params.bip66_height.0
 }
@@ -132,15 +128,15 @@ pub static HEADER_RULES: &[HeaderRule] = &[
     rule("version-2", Bip(34), "bad-version", InvalidHeader)
         .must("The version of a header MUST be at least 2.")
         .tests(Mutations("version-2", "version-1"))
-        .checked(version_2, header::version_2),
+        .checked(block::bip34_active, |c| header::version_at_least(c, 2)),
     rule("version-3", Bip(66), "bad-version", InvalidHeader)
         .must("The version of a header MUST be at least 3.")
         .tests(Mutations("version-3", "version-2"))
-        .checked(version_3, header::version_3),
+        .checked(version_3, |c| header::version_at_least(c, 3)),
     rule("version-4", Bip(65), "bad-version", InvalidHeader)
         .must("The version of a header MUST be at least 4.")
         .tests(Mutations("version-4", "version-3"))
-        .checked(version_4, header::version_4),
+        .checked(version_4, |c| header::version_at_least(c, 4)),
 ];
 
 /// Rules for a block that are checked before its individual transactions (Core `CheckBlock`).

@@ -133,7 +133,8 @@ pub struct ViolationDetails {
     tx: Option<TxIndex>,
     input: Option<u32>,
     detail: String,
-    core: Option<String>,
+    /// Core's reject string, for rules where it contains a value.
+    pub(crate) core: Option<String>,
 }
 
 impl ViolationDetails {
@@ -152,13 +153,6 @@ impl ViolationDetails {
     #[must_use]
     pub const fn at_input(mut self, index: u32) -> Self {
         self.input = Some(index);
-        self
-    }
-
-    /// Adds Core's reject string, for rules where it contains a value.
-    #[must_use]
-    pub fn with_core(mut self, core: String) -> Self {
-        self.core = Some(core);
         self
     }
 

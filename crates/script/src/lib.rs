@@ -47,9 +47,6 @@ use wire::{Sats, ScriptFault, ScriptFlags, ScriptVerifier, TxVerifier, TxView};
 /// in its interface. A test compares it with its sources.
 pub const CORE_VERSION: &str = "31.99";
 
-/// Core's reject string of a block with a failing script, without the reason that follows in parentheses.
-pub const BLOCK_SCRIPT_VERIFY_FLAG_FAILED: &str = "block-script-verify-flag-failed";
-
 /// The flags, ordered by how much of a script they affect: without the last three, whole programs are not
 /// run, so that they are decisive for almost any failure in one.
 const NARROWEST_FIRST: [ScriptFlags; 7] = [
