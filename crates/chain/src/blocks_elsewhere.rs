@@ -244,9 +244,7 @@ impl Taking<'_> {
     ) -> Result<(), Error> {
         let file = self.files.disk.open(path).during("open for reading", path)?;
         let mut search = KeyedSearch::new(&*file, path, self.files.params.magic)?;
-        if is_thorough {
-            search = search.thorough();
-        }
+        search.is_thorough = is_thorough;
         let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
         while let Some(record) = search.next_record()? {
             if self.watch.interrupt.load(Ordering::Relaxed) {

@@ -70,22 +70,13 @@ pub fn write_record(record: &mut Vec<u8>, magic: [u8; 4], data: &[u8]) {
     record.extend_from_slice(data);
 }
 
-/// A possible record in a file, found by [`RecordSearch`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Candidate {
-    /// Offset of the first byte after the record header.
-    pub data_pos: u64,
-    /// Size in the record header, not validated.
-    pub size: u32,
-}
-
 /// Finds the network's magic in an obfuscated file through a small window.
 pub(crate) struct RecordSearch<'a> {
     file: &'a dyn ReadAt,
     path: PathBuf,
     magic: [u8; 4],
     obfuscation: Obfuscation,
-    file_len: u64,
+    pub file_len: u64,
     /// Offset from which the search continues.
     pub at: u64,
     window: Vec<u8>,
@@ -102,10 +93,6 @@ impl<'a> RecordSearch<'a> {
         let file_len = file.len().during("measure", path)?;
         let (path, window) = (path.to_owned(), Vec::new());
         Ok(Self { file, path, magic, obfuscation, file_len, at: 0, window, window_start: 0 })
-    }
-
-    pub(crate) const fn file_len(&self) -> u64 {
-        self.file_len
     }
 
     /// Fills `buf` with the bytes from `start`, without obfuscation.
@@ -136,8 +123,9 @@ impl<'a> RecordSearch<'a> {
     }
 
     /// Finds the next magic, and continues the next search after its first byte, unless the caller accepts
-    /// the record and sets `at`.
-    pub(crate) fn next(&mut self) -> Result<Option<Candidate>, DiskError> {
+    /// the record and sets `at`. Returns the offset of the first byte after the record header, and the size
+    /// in that, not validated.
+    pub(crate) fn next(&mut self) -> Result<Option<(u64, u32)>, DiskError> {
         let magic = self.magic;
         loop {
             let at = self.at;
@@ -147,7 +135,7 @@ impl<'a> RecordSearch<'a> {
             }
             if let Some(size) = bytes.first_chunk().and_then(|&header| parse_record_header(header, magic)) {
                 self.at = at + 1;
-                return Ok(Some(Candidate { data_pos: at + RECORD_HEADER_LEN as u64, size }));
+                return Ok(Some((at + RECORD_HEADER_LEN as u64, size)));
             }
             let rest = bytes.get(1..).unwrap_or_default();
             let skip = rest.iter().position(|byte| Some(byte) == magic.first()).unwrap_or(rest.len());
@@ -176,8 +164,8 @@ pub struct BlockRecord {
 /// whose ends are looked for.
 pub struct BlockScanner<'a> {
     search: RecordSearch<'a>,
-    /// Whether all blocks are read, since a frame may end at a later record.
-    reads_all: bool,
+    /// Whether all blocks are read, and no frame is believed, since one may end at a later record.
+    pub reads_all: bool,
     /// Bytes that may still be read in vain.
     budget: u64,
     /// Number of records so far that are blocks of another chain ([`departed`]), which are skipped.
@@ -196,14 +184,8 @@ impl<'a> BlockScanner<'a> {
         obfuscation: Obfuscation,
     ) -> Result<Self, DiskError> {
         let search = RecordSearch::new(file, path, magic, obfuscation)?;
-        let budget = search.file_len().saturating_mul(MAX_WASTED_READS_PER_BYTE).max(MIN_BUDGET);
+        let budget = search.file_len.saturating_mul(MAX_WASTED_READS_PER_BYTE).max(MIN_BUDGET);
         Ok(Self { search, reads_all: false, budget, departed: 0 })
-    }
-
-    /// Reads all blocks, and believes no frame.
-    #[must_use]
-    pub fn reading_all(self) -> Self {
-        Self { reads_all: true, ..self }
     }
 
     /// Continues at byte `at` of the file.
@@ -214,10 +196,10 @@ impl<'a> BlockScanner<'a> {
     /// Returns the next record; `None` at the end of the file. Bytes outside records are skipped. Of a block
     /// to which its header does not commit, the search continues inside the record.
     pub fn next_record(&mut self) -> Result<Option<BlockRecord>, DiskError> {
-        while let Some(Candidate { data_pos, size }) = self.search.next()? {
+        while let Some((data_pos, size)) = self.search.next()? {
             let end = data_pos + u64::from(size);
             let is_possible = (Header::LEN + 1..=MAX_BLOCK_LEN).contains(&(size as usize));
-            let fits = is_possible && end <= self.search.file_len();
+            let fits = is_possible && end <= self.search.file_len;
             if fits && self.is_departed(data_pos, size)? {
                 self.departed += 1;
                 self.search.at = end;
@@ -229,7 +211,7 @@ impl<'a> BlockScanner<'a> {
             if !has_work && !fits {
                 continue;
             }
-            let is_within = size as usize <= MAX_RECORD_LEN && end <= self.search.file_len();
+            let is_within = size as usize <= MAX_RECORD_LEN && end <= self.search.file_len;
             let record = |len| BlockRecord {
                 data_pos: ByteOffset(data_pos),
                 size: len,
@@ -283,7 +265,7 @@ impl<'a> BlockScanner<'a> {
             if self.budget == 0 {
                 return Ok(claimed.map_or(BlockEnd::None { parses }, BlockEnd::At));
             }
-            let rest = self.search.file_len().saturating_sub(data_pos);
+            let rest = self.search.file_len.saturating_sub(data_pos);
             let mut bytes = vec![0; rest.min(len.into()) as usize];
             if self.search.read(&mut bytes, data_pos).is_err() {
                 // The command that needs the block reports that it cannot be read.
@@ -435,7 +417,8 @@ mod tests {
             let scanner =
                 || BlockScanner::new(&file, Path::new("blk"), MAGIC, Obfuscation::default()).unwrap();
             let versions = |scanner| found(scanner).into_iter().filter(is_whole).map(|it| it.2).collect();
-            let [quick, all]: [Vec<i32>; 2] = [scanner(), scanner().reading_all()].map(versions);
+            let [quick, all]: [Vec<i32>; 2] =
+                [scanner(), BlockScanner { reads_all: true, ..scanner() }].map(versions);
             let label = format!("{:02x?} {len}", &inserted[..inserted.len().min(20)]);
             assert_eq!(all, [0, 1, 2, 3, 4, 5], "{label}");
             // A frame that ends at a record is believed.

@@ -53,7 +53,9 @@ pub struct KeyedSearch<'a> {
     len: u64,
     at: u64,
     obfuscation: Option<Obfuscation>,
-    is_thorough: bool,
+    /// Whether all bytes are read, also those of records that seem to be whole: one with a false length hides
+    /// others.
+    pub is_thorough: bool,
 }
 
 impl<'a> KeyedSearch<'a> {
@@ -70,13 +72,6 @@ impl<'a> KeyedSearch<'a> {
     /// Continues at byte `at` of the file.
     pub const fn skip_to(&mut self, at: u64) {
         self.at = at;
-    }
-
-    /// Reads all bytes, also those of records that seem to be whole: one with a false length hides others.
-    #[must_use]
-    pub const fn thorough(mut self) -> Self {
-        self.is_thorough = true;
-        self
     }
 
     /// Returns the next block; `None` at the end of the file.

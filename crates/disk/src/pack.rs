@@ -1,7 +1,7 @@
 //! The fields of Peregrine's own small files: how each is written, and read again. Numbers are little-endian.
 
 use digest::siphash::SipKey;
-use wire::{BlockHash, BlockTime, FileNo, Height, Network, Reader, WireError};
+use wire::{BlockHash, BlockTime, FileNo, Height, NetSize, Network, Reader, WireError};
 
 /// A part of a file, which is written and read by the same list of fields.
 pub(crate) trait Pack: Sized {
@@ -42,6 +42,7 @@ pack_fields!(FileNo { 0 });
 pack_fields!(BlockHash { 0 });
 pack_fields!(BlockTime { 0 });
 pack_fields!(SipKey { 0, 1 });
+pack_fields!(NetSize { coins, key_bytes, value_bytes });
 
 macro_rules! pack_numbers {
     ($($number:ty),+) => {

@@ -14,7 +14,7 @@
 //!
 //! Nothing is validated here: headers may be unconnected, blocks invalid, and a block may occur repeatedly.
 
-use crate::blk::{BlockRecord, BlockScanner, Candidate, MAX_WASTED_READS_PER_BYTE, RecordSearch};
+use crate::blk::{BlockRecord, BlockScanner, MAX_WASTED_READS_PER_BYTE, RecordSearch};
 use crate::datadir::Datadir;
 use crate::error::DiskError;
 use crate::undo::{CHECKSUM_LEN, MAX_UNDO_LEN, UndoArena, UndoView, checksum};
@@ -128,9 +128,7 @@ pub fn for_each_block(
     let path = datadir.blk_path(file);
     let open = disk.open(&path).during("open for reading", &path)?;
     let mut scanner = BlockScanner::new(open.as_ref(), &path, datadir.magic(), obfuscation)?;
-    if reads_all {
-        scanner = scanner.reading_all();
-    }
+    scanner.reads_all = reads_all;
     scanner.skip_to(from);
     while let Some(record) = scanner.next_record()? {
         each(&record);
@@ -165,13 +163,13 @@ fn match_undo(
         obfuscation.apply(&mut bytes, block.data_pos.0);
         Ok(bytes)
     };
-    let mut matcher = Matcher::new(blocks, search.file_len().saturating_mul(MAX_WASTED_HASHES_PER_BYTE));
+    let mut matcher = Matcher::new(blocks, search.file_len.saturating_mul(MAX_WASTED_HASHES_PER_BYTE));
     let mut record = Vec::new();
     // Covers the first hash of each record too.
-    let mut reads = search.file_len().saturating_mul(MAX_WASTED_READS_PER_BYTE);
-    while let Some(Candidate { data_pos, size }) = search.next()? {
+    let mut reads = search.file_len.saturating_mul(MAX_WASTED_READS_PER_BYTE);
+    while let Some((data_pos, size)) = search.next()? {
         let end = data_pos + u64::from(size) + CHECKSUM_LEN as u64;
-        if size == 0 || size as usize > MAX_UNDO_LEN || end > search.file_len() {
+        if size == 0 || size as usize > MAX_UNDO_LEN || end > search.file_len {
             continue;
         }
         let Some(left) = reads.checked_sub(size.into()) else { break };

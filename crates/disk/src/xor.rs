@@ -110,13 +110,8 @@ pub fn check_block_obfuscation(
     let fits = obfuscation.is_some_and(|own| keys.contains_key(&own.key()));
     match keys.first_key_value() {
         None => Ok(()),
-        Some((&key, files)) if keys.len() == 1 => {
-            if fits {
-                Ok(())
-            } else {
-                Err(wrong_key(disk, datadir, key, files)?)
-            }
-        }
+        Some(_) if keys.len() == 1 && fits => Ok(()),
+        Some((&key, files)) if keys.len() == 1 => Err(wrong_key(disk, datadir, key, files)?),
         Some(_) => {
             let named: Vec<String> = keys.iter().map(|(key, files)| with_key(files, *key)).collect();
             let flaw = format!(
@@ -210,7 +205,6 @@ fn wrong_key(
 ) -> Result<DiskError, DiskError> {
     let path = datadir.blocks_dir().join(KEY_FILE);
     let found = disk.metadata(&path).during("look at", &path)?;
-    let is_there = found.is_some();
     let what = match found {
         None => "the file is missing".to_owned(),
         Some(found) if found.len < 8 => format!("the key has {} bytes instead of 8", found.len),
@@ -219,12 +213,12 @@ fn wrong_key(
     // Octal, which each shell's printf knows.
     let escapes = key.map(|byte| format!("\\{byte:03o}")).concat();
     let quoted = |path: &Path| format!("'{}'", path.display().to_string().replace('\'', r"'\''"));
-    let keep = match is_there {
-        true => {
+    let keep = match found {
+        Some(_) => {
             let kept = free_name(disk, with_suffix(&path, KEPT_SUFFIX))?;
             format!("mv -n {} {} && ", quoted(&path), quoted(&kept))
         }
-        false => String::new(),
+        None => String::new(),
     };
     let flaw = format!(
         "{what}: {}; restore it, or create it: {keep}printf '{escapes}' > {}",
@@ -301,11 +295,8 @@ pub(crate) fn read_database_obfuscation(
 
 /// The value of [`OBFUSCATION_ROW`].
 pub(crate) fn obfuscation_row_value(obfuscation: Obfuscation) -> [u8; 9] {
-    let mut value = [8; 9];
-    for (to, from) in value.iter_mut().skip(1).zip(obfuscation.key()) {
-        *to = from;
-    }
-    value
+    let [a, b, c, d, e, f, g, h] = obfuscation.key();
+    [8, a, b, c, d, e, f, g, h]
 }
 
 #[cfg(test)]

@@ -90,14 +90,11 @@ fn check_header(path: &Path, header: &[u8; HEADER_LEN], network: Network) -> Res
         return Err(damaged(path, 0, "not a peregrine run"));
     }
     let foreign = |flaw| Err(DiskError::Foreign { path: path.to_owned(), flaw });
-    match reader.u32() {
-        Ok(VERSION) => {}
-        version => {
-            let version = version.unwrap_or_default();
-            return foreign(format!(
-                "written by another version of peregrine (format {version}, this one reads {VERSION})"
-            ));
-        }
+    let version = reader.u32().unwrap_or_default();
+    if version != VERSION {
+        return foreign(format!(
+            "written by another version of peregrine (format {version}, this one reads {VERSION})"
+        ));
     }
     if reader.array() != Ok(network.magic()) {
         return foreign(format!("written for another network than {network}"));

@@ -35,8 +35,9 @@ pub use cursor::{SortedRunCursor, SortedRunReader};
 pub use writer::SortedRunWriter;
 
 use crate::error::DiskError;
+use crate::pack::{Pack as _, pack_fields};
 use std::path::Path;
-use wire::{NetSize, Reader, WireError};
+use wire::{NetSize, Reader};
 
 /// Number of shards: one for each first byte of a txid.
 const SHARDS: usize = 256;
@@ -75,6 +76,8 @@ struct Shard {
     checksum: u32,
 }
 
+pack_fields!(Shard { offset, entries, checksum });
+
 fn damaged(path: &Path, offset: u64, flaw: impl AsRef<str>) -> DiskError {
     let flaw = format!("{}; the file is damaged", flaw.as_ref());
     DiskError::DamagedWorkFile { path: path.to_owned(), offset, flaw }
@@ -86,22 +89,16 @@ impl SortedRunMeta {
     fn footer(index: &[Shard], net: Vec<NetSize>, spends: u64) -> (Vec<u8>, Self) {
         let mut footer = Vec::with_capacity(FOOTER_LEN);
         for (shard, net) in index.iter().zip(&net) {
-            footer.extend(shard.offset.to_le_bytes());
-            footer.extend(shard.entries.to_le_bytes());
-            footer.extend(shard.checksum.to_le_bytes());
-            for number in [net.coins, net.key_bytes, net.value_bytes] {
-                footer.extend(number.to_le_bytes());
-            }
+            shard.put(&mut footer);
+            net.put(&mut footer);
         }
         let (end, checksum) = index.last().map_or((0, 0), |end| (end.offset, end.checksum));
         let entries = index.iter().map(|shard| shard.entries).sum();
         let bytes = end + FOOTER_LEN as u64;
-        for number in [entries, spends, bytes] {
-            footer.extend(number.to_le_bytes());
-        }
-        footer.extend(checksum.to_le_bytes());
+        [entries, spends, bytes].put(&mut footer);
+        checksum.put(&mut footer);
         let checksum = crc32c::crc32c(&footer);
-        footer.extend(checksum.to_le_bytes());
+        checksum.put(&mut footer);
         footer.extend(MAGIC);
         (footer, Self { entries, spends, bytes, checksum, net })
     }
@@ -121,12 +118,10 @@ impl SortedRunMeta {
         let mut reader = Reader::new(content);
         let (mut index, mut net) = (Vec::with_capacity(SHARDS + 1), Vec::with_capacity(SHARDS));
         for _ in 0..SHARDS {
-            let (shard, size) = read_shard(&mut reader).map_err(|_| SHORT)?;
-            index.push(shard);
-            net.push(size);
+            index.push(Shard::take(&mut reader).map_err(|_| SHORT)?);
+            net.push(NetSize::take(&mut reader).map_err(|_| SHORT)?);
         }
-        let mut number = || reader.u64().map_err(|_| SHORT);
-        let (entries, spends, bytes) = (number()?, number()?, number()?);
+        let [entries, spends, bytes] = <[u64; 3]>::take(&mut reader).map_err(|_| SHORT)?;
         let end = reader.u32().map_err(|_| SHORT)?;
         if bytes != len {
             return Err("its length differs from the one in its footer");
@@ -159,10 +154,4 @@ impl SortedRunMeta {
             && self.spends <= entries
             && i128::from(coins) == i128::from(entries) - 2 * i128::from(self.spends)
     }
-}
-
-fn read_shard(reader: &mut Reader<'_>) -> Result<(Shard, NetSize), WireError> {
-    let shard = Shard { offset: reader.u64()?, entries: reader.u64()?, checksum: reader.u32()? };
-    let mut net = || reader.u64().map(u64::cast_signed);
-    Ok((shard, NetSize { coins: net()?, key_bytes: net()?, value_bytes: net()? }))
 }

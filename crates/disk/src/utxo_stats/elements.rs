@@ -96,24 +96,13 @@ impl StatsPart {
     #[cold]
     fn sort_group(&mut self) {
         let group = self.elements.split_off(self.group_start);
-        let (mut parts, mut rest) = (Vec::new(), group.as_slice());
-        while let Some((vout, element, others)) = split_element(rest) {
-            parts.push((vout, element));
-            rest = others;
+        let (mut reader, mut parts) = (Reader::new(&group), Vec::new());
+        while let Ok(element) = UtxoElement::read(&mut reader) {
+            parts.push(element);
         }
-        parts.sort_unstable_by_key(|&(vout, _)| vout);
-        for (_, element) in parts {
-            self.elements.extend_from_slice(element);
-        }
+        parts.sort_unstable_by_key(|element| element.outpoint.vout);
+        parts.iter().for_each(|element| element.write(&mut self.elements));
     }
-}
-
-/// Returns `vout` and bytes of the first element, and the other elements.
-fn split_element(elements: &[u8]) -> Option<(u32, &[u8], &[u8])> {
-    let mut reader = Reader::new(elements);
-    let vout = UtxoElement::read(&mut reader).ok()?.outpoint.vout;
-    let (element, others) = elements.split_at_checked(reader.position())?;
-    Some((vout, element, others))
 }
 
 /// Hashes elements and adds up the counts of the parts.
