@@ -18,7 +18,7 @@
 use crate::{
     datadir::is_dir,
     error::DiskError,
-    replace::{KEPT_SUFFIX, free_name, owner_of, remove_database, set_owner, with_suffix},
+    replace::{KEPT_SUFFIX, free_name, owner_of, remove_database, set_owner},
 };
 use digest::muhash::MuHash3072;
 use leveldb::{Database, LevelDbError};
@@ -26,7 +26,7 @@ use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
 };
-use vfs::{Disk, During as _, dir_of, exists};
+use vfs::{Disk, During as _, dir_of, exists, with_suffix};
 use wire::{BlockHash, Height, Reader};
 
 /// Name of the directory with all indexes, in that of the network.

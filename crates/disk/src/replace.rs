@@ -20,7 +20,7 @@
 
 mod journal;
 
-use crate::datadir::{FILTER_DATABASE, FIRST_FILTERS, SNAPSHOT_BASE, is_filter_file};
+use crate::datadir::{FILTER_DATABASE, FIRST_FILTERS, SNAPSHOT_BASE, is_dir, is_filter_file};
 use crate::error::{DiskError, Obstacle};
 use journal::{Journal, JournalEntry, JournalPhase};
 pub use journal::{fingerprint, is_interrupted};
@@ -30,7 +30,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use vfs::{
     CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, dir_of, exists, remove_if_there,
-    repair_exchange, sync_dir_of, write_synced,
+    repair_exchange, sync_dir_of, with_suffix, write_synced,
 };
 
 /// Suffix of the directory in which the new database is built.
@@ -45,6 +45,8 @@ const MARK_MAGIC: [u8; 8] = *b"PGRN-NEW";
 /// Paths of a database that is replaced, links followed.
 #[derive(Clone, Debug)]
 struct ReplacedDatabase {
+    /// Its path, relative to the directory of the journal.
+    name: PathBuf,
     /// The database in use.
     live: PathBuf,
     /// Where the new database is built. After the exchange, this is the path of the old one.
@@ -80,16 +82,9 @@ pub struct Replacement<'d> {
     disk: &'d dyn Disk,
     /// The directory with the journal, to which the names of the databases are relative.
     home: PathBuf,
-    names: Vec<PathBuf>,
     databases: Vec<ReplacedDatabase>,
     id: [u8; 16],
     keep_old: bool,
-}
-
-pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_os_string();
-    name.push(suffix);
-    name.into()
 }
 
 impl ReplacedDatabase {
@@ -100,7 +95,7 @@ impl ReplacedDatabase {
             found => found.during("follow the links to", &path)?,
         };
         let (beside, kept) = (with_suffix(&live, NEW_SUFFIX), with_suffix(&live, KEPT_SUFFIX));
-        Ok(Self { live, beside, kept })
+        Ok(Self { name: name.to_owned(), live, beside, kept })
     }
 
     /// The name under which an exchange in three steps keeps a database in between.
@@ -252,8 +247,7 @@ impl<'d> Replacement<'d> {
             // Where a link leads can be writable when the journal's directory is not.
             Journal::try_to_create(disk, home)?;
         }
-        let names = names.iter().map(|name| name.to_path_buf()).collect();
-        let replacement = Self { disk, home: home.to_owned(), names, databases, id, keep_old };
+        let replacement = Self { disk, home: home.to_owned(), databases, id, keep_old };
         for database in &replacement.databases {
             if let Err(error) = database.begin(disk, &id) {
                 replacement.discard();
@@ -275,7 +269,6 @@ impl<'d> Replacement<'d> {
             let _ = clear(self.disk, &database.beside);
         })?;
         self.databases.insert(0, database);
-        self.names.insert(0, name.to_owned());
         Ok(())
     }
 
@@ -344,12 +337,12 @@ impl<'d> Replacement<'d> {
     }
 
     fn journal(&self) -> Result<Journal, DiskError> {
-        let entry = |(name, database): (&PathBuf, &ReplacedDatabase)| {
+        let entry = |database: &ReplacedDatabase| {
             let before = exists(self.disk, &database.live)?.then(|| fingerprint(self.disk, &database.live));
             let after = fingerprint(self.disk, &database.beside)?;
-            Ok(JournalEntry { name: name.clone(), before: before.transpose()?, after })
+            Ok(JournalEntry { name: database.name.clone(), before: before.transpose()?, after })
         };
-        let entries = self.names.iter().zip(&self.databases).map(entry).collect::<Result<_, DiskError>>()?;
+        let entries = self.databases.iter().map(entry).collect::<Result<_, DiskError>>()?;
         Ok(Journal { id: self.id, phase: JournalPhase::Exchanging, keep_old: self.keep_old, entries })
     }
 
@@ -498,7 +491,7 @@ fn recover_from(disk: &dyn Disk, home: &Path, journal: &mut Journal) -> Result<R
         clean_up_all(disk, &databases, journal.keep_old)?;
         return Ok(Recovery::Finished);
     }
-    let (mut live, mut live_names, mut beside) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut live, mut beside) = (Vec::new(), Vec::new());
     let (mut unused_old, mut unused_new) = (true, true);
     for (database, entry) in databases.iter().zip(&journal.entries) {
         database.repair_exchange(disk, &journal.id)?;
@@ -511,7 +504,6 @@ fn recover_from(disk: &dyn Disk, home: &Path, journal: &mut Journal) -> Result<R
             NewLocation::Live => {
                 unused_new &= now == Some(entry.after);
                 live.push(database.clone());
-                live_names.push(entry.name.clone());
             }
             NewLocation::Gone if now.is_none() || has_mark(disk, &database.parked(), &journal.id)? => {
                 return Err(DiskError::Damaged {
@@ -541,7 +533,7 @@ fn recover_from(disk: &dyn Disk, home: &Path, journal: &mut Journal) -> Result<R
     }
     beside.iter().try_for_each(|database| clear(disk, &database.beside))?;
     // From now on the journal lists only those whose old database must still be removed.
-    journal.entries.retain(|entry| live_names.contains(&entry.name));
+    journal.entries.retain(|entry| live.iter().any(|database| database.name == entry.name));
     journal.phase = JournalPhase::Exchanged;
     journal.write(disk, home)?;
     clean_up_all(disk, &live, journal.keep_old)?;
@@ -641,8 +633,8 @@ fn is_new_database_dir(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
 /// The database in a directory with the files of a block filter index, which are made and replaced together.
 fn nested_database(disk: &dyn Disk, dir: &Path) -> Result<Option<PathBuf>, DiskError> {
     let nested = dir.join(FILTER_DATABASE);
-    let is_dir = disk.metadata(&nested).during("look at", &nested)?.is_some_and(|found| found.is_dir);
-    let is_own = is_dir && (exists(disk, &dir.join(MARK))? || exists(disk, &dir.join(FIRST_FILTERS))?);
+    let is_own =
+        is_dir(disk, &nested)? && (exists(disk, &dir.join(MARK))? || exists(disk, &dir.join(FIRST_FILTERS))?);
     Ok(is_own.then_some(nested))
 }
 
@@ -667,7 +659,8 @@ fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
     }
     for name in disk.list(dir).during("list", dir)? {
         let path = dir.join(&name);
-        if is_file_of_database(disk, &path)? {
+        let is_directory = is_dir(disk, &path)? && !disk.is_link(&path).during("look at", &path)?;
+        if is_built_file(&name) && !is_directory {
             disk.remove_file(&path).during("remove", &path)?;
         }
     }
@@ -678,13 +671,6 @@ fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
 /// chainstate, and block filters.
 fn is_built_file(name: &OsStr) -> bool {
     is_database_file(name) || name == SNAPSHOT_BASE || is_filter_file(name)
-}
-
-/// Whether `path` has the name of a database's file, and is not a directory.
-fn is_file_of_database(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
-    let is_dir = disk.metadata(path).during("look at", path)?.is_some_and(|found| found.is_dir);
-    let is_link = disk.is_link(path).during("look at", path)?;
-    Ok(path.file_name().is_some_and(is_built_file) && (!is_dir || is_link))
 }
 
 #[cfg(test)]

@@ -15,12 +15,12 @@ use crate::blk::RECORD_HEADER_LEN;
 use crate::datadir::{Datadir, FileKind};
 use crate::error::DiskError;
 use crate::keyed_search::KeyedSearch;
-use crate::replace::{KEPT_SUFFIX, free_name, with_suffix};
+use crate::replace::{KEPT_SUFFIX, free_name};
 use digest::obfuscation::Obfuscation;
 use hex_conservative::DisplayHex as _;
 use leveldb::Database;
 use std::{collections::BTreeMap, io::ErrorKind, path::Path};
-use vfs::{AtomicFile, Disk, During as _};
+use vfs::{AtomicFile, Disk, During as _, with_suffix};
 use wire::{BlockHash, FileNo, Header, Network, Reader};
 
 /// Key of the row that contains the obfuscation key of a database (Core `CDBWrapper::OBFUSCATION_KEY`).

@@ -56,7 +56,10 @@ pub use lookup::Lookup;
 pub use reader::{Database, OPEN_TABLE_BYTES};
 pub use update::{ChangedRange, DatabaseUpdate, RangeUpdate, UnsyncedRange, write_database};
 
-use std::{ffi::OsStr, path::PathBuf};
+use std::{
+    ffi::OsStr,
+    path::{Path, PathBuf},
+};
 
 use vfs::FileError;
 
@@ -97,6 +100,12 @@ pub enum LevelDbError {
         /// The later key, in hex.
         after: String,
     },
+}
+
+impl LevelDbError {
+    fn damaged(path: &Path, offset: u64, flaw: impl Into<String>) -> Self {
+        Self::Damaged { path: path.into(), offset, flaw: flaw.into() }
+    }
 }
 
 /// Whether `name` is a name that LevelDB gives to files of a database.

@@ -55,7 +55,7 @@ pub(super) fn read_records(
         let mut rest = Input(&block);
         while rest.0.len() >= HEADER_LEN {
             let offset = start + (block.len() - rest.0.len()) as u64;
-            let damaged = |flaw: &str| damaged(path, offset, flaw);
+            let damaged = |flaw: &str| LevelDbError::damaged(path, offset, flaw);
             let Some((kind, data)) =
                 fragment(&mut rest, block.len() < BLOCK_LEN).map_err(|flaw| damaged(&flaw))?
             else {
@@ -89,10 +89,6 @@ pub(super) fn read_records(
         }
     }
     Ok(())
-}
-
-fn damaged(path: &Path, offset: u64, flaw: &str) -> LevelDbError {
-    LevelDbError::Damaged { path: path.into(), offset, flaw: flaw.into() }
 }
 
 /// Takes one fragment and returns type and data; `None` at a torn tail. The error describes what is wrong.

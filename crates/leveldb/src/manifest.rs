@@ -116,8 +116,8 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Manifest, LevelDbError
     let name = disk.read(&current, 4096).during("read", &current)?;
     let name = std::str::from_utf8(&name).ok().and_then(|text| text.strip_suffix('\n')).unwrap_or_default();
     let Some(("MANIFEST", number)) = parse_name(name.as_ref()) else {
-        let flaw = "it does not contain the name of a MANIFEST and a newline".into();
-        return Err(LevelDbError::Damaged { path: current, offset: 0, flaw });
+        let flaw = "it does not contain the name of a MANIFEST and a newline";
+        return Err(LevelDbError::damaged(&current, 0, flaw));
     };
     let path = dir.join(name);
     let file = disk.read(&path, MAX_MANIFEST_LEN).during("read", &path)?;
@@ -127,13 +127,9 @@ pub(super) fn read(disk: &dyn Disk, dir: &Path) -> Result<Manifest, LevelDbError
 fn decode(file: &dyn ReadAt, path: &Path) -> Result<Manifest, LevelDbError> {
     let mut state = EditState::default();
     log::read_records(file, path, |offset, edit| {
-        state.apply(edit).map_err(|flaw| LevelDbError::Damaged { path: path.into(), offset, flaw })
+        state.apply(edit).map_err(|flaw| LevelDbError::damaged(path, offset, flaw))
     })?;
-    state.finish().map_err(|flaw| LevelDbError::Damaged {
-        path: path.into(),
-        offset: file.len().unwrap_or_default(),
-        flaw,
-    })
+    state.finish().map_err(|flaw| LevelDbError::damaged(path, file.len().unwrap_or_default(), flaw))
 }
 
 /// The fields of all edits so far.

@@ -83,8 +83,8 @@ impl<'d> Database<'d> {
         sst_tables.retain(|number| !tables.contains(number));
         let mut live = manifest.levels.iter().flatten().map(|table| table.number);
         if let Some(number) = live.find(|number| !tables.contains(number) && !sst_tables.contains(number)) {
-            let flaw = "the MANIFEST lists this table, but it is missing".into();
-            return Err(LevelDbError::Damaged { path: numbered(dir, number, "ldb"), offset: 0, flaw });
+            let flaw = "the MANIFEST lists this table, but it is missing";
+            return Err(LevelDbError::damaged(&numbered(dir, number, "ldb"), 0, flaw));
         }
         let needed = |number: &u64| *number >= manifest.log_number || *number == manifest.previous_log;
         let mut logs = numbers("log");
@@ -95,8 +95,7 @@ impl<'d> Database<'d> {
                 "the MANIFEST names this log, but it is missing, and there is a newer file, number {newest}: \
                  {ROWS_MISSING}"
             );
-            let path = numbered(dir, manifest.log_number, "log");
-            return Err(LevelDbError::Damaged { path, offset: 0, flaw });
+            return Err(LevelDbError::damaged(&numbered(dir, manifest.log_number, "log"), 0, flaw));
         }
         let memory = read_logs(disk, dir, &logs, manifest.last_sequence)?;
         manifest.last_sequence = manifest.last_sequence.max(memory.last_sequence);
@@ -187,8 +186,8 @@ impl<'d> Database<'d> {
         self.damaged(format!("key {} is of unknown kind {kind}", key.as_hex()))
     }
 
-    pub(super) fn damaged(&self, flaw: String) -> LevelDbError {
-        LevelDbError::Damaged { path: self.dir.clone(), offset: 0, flaw }
+    pub(super) fn damaged(&self, flaw: impl Into<String>) -> LevelDbError {
+        LevelDbError::damaged(&self.dir, 0, flaw)
     }
 
     /// Returns groups of tables that have keys in the range: each table of level 0 alone, and the tables of
@@ -257,8 +256,8 @@ fn read_logs(
         let path = numbered(dir, number, "log");
         let found = disk.metadata(&path).during("measure", &path)?;
         if found.is_some_and(|found| found.is_dir) {
-            let flaw = "LevelDB reads this log when it opens the database, but it is a directory".into();
-            return Err(LevelDbError::Damaged { path, offset: 0, flaw });
+            let flaw = "LevelDB reads this log when it opens the database, but it is a directory";
+            return Err(LevelDbError::damaged(&path, 0, flaw));
         }
         let len = found.map_or(0, |found| found.len);
         total = total.saturating_add(len);
@@ -269,14 +268,14 @@ fn read_logs(
         let file = disk.open(&path).during("read", &path)?;
         memory.reserve(len);
         log::read_records(&*file, &path, |offset, batch| {
-            let damaged = |flaw| LevelDbError::Damaged { path: path.clone(), offset, flaw };
-            let first = memory.add_batch(batch).map_err(|flaw| damaged(flaw.to_owned()))?;
+            let first = memory.add_batch(batch).map_err(|flaw| LevelDbError::damaged(&path, offset, flaw))?;
             // LevelDB leaves out no number.
             if mem::take(&mut is_first) && first > before.saturating_add(1) {
-                return Err(damaged(format!(
+                let flaw = format!(
                     "the first row has the number {first}, and the files before end at {before}: \
                      {ROWS_MISSING}"
-                )));
+                );
+                return Err(LevelDbError::damaged(&path, offset, flaw));
             }
             Ok(())
         })?;

@@ -160,20 +160,19 @@ impl Table {
         let mut table = Self { path, file, index: Vec::new(), separators: Vec::new(), filter: Vec::new() };
         let len = table.file.len().during("measure", &table.path)?;
         if len != live.size || len < FOOTER_LEN as u64 {
-            return Err(
-                table.damaged(len, format!("the file ends here, but at byte {} in the MANIFEST", live.size))
-            );
+            let flaw = format!("the file ends here, but at byte {} in the MANIFEST", live.size);
+            return Err(table.damaged(len, flaw));
         }
         let footer_offset = len - FOOTER_LEN as u64;
         let mut footer = [0; FOOTER_LEN];
         table.read(&mut footer, footer_offset)?;
         let (handles, magic) = footer.split_last_chunk().unwrap_or((&[], &[0; 8]));
         if *magic != MAGIC.to_le_bytes() {
-            return Err(table.damaged(len - 8, "the magic number of a table is missing".into()));
+            return Err(table.damaged(len - 8, "the magic number of a table is missing"));
         }
         let mut rest = Input(handles);
         let (Some(meta_index), Some(index)) = (Handle::take(&mut rest), Handle::take(&mut rest)) else {
-            return Err(table.damaged(footer_offset, "the footer is malformed".into()));
+            return Err(table.damaged(footer_offset, "the footer is malformed"));
         };
         table.read_index(index, footer_offset)?;
         let filter = match table.read_filter(meta_index, footer_offset) {
@@ -201,7 +200,7 @@ impl Table {
             self.index.push(IndexEntry { separator_end: self.separators.len(), handle });
             Some(())
         })
-        .ok_or_else(|| self.damaged(handle.offset, "the index is malformed".into()))
+        .ok_or_else(|| self.damaged(handle.offset, "the index is malformed"))
     }
 
     /// Reads the filter block. Returns an empty one if the table has none of the known kind.
@@ -213,7 +212,7 @@ impl Table {
             }
             Some(())
         })
-        .ok_or_else(|| self.damaged(meta_index.offset, "the meta index is malformed".into()))?;
+        .ok_or_else(|| self.damaged(meta_index.offset, "the meta index is malformed"))?;
         filter.map_or(Ok(Vec::new()), |handle| self.block(handle, limit))
     }
 
@@ -241,13 +240,12 @@ impl Table {
     /// Verifies the trailer of a block `stored` at `offset`, and returns the block.
     fn verify<'a>(&self, stored: &'a [u8], offset: u64) -> Result<&'a [u8], LevelDbError> {
         let Some((summed, sum)) = stored.split_last_chunk() else {
-            return Err(self.damaged(offset, "a block lacks its checksum".into()));
+            return Err(self.damaged(offset, "a block lacks its checksum"));
         };
         let (sum, found) = (u32::from_le_bytes(*sum), masked_crc(summed));
         if sum != found {
-            return Err(
-                self.damaged(offset, format!("block checksum is {sum:08x}, but the bytes have {found:08x}"))
-            );
+            let flaw = format!("block checksum is {sum:08x}, but the bytes have {found:08x}");
+            return Err(self.damaged(offset, flaw));
         }
         match summed.split_last() {
             Some((&UNCOMPRESSED, block)) => Ok(block),
@@ -266,8 +264,8 @@ impl Table {
         self.file.read_exact_at(buf, offset).during("read", &self.path)
     }
 
-    pub(super) fn damaged(&self, offset: u64, flaw: String) -> LevelDbError {
-        LevelDbError::Damaged { path: self.path.clone(), offset, flaw }
+    fn damaged(&self, offset: u64, flaw: impl Into<String>) -> LevelDbError {
+        LevelDbError::damaged(&self.path, offset, flaw)
     }
 
     fn separator(&self, block: usize) -> Option<&[u8]> {
@@ -322,7 +320,7 @@ impl Table {
             self.verify(&buffer.stored, offset)?;
             buffer.number = Some(block);
         }
-        buffer.search(key, is_row).ok_or_else(|| self.damaged(offset, "a data block is malformed".into()))
+        buffer.search(key, is_row).ok_or_else(|| self.damaged(offset, "a data block is malformed"))
     }
 }
 
@@ -453,7 +451,7 @@ impl TableCursor {
 
     #[cold]
     fn malformed(&self, flaw: &str) -> LevelDbError {
-        self.table.damaged(self.window_offset + self.entries.start as u64, flaw.into())
+        self.table.damaged(self.window_offset + self.entries.start as u64, flaw)
     }
 
     /// Makes the data block at `handle`, which was validated with the index, the current one.
@@ -476,8 +474,7 @@ impl TableCursor {
         let start = usize::try_from(start).unwrap_or(usize::MAX);
         let end = start.saturating_add(usize::try_from(handle.stored_size()).unwrap_or(usize::MAX));
         let block = table.verify(self.window.get(start..end).unwrap_or_default(), handle.offset)?;
-        let len = entries_len(block)
-            .ok_or_else(|| table.damaged(handle.offset, "no restarts in a block".into()))?;
+        let len = entries_len(block).ok_or_else(|| table.damaged(handle.offset, "no restarts in a block"))?;
         self.entries = start..start + len;
         self.key.clear();
         Ok(())

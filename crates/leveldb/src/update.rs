@@ -38,7 +38,7 @@ use super::coding::{DELETION, MAX_SEQUENCE, VALUE};
 use super::cursor::Cursor;
 use super::manifest::{self, LEVELS, Manifest, TableMeta, manifest_name, numbered, parse_name};
 use super::reader::Database;
-use super::writer::{TableWriter, UnsyncedTable, table_path};
+use super::writer::{TableWriter, UnsyncedTable};
 use super::{LevelDbError, log};
 use vfs::{AtomicFile, Disk, During as _, write_synced};
 
@@ -166,7 +166,7 @@ impl<'d> Database<'d> {
         let sequence = self.manifest.last_sequence + 1;
         // A log takes one for each row.
         if sequence > MAX_SEQUENCE - LOG_BYTES as u64 {
-            return Err(self.damaged("no sequence number is left".to_owned()));
+            return Err(self.damaged("no sequence number is left"));
         }
         let names = self.disk.list(&self.dir).during("list", &self.dir)?;
         // A crash can leave files with numbers that no MANIFEST knows.
@@ -353,11 +353,7 @@ impl DatabaseUpdate<'_, '_> {
         log::append_record(&mut file, &batch);
         AtomicFile::write(*disk, temporary, &path, &file)?;
         let Database { memory, manifest, log_count, .. } = &mut *self.database;
-        memory.add_batch(&batch).map_err(|flaw| LevelDbError::Damaged {
-            path,
-            offset: 0,
-            flaw: flaw.into(),
-        })?;
+        memory.add_batch(&batch).map_err(|flaw| LevelDbError::damaged(&path, 0, flaw))?;
         memory.finish();
         manifest.last_sequence = memory.last_sequence;
         *log_count += 1;
@@ -419,7 +415,7 @@ impl Drop for DatabaseUpdate<'_, '_> {
         let Database { disk, dir, .. } = &*self.database;
         // If the disk refuses, LevelDB removes them. The error that ended the change is the one to report.
         for number in self.first..*self.next.get_mut() {
-            let _ = disk.remove_file(&table_path(dir, number));
+            let _ = disk.remove_file(&numbered(dir, number, "ldb"));
         }
     }
 }
@@ -451,7 +447,7 @@ impl RangeUpdate<'_> {
     fn leave_log(&mut self) -> Result<(), LevelDbError> {
         let Some(log) = self.log.take() else { return Ok(()) };
         let mut rows = MemTable::default();
-        rows.add_batch(&log.finish()).map_err(|flaw| self.database.damaged(flaw.to_owned()))?;
+        rows.add_batch(&log.finish()).map_err(|flaw| self.database.damaged(flaw))?;
         (0..rows.len()).filter_map(|index| rows.row(index)).try_for_each(|(key, trailer, value)| {
             self.set_in_table(key, (trailer as u8 == VALUE).then_some(value))
         })

@@ -39,10 +39,6 @@ impl UnsyncedTable {
     }
 }
 
-pub(super) fn table_path(dir: &Path, number: u64) -> PathBuf {
-    numbered(dir, number, "ldb")
-}
-
 /// A block under construction at the end of a buffer.
 #[derive(Default)]
 struct BlockWriter {
@@ -132,7 +128,7 @@ impl TableWriter {
     /// Creates the file of table `number` (at least 1) in the directory `dir`, which must exist. It is an
     /// error if the file exists.
     pub(super) fn create(disk: &dyn Disk, dir: &Path, number: u64) -> Result<Self, LevelDbError> {
-        let path = table_path(dir, number);
+        let path = numbered(dir, number, "ldb");
         let file = disk.create(&path).during_creation(&path)?;
         Ok(Self {
             file,
@@ -207,8 +203,9 @@ impl TableWriter {
             let successor = successor(&self.last);
             self.add_index(&successor, handle);
         }
-        let filter = std::mem::take(&mut self.filter).finish();
-        let filter = self.add_block(&filter);
+        let mut filter = std::mem::take(&mut self.filter).finish();
+        seal(&mut filter, 0);
+        let filter = self.add_sealed(&filter);
 
         let mut meta_index = Vec::new();
         let mut block = BlockWriter::default();
@@ -246,15 +243,6 @@ impl TableWriter {
         let mut value = Vec::with_capacity(20);
         handle.put(&mut value);
         self.index_block.add(&mut self.index, separator, 0, &value, 1);
-    }
-
-    /// Appends a block without trailer, and its trailer.
-    fn add_block(&mut self, block: &[u8]) -> Handle {
-        let offset = self.size();
-        let start = self.out.len();
-        self.out.extend_from_slice(block);
-        seal(&mut self.out, start);
-        Handle { offset, size: block.len() as u64 }
     }
 
     /// Appends a block that ends with its trailer.

@@ -410,7 +410,7 @@ pub trait Disk: Send + Sync {
 /// Returns whether anything was repaired. If `b` had not been renamed to `a` yet, the exchange is undone,
 /// otherwise completed.
 pub fn repair_exchange(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<bool> {
-    let parked = parked(a);
+    let parked = with_suffix(a, PARKED_SUFFIX);
     if !disk.exists(&parked)? {
         return Ok(false);
     }
@@ -421,7 +421,7 @@ pub fn repair_exchange(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<bool> 
 
 /// Exchanges `a` and `b` by three renames, for file systems that cannot swap names.
 pub fn exchange_in_steps(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<()> {
-    let parked = parked(a);
+    let parked = with_suffix(a, PARKED_SUFFIX);
     disk.rename(a, &parked)?;
     if let Err(error) = disk.rename(b, a) {
         disk.rename(&parked, a)?;
@@ -476,11 +476,11 @@ pub fn remove_if_there(disk: &dyn Disk, path: &Path) -> Result<bool, FileError> 
     Ok(is_there)
 }
 
-/// The temporary name of `path` during an exchange.
-fn parked(path: &Path) -> PathBuf {
+/// Returns a path whose last name ends with `suffix` in addition.
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_os_string();
-    name.push(PARKED_SUFFIX);
-    PathBuf::from(name)
+    name.push(suffix);
+    name.into()
 }
 
 #[cfg(test)]

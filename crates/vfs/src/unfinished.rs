@@ -1,6 +1,6 @@
 //! Files of the user that are written under a temporary name, beside the name that they get.
 
-use crate::{AtomicFile, Disk, During as _, FileError, Lock};
+use crate::{AtomicFile, Disk, During as _, FileError, Lock, with_suffix};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -27,9 +27,7 @@ pub const SUFFIX: &str = ".peregrine-part";
 
 /// Returns the temporary name of a file or directory, also if `path` ends with a slash.
 pub fn temporary(path: &Path, suffix: &str) -> PathBuf {
-    let mut temporary = path.components().as_path().as_os_str().to_os_string();
-    temporary.push(suffix);
-    temporary.into()
+    with_suffix(path.components().as_path(), suffix)
 }
 
 /// Returns the path to which the links at a path lead, also if nothing is there yet.

@@ -81,9 +81,17 @@ pub fn stats_unless_stopped(
     let back = ReadBack { reader, muhash, buffers: BufferPool::default() };
     thread::scope(|scope| {
         let read = || {
-            while let Some((range, sender)) = next()
-                && back.send_range(range, &sender)
-            {}
+            while let Some((range, sender)) = next() {
+                match back.read_range(range, &sender) {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => {
+                        // If the receiver is gone, another error has been reported already.
+                        let _ = sender.send(Message::Failed(error));
+                        break;
+                    }
+                }
+            }
         };
         for number in 0..threads.max(1) {
             match thread::Builder::new().name("read back".to_owned()).spawn_scoped(scope, read) {
@@ -104,18 +112,7 @@ struct ReadBack<'a> {
 }
 
 impl ReadBack<'_> {
-    /// Reads one range. Returns false on an error, or if the receiver is gone.
-    fn send_range(&self, range: u8, sender: &SyncSender<Message>) -> bool {
-        match self.read_range(range, sender) {
-            Ok(is_received) => is_received,
-            Err(error) => {
-                // If the receiver is gone, another error has been reported already.
-                let _ = sender.send(Message::Failed(error));
-                false
-            }
-        }
-    }
-
+    /// Reads one range. Returns false if the receiver is gone.
     fn read_range(&self, range: u8, sender: &SyncSender<Message>) -> Result<bool, DiskError> {
         let end = range.checked_add(1).map(|end| [end]);
         let mut coins = self.reader.coins_between(&[range], end.as_ref().map(<[u8; 1]>::as_slice))?;

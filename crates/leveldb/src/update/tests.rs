@@ -12,7 +12,6 @@ use super::LOG_BYTES;
 use crate::{
     Database, DatabaseUpdate, LevelDbError, RangeUpdate, manifest,
     tests::{collect, dump_by_other, mix, options},
-    writer::table_path,
 };
 use vfs::{Disk as _, RealDisk};
 
@@ -311,7 +310,7 @@ fn a_change_that_is_dropped_leaves_no_files_and_keys_must_ascend() {
 #[test]
 fn leftovers_of_a_crash_are_passed_over_and_removed() {
     let (dir, mut model, _) = new_database();
-    let leftovers = [table_path(dir.path(), 9), dir.path().join(manifest::manifest_name(10))];
+    let leftovers = [manifest::numbered(dir.path(), 9, "ldb"), dir.path().join(manifest::manifest_name(10))];
     let temporary = dir.path().join("000012.dbtmp");
     leftovers.iter().chain([&temporary]).for_each(|path| std::fs::write(path, "half").unwrap());
     let mut database = Database::open(&RealDisk, dir.path()).unwrap();
