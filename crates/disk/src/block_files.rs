@@ -15,12 +15,11 @@ use crate::{
     blk::RECORD_HEADER_LEN,
     datadir::{Datadir, FileKind},
     error::DiskError,
-    index::FileInfo,
     keyed_search::KeyedSearch,
 };
 use digest::obfuscation::Obfuscation;
 use std::path::{Path, PathBuf};
-use vfs::{Disk, During as _, FileError};
+use vfs::{Disk, During as _};
 use wire::{BlockArena, FileNo};
 
 /// The block and undo files of a datadir.
@@ -39,13 +38,6 @@ impl<'a> BlockFiles<'a> {
 
     pub fn path(&self, kind: FileKind, number: FileNo) -> PathBuf {
         self.datadir.block_file_path(kind, number)
-    }
-
-    pub fn open(&self, kind: FileKind, number: FileNo) -> Result<RecordFile, FileError> {
-        let path = self.path(kind, number);
-        let opened = self.disk.open(&path).and_then(|file| file.len().map(|len| (file, len)));
-        let opened = opened.during("open for reading", &path)?;
-        Ok(RecordFile::new((kind, number), path, opened, self.datadir.magic(), self.obfuscation))
     }
 
     /// Returns where the whole blocks that follow each other from byte `from` on end; `None` if there are
@@ -83,12 +75,6 @@ impl<'a> BlockFiles<'a> {
         file.read_exact_at(&mut start, 0).during("read", path)?;
         self.obfuscation.apply(&mut start, 0);
         Ok(start == self.datadir.magic())
-    }
-
-    /// Returns an appender. `infos` has an entry for each pair of files, from number 0 on, as in the block
-    /// index; without entries, the first record creates the first pair.
-    pub fn append_after(self, infos: Vec<FileInfo>, options: AppendOptions) -> BlockAppender<'a> {
-        BlockAppender::new(self, infos, options)
     }
 }
 

@@ -163,7 +163,7 @@ impl<'d> MadeUndo<'d> {
     ) -> Result<Self, DiskError> {
         let dir = MadeUndoDir::find(disk, datadir, result)?;
         let blocks = datadir.blocks_dir();
-        let is_elsewhere = disk.resolve(&blocks).during("follow the links to", &blocks)? != dir.blocks();
+        let is_elsewhere = disk.resolve(&blocks).during("follow the links to", &blocks)? != dir.blocks;
         Ok(Self {
             disk,
             datadir: datadir.clone(),
@@ -266,7 +266,7 @@ impl<'d> MadeUndo<'d> {
     /// [`DiskError::File`]; what was written since the sync before is then in doubt.
     pub fn sync(&self) -> Result<(), DiskError> {
         self.open.sync()?;
-        Ok(self.disk.sync_dir(self.dir.path()).during("sync", self.dir.path())?)
+        Ok(self.disk.sync_dir(&self.dir.path).during("sync", &self.dir.path)?)
     }
 
     /// Returns the bytes in use of each `rev` file once all records are in place, by number: what the block
@@ -306,12 +306,12 @@ impl<'d> MadeUndo<'d> {
 
     /// Path of a file of the result, with `blocks` resolved.
     fn path_in_blocks(&self, kind: FileKind, file: FileNo) -> PathBuf {
-        self.dir.blocks().join(kind.file_name(file))
+        self.dir.blocks.join(kind.file_name(file))
     }
 
     fn caller_error(&self, file: FileNo, flaw: &str) -> DiskError {
         let flaw = format!("undo data of file {}: {flaw}", file.0);
-        DiskError::CallerError { dir: self.dir.path().to_owned(), flaw }
+        DiskError::CallerError { dir: self.dir.path.clone(), flaw }
     }
 }
 

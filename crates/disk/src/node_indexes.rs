@@ -19,6 +19,7 @@ use crate::{
     datadir::is_dir,
     error::DiskError,
     replace::{KEPT_SUFFIX, free_name, owner_of, remove_database, set_owner},
+    row_kinds::other_kind,
 };
 use digest::muhash::MuHash3072;
 use leveldb::{Database, LevelDbError};
@@ -46,8 +47,8 @@ pub const OLD_COIN_STATS: &str = "coinstats";
 /// Distance between the first hash bytes of two rows in a sample.
 const SAMPLE_STEP: usize = 4;
 
-/// First bytes of the keys of a `txindex` that have no positions.
-const TXINDEX_WITHOUT_POSITIONS: &[u8] = b"xshB\x0d\x0e";
+/// First bytes of the keys of a `txindex` that have no positions, in ascending order.
+const TXINDEX_WITHOUT_POSITIONS: &[u8] = b"\x0d\x0eBhsx";
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum IndexKind {
@@ -221,11 +222,8 @@ impl NodeIndex {
         let best = |key| Ok::<_, DiskError>(database.get(key)?.and_then(|row| first_of_locator(&row)));
         let (positions_to, by_block) = (best(BEST_BLOCK)?, best(BEST_BLOCK_V2)?);
         let has_positions = match self.kind {
-            IndexKind::Tx => {
-                let mut first_bytes = first_bytes(&database)?.into_iter();
-                first_bytes.any(|byte| !TXINDEX_WITHOUT_POSITIONS.contains(&byte))
-            }
-            IndexKind::TxoSpender => has_other_row(&database, SPENDER_KEY)?,
+            IndexKind::Tx => other_kind(&database, TXINDEX_WITHOUT_POSITIONS)?.is_some(),
+            IndexKind::TxoSpender => has_spender(&database)?,
             IndexKind::BlockFilter | IndexKind::CoinStats => false,
             IndexKind::Unknown => true,
         };
@@ -307,28 +305,11 @@ pub fn first_of_locator(row: &[u8]) -> Option<BlockHash> {
     Some(BlockHash(hash))
 }
 
-/// The first bytes of all keys, each once.
-fn first_bytes(database: &Database<'_>) -> Result<Vec<u8>, LevelDbError> {
-    let mut found = Vec::new();
-    let mut next = Some(0);
-    while let Some(byte) = next {
-        let mut rows = database.range(&[byte], None)?;
-        let Some(&first) = rows.advance()?.then(|| rows.key().first()).flatten() else { break };
-        found.push(first);
-        next = first.checked_add(1);
-    }
-    Ok(found)
-}
-
-/// Whether there is a row with the first byte of `key` but another key.
-fn has_other_row(database: &Database<'_>, key: &[u8]) -> Result<bool, LevelDbError> {
-    let first = key.get(..1).unwrap_or_default();
-    let mut rows = database.range(first, None)?;
+/// Whether a `txospenderindex` has a row with the prefix of [`SPENDER_KEY`] besides that one.
+fn has_spender(database: &Database<'_>) -> Result<bool, LevelDbError> {
+    let mut rows = database.range(b"s", Some(b"t"))?;
     while rows.advance()? {
-        if !rows.key().starts_with(first) {
-            break;
-        }
-        if rows.key() != key {
+        if rows.key() != SPENDER_KEY {
             return Ok(true);
         }
     }

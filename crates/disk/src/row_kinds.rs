@@ -3,38 +3,44 @@
 //!
 //! The first byte of a key is the kind of its row (Core `node/blockstorage.cpp` and `txdb.cpp`).
 
-use crate::{error::DiskError, xor::OBFUSCATION_ROW};
-use leveldb::Database;
+use crate::error::DiskError;
+use leveldb::{Database, LevelDbError};
 use std::path::Path;
 
-/// Kinds of rows in a chainstate; `c` is the coins of Core before 0.15.
-pub(crate) const OF_CHAINSTATE: &[u8] = b"BCHc";
+/// Kinds of rows in a chainstate: the obfuscation key, then others; `c` is the coins of Core before 0.15.
+pub(crate) const OF_CHAINSTATE: &[u8] = b"\x0eBCHc";
 
-/// Kinds of rows in a block index; `t` and `T` are the `txindex` of Core before 0.17, and `I` the work of an
+/// Kinds of rows in a block index, likewise; `t` and `T` are the `txindex` of Core before 0.17, and `I` the work of an
 /// invalid chain, which the first releases noted and later ones ignore.
-pub(crate) const OF_BLOCK_INDEX: &[u8] = b"FIRTbflt";
+pub(crate) const OF_BLOCK_INDEX: &[u8] = b"\x0eFIRTbflt";
 
 /// Returns an error if the database in `dir` has a row whose kind is not among `known`, which are in
-/// ascending order, and not the obfuscation key. Takes one look-up for each kind.
+/// ascending order.
 ///
 /// # Errors
 /// [`DiskError::Refused`] if there is such a row, [`DiskError::LevelDb`] if the database is damaged.
 pub(crate) fn refuse_unknown(database: &Database<'_>, dir: &Path, known: &[u8]) -> Result<(), DiskError> {
+    let Some(kind) = other_kind(database, known)? else { return Ok(()) };
+    let flaw = format!(
+        "a row of kind {kind:02x} (hexadecimal), which this version of Peregrine does not know: a newer \
+         Bitcoin Core wrote it; use a newer version of Peregrine, or let that bitcoind do the work"
+    );
+    Err(DiskError::Refused { path: dir.to_owned(), flaw })
+}
+
+/// Returns the kind of a row that is not among `known`, which are in ascending order; `None` if all rows are
+/// of these kinds. Takes one look-up for each kind.
+pub(crate) fn other_kind(database: &Database<'_>, known: &[u8]) -> Result<Option<u8>, LevelDbError> {
     let mut start = 0;
-    for end in OBFUSCATION_ROW.iter().take(1).chain(known).map(Some).chain([None]) {
+    for end in known.iter().map(Some).chain([None]) {
         let after = end.map(|end| [*end]);
         let mut rows = database.range(&[start], after.as_ref().map(|end| &end[..]))?;
         if rows.advance()? {
-            let kind = rows.key().first().map_or("00".to_owned(), |kind| format!("{kind:02x}"));
-            let flaw = format!(
-                "a row of kind {kind} (hexadecimal), which this version of Peregrine does not know: a newer \
-                 Bitcoin Core wrote it; use a newer version of Peregrine, or let that bitcoind do the work"
-            );
-            return Err(DiskError::Refused { path: dir.to_owned(), flaw });
+            return Ok(rows.key().first().copied());
         }
         start = end.map_or(0, |end| end + 1);
     }
-    Ok(())
+    Ok(None)
 }
 
 #[cfg(test)]

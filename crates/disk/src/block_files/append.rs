@@ -82,10 +82,12 @@ pub struct BlockAppender<'a> {
     record: Vec<u8>,
 }
 
-impl<'a> BlockAppender<'a> {
-    pub(super) const fn new(files: BlockFiles<'a>, infos: Vec<FileInfo>, options: AppendOptions) -> Self {
-        Self {
-            files,
+impl<'a> BlockFiles<'a> {
+    /// Returns an appender. `infos` has an entry for each pair of files, from number 0 on, as in the block
+    /// index; without entries, the first record creates the first pair.
+    pub fn append_after(self, infos: Vec<FileInfo>, options: AppendOptions) -> BlockAppender<'a> {
+        BlockAppender {
+            files: self,
             options,
             infos,
             examined: None,
@@ -95,7 +97,9 @@ impl<'a> BlockAppender<'a> {
             record: Vec::new(),
         }
     }
+}
 
+impl BlockAppender<'_> {
     /// Returns what the block index must record about each pair of files.
     pub fn infos(&self) -> &[FileInfo] {
         &self.infos

@@ -5,6 +5,7 @@
 //! the file's end and the longest record. A block's record may be longer than the block: what follows the
 //! block is ignored, as in Core (`ReadRawBlock`, `ReadBlock`).
 
+use super::BlockFiles;
 use crate::{
     blk::{MAX_RECORD_LEN, RECORD_HEADER_LEN},
     datadir::FileKind,
@@ -17,7 +18,7 @@ use std::{
     path::PathBuf,
     sync::atomic::{AtomicU64, Ordering},
 };
-use vfs::ReadAt;
+use vfs::{During as _, FileError, ReadAt};
 use wire::{ByteOffset, FileNo, MAX_BLOCK_LEN};
 
 /// How far the operating system is asked to read ahead in a file, in bytes.
@@ -147,18 +148,18 @@ pub struct RecordFile {
     read_ahead_end: AtomicU64,
 }
 
-impl RecordFile {
-    pub(super) fn new(
-        (kind, number): (FileKind, FileNo),
-        path: PathBuf,
-        (file, len): (Box<dyn ReadAt>, u64),
-        magic: [u8; 4],
-        obfuscation: Obfuscation,
-    ) -> Self {
+impl BlockFiles<'_> {
+    pub fn open(&self, kind: FileKind, number: FileNo) -> Result<RecordFile, FileError> {
+        let path = self.path(kind, number);
+        let opened = self.disk.open(&path).and_then(|file| file.len().map(|len| (file, len)));
+        let (file, len) = opened.during("open for reading", &path)?;
+        let (magic, obfuscation) = (self.datadir.magic(), self.obfuscation);
         let (len, read_ahead_end) = (AtomicU64::new(len), AtomicU64::new(0));
-        Self { kind, number, path, file, len, magic, obfuscation, read_ahead_end }
+        Ok(RecordFile { kind, number, path, file, len, magic, obfuscation, read_ahead_end })
     }
+}
 
+impl RecordFile {
     pub fn is(&self, kind: FileKind, number: FileNo) -> bool {
         (self.kind, self.number) == (kind, number)
     }

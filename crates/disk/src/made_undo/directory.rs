@@ -38,8 +38,8 @@ const LEN_LIMIT: u64 = 8 + DIGEST_LEN as u64 + 4 * MAX_FILES as u64 + 4;
 /// The directory in which records wait.
 pub struct MadeUndoDir {
     /// `blocks`, links followed: renames from the directory stay on one file system.
-    blocks: PathBuf,
-    path: PathBuf,
+    pub blocks: PathBuf,
+    pub path: PathBuf,
     /// The datadir that gets the records.
     result: Datadir,
     /// The block index that the run began with.
@@ -173,14 +173,6 @@ impl MadeUndoDir {
             let _ = self.head.set([&MARK_MAGIC[..], &state_of(disk, &self.index)?].concat());
         }
         Ok(self.head.get().map_or(&[], Vec::as_slice))
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub fn blocks(&self) -> &Path {
-        &self.blocks
     }
 
     /// Path of the file in which the records for a `rev` file wait.

@@ -59,7 +59,7 @@ impl MadeUndo<'_> {
         let undo_sizes = self.undo_sizes();
         if self.complete.get().is_some_and(|complete| *complete != undo_sizes) {
             let flaw = "the files that were put in place end elsewhere than those of this run".to_owned();
-            return Err(DiskError::DamagedWorkFile { path: self.dir.path().to_owned(), offset: 0, flaw });
+            return Err(DiskError::DamagedWorkFile { path: self.dir.path.clone(), offset: 0, flaw });
         }
         let places = self.made().into_iter().map(|made| self.place_of(made));
         let mut places = places.collect::<Result<Vec<_>, _>>()?;
@@ -78,7 +78,7 @@ impl MadeUndo<'_> {
                 Step::Done => {}
             }
         }
-        for dir in [self.dir.blocks(), self.dir.path()] {
+        for dir in [&self.dir.blocks, &self.dir.path] {
             self.disk.sync_dir(dir).during("sync", dir)?;
         }
         Ok(())
