@@ -3,7 +3,7 @@
 //!
 //! The formats of the records are those of [`crate::blk`] and [`crate::undo`]; both begin with the same
 //! frame. The block index has the positions of records and, for each pair of files, the bytes in use
-//! ([`FileInfo`]): that is where appending continues, whatever follows in the file.
+//! ([`FileInfo`](crate::index::FileInfo)): that is where appending continues, whatever follows in the file.
 
 mod append;
 mod read;

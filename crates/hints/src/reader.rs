@@ -72,7 +72,7 @@ impl HintReader {
             let (index, info) = peregrine::open(&file)?;
             (info, Body::groups(Arc::new(index)))
         } else {
-            let layout = detect(&file, candidates(start, as_format))?;
+            let layout = detect(&file, start, as_format)?;
             (info(&file, &layout), Body::records(&file, Arc::new(layout)))
         };
         Ok(Self { file, info, body, next: 1, outputs: None })
@@ -215,20 +215,17 @@ fn find_group<'a>(
     kept.first().ok_or_else(|| file.damaged(0, &format!("block {height} is not in the file")))
 }
 
-/// Returns the variants that a file with these first bytes may have.
-fn candidates(start: &[u8], as_format: Option<HintFormat>) -> impl Iterator<Item = &'static Variant> {
+/// Scans the file as each of the variants that one with these first bytes may have, and returns the only one
+/// that matches.
+fn detect(file: &HintFile, start: &[u8], as_format: Option<HintFormat>) -> Result<Layout, HintsError> {
     let has_magic = start.starts_with(&bip456::MAGIC);
     let is_gzip = start.starts_with(&GZIP_MAGIC);
-    VARIANTS.iter().filter(move |variant| match as_format {
+    let is_candidate = |variant: &&Variant| match as_format {
         Some(format) => variant.format == format,
         None => variant.is_gzip == is_gzip && (is_gzip || variant.version.is_some() == has_magic),
-    })
-}
-
-/// Scans the file as each of the variants and returns the only one that matches.
-fn detect(file: &HintFile, variants: impl Iterator<Item = &'static Variant>) -> Result<Layout, HintsError> {
+    };
     let (mut layouts, mut failures) = (Vec::new(), Vec::new());
-    for variant in variants {
+    for variant in VARIANTS.iter().filter(is_candidate) {
         match Layout::scan(file, variant) {
             Ok(layout) => layouts.push(layout),
             Err(failure) => failures.push(failure),

@@ -221,11 +221,10 @@ pub(super) struct ScanFailure {
 impl Layout {
     /// Reads the whole file as `variant`.
     pub(super) fn scan(file: &HintFile, variant: &'static Variant) -> Result<Self, ScanFailure> {
-        let (height, first) = (0, 1);
         let mut layout = Self {
             variant,
-            first,
-            height,
+            first: 1,
+            height: 0,
             block_hash: None,
             hints: 0,
             outputs: None,

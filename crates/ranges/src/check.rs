@@ -20,13 +20,10 @@ use chain::{
     },
     session::Session,
 };
-use disk::delta::{CheckedRange, Delta, DeltaShard};
+use disk::delta::{CheckedRange, Delta};
 use pipeline::{
     job::{Job, checkpoint, clock::Clock},
-    stages::{
-        coin_sink::INTERRUPT_CHECK_INTERVAL, method::Method, partial_state::PartialState,
-        unspent::ForEachError, work_dir::WorkDir,
-    },
+    stages::{coin_sink::INTERRUPT_CHECK_INTERVAL, method::Method, unspent::ForEachError, work_dir::WorkDir},
 };
 use std::{
     path::Path,
@@ -149,7 +146,7 @@ fn write_delta<'w, 'd>(
 ) -> Result<(NewDelta<'w, 'd>, Delta), Error> {
     let delta = job.plan.block_bytes / BLOCK_BYTES_PER_DELTA_BYTE;
     job.check_work_need(DiskNeed { chainstate: delta, ..job.disk_need() })?;
-    let (partial, unspent) = job.match_range(clock)?;
+    let (mut partial, unspent) = job.match_range(clock)?;
     job.watch.sink.event(Event::Started(Stage::Finish));
     let shards: Vec<u32> = (0..plan.shards()).collect();
     let (ranges, runs) = unspent.into_delta_shards(shards.len());
@@ -175,17 +172,6 @@ fn write_delta<'w, 'd>(
         }
     })?;
     clock.lap(Stage::Finish);
-    let delta = delta_of(plan, options, partial, shards, clock);
-    Ok((new, delta))
-}
-
-fn delta_of(
-    plan: &RangePlan,
-    options: &CheckRangeOptions,
-    mut partial: PartialState,
-    shards: Vec<DeltaShard>,
-    clock: &Clock,
-) -> Delta {
     let mut coinbases = partial.coinbases.take_hashes();
     coinbases.sort_unstable();
     let range = CheckedRange {
@@ -200,5 +186,5 @@ fn delta_of(
     let mut delta = Delta { plan: plan.digest, ranges: vec![range], shards, counts, coinbases };
     let content = delta.content();
     delta.ranges.iter_mut().for_each(|range| range.content = content);
-    delta
+    Ok((new, delta))
 }

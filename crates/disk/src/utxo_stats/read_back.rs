@@ -78,11 +78,11 @@ pub fn stats_unless_stopped(
         let (begin, ranges) = &mut *ranges.lock().unwrap_or_else(PoisonError::into_inner);
         begin.recv().ok().and_then(|()| ranges.next())
     };
-    let back = ReadBack { reader, muhash, buffers: BufferPool::default() };
+    let buffers = BufferPool::default();
     thread::scope(|scope| {
         let read = || {
             while let Some((range, sender)) = next() {
-                match back.read_range(range, &sender) {
+                match read_range(reader, muhash, &buffers, range, &sender) {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(error) => {
@@ -101,33 +101,31 @@ pub fn stats_unless_stopped(
                 Err(source) => return Err(source).during("start a thread to read", reader.dir())?,
             }
         }
-        hash_ranges(muhash, &back.buffers, receivers, hashed, sink)
+        hash_ranges(muhash, &buffers, receivers, hashed, sink)
     })
 }
 
-struct ReadBack<'a> {
-    reader: &'a ChainstateReader<'a>,
+/// Reads one range. Returns false if the receiver is gone.
+fn read_range(
+    reader: &ChainstateReader<'_>,
     muhash: bool,
-    buffers: BufferPool,
-}
-
-impl ReadBack<'_> {
-    /// Reads one range. Returns false if the receiver is gone.
-    fn read_range(&self, range: u8, sender: &SyncSender<Message>) -> Result<bool, DiskError> {
-        let end = range.checked_add(1).map(|end| [end]);
-        let mut coins = self.reader.coins_between(&[range], end.as_ref().map(<[u8; 1]>::as_slice))?;
-        let mut part = StatsPart::with_buffer(self.buffers.take(), self.muhash);
-        while coins.step()? {
-            part.add(coins.outpoint(), &coins.coin()).map_err(|flaw| coins.flaw(flaw))?;
-            if part.ready_len() >= CHUNK_LEN
-                && sender.send(Message::Elements(part.take_elements(self.buffers.take()))).is_err()
-            {
-                return Ok(false);
-            }
+    buffers: &BufferPool,
+    range: u8,
+    sender: &SyncSender<Message>,
+) -> Result<bool, DiskError> {
+    let end = range.checked_add(1).map(|end| [end]);
+    let mut coins = reader.coins_between(&[range], end.as_ref().map(<[u8; 1]>::as_slice))?;
+    let mut part = StatsPart::with_buffer(buffers.take(), muhash);
+    while coins.step()? {
+        part.add(coins.outpoint(), &coins.coin()).map_err(|flaw| coins.flaw(flaw))?;
+        if part.ready_len() >= CHUNK_LEN
+            && sender.send(Message::Elements(part.take_elements(buffers.take()))).is_err()
+        {
+            return Ok(false);
         }
-        let rest = Message::Elements(part.take_rest());
-        Ok(sender.send(rest).is_ok() && sender.send(Message::End(Box::new(part))).is_ok())
     }
+    let rest = Message::Elements(part.take_rest());
+    Ok(sender.send(rest).is_ok() && sender.send(Message::End(Box::new(part))).is_ok())
 }
 
 /// Hashes what the readers send. Returning early, as on an error, drops the channels and stops the readers.
