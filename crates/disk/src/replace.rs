@@ -332,7 +332,12 @@ impl<'d> Replacement<'d> {
             journal.phase = JournalPhase::Exchanging;
             journal.write(self.disk, &self.home)?;
         }
-        self.databases.iter().try_for_each(|database| undo_if_live(self.disk, database, &self.id))?;
+        for database in &self.databases {
+            database.repair_exchange(self.disk, &self.id)?;
+            if database.new_location(self.disk, &self.id)? == NewLocation::Live {
+                database.undo(self.disk)?;
+            }
+        }
         Journal::remove(self.disk, &self.home)
     }
 
@@ -548,14 +553,6 @@ fn clean_up_all(
 ) -> Result<Vec<PathBuf>, DiskError> {
     let kept = databases.iter().map(|database| database.clean_up(disk, keep_old));
     Ok(kept.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
-}
-
-fn undo_if_live(disk: &dyn Disk, database: &ReplacedDatabase, id: &[u8; 16]) -> Result<(), DiskError> {
-    database.repair_exchange(disk, id)?;
-    match database.new_location(disk, id)? {
-        NewLocation::Live => database.undo(disk),
-        _ => Ok(()),
-    }
 }
 
 /// Sets owner, group and mode of `path` to those of `like`, which an error names. If only the group cannot be

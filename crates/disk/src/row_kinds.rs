@@ -10,8 +10,8 @@ use std::path::Path;
 /// Kinds of rows in a chainstate: the obfuscation key, then others; `c` is the coins of Core before 0.15.
 pub(crate) const OF_CHAINSTATE: &[u8] = b"\x0eBCHc";
 
-/// Kinds of rows in a block index, likewise; `t` and `T` are the `txindex` of Core before 0.17, and `I` the work of an
-/// invalid chain, which the first releases noted and later ones ignore.
+/// Kinds of rows in a block index, likewise; `t` and `T` are the `txindex` of Core before 0.17, and `I` the
+/// work of an invalid chain, which the first releases noted and later ones ignore.
 pub(crate) const OF_BLOCK_INDEX: &[u8] = b"\x0eFIRTbflt";
 
 /// Returns an error if the database in `dir` has a row whose kind is not among `known`, which are in

@@ -72,8 +72,8 @@ fn witness_cost((version, program): (u8, &[u8]), input: &InputView<'_>) -> u64 {
     }
 }
 
-/// Returns the number of signature operations of a script, each CHECKMULTISIG counted as 20 or, if `ACCURATE`,
-/// as its number of keys if that is a constant.
+/// Returns the number of signature operations of a script. If `ACCURATE`, a CHECKMULTISIG counts as its
+/// number of keys if that is a constant, otherwise as 20.
 #[inline]
 fn count<const ACCURATE: bool>(script: &[u8]) -> u32 {
     let mut total = 0;
