@@ -296,6 +296,21 @@ impl Error {
         }
     }
 
+    /// The words for where it is, which precede what it is.
+    fn place(&self) -> String {
+        let mut place = String::new();
+        if let Some(file) = &self.file {
+            let offset = self.offset.map_or(String::new(), |offset| format!(" at byte {offset}"));
+            let end = if self.height.is_some() { " " } else { ": " };
+            place = format!("{}{offset}{end}", file.display());
+        }
+        if let Some(height) = self.height {
+            let block = self.block_hash.map_or(String::new(), |hash| format!(", block {hash}"));
+            place += &format!("(height {height}{block}): ");
+        }
+        place + &self.txid.map_or(String::new(), |txid| format!("transaction {txid}: "))
+    }
+
     /// What is wrong: the details, with the input and the rule that is broken.
     fn description(&self) -> String {
         let input = self.input.map_or(String::new(), |input| format!("input {input}: "));
@@ -313,39 +328,13 @@ impl Error {
     /// [`Remedy`]'s `Display`.
     pub fn text(&self, wording: impl Fn(&Remedy) -> String) -> String {
         let core = self.core.as_ref().map_or(String::new(), |core| format!(" [Core: {core}]"));
-        format!("{}{}{core}", Place(self), self.explanation(wording))
+        format!("{}{}{core}", self.place(), self.explanation(wording))
     }
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text(ToString::to_string))
-    }
-}
-
-/// Writes the place of an error. What is wrong follows it.
-struct Place<'a>(&'a Error);
-
-impl fmt::Display for Place<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(error) = self;
-        if let Some(file) = &error.file {
-            write!(f, "{}", file.display())?;
-            if let Some(offset) = error.offset {
-                write!(f, " at byte {offset}")?;
-            }
-            f.write_str(if error.height.is_some() { " " } else { ": " })?;
-        }
-        if let Some(height) = error.height {
-            match error.block_hash {
-                Some(hash) => write!(f, "(height {height}, block {hash}): ")?,
-                None => write!(f, "(height {height}): ")?,
-            }
-        }
-        if let Some(txid) = error.txid {
-            write!(f, "transaction {txid}: ")?;
-        }
-        Ok(())
     }
 }
 

@@ -28,7 +28,8 @@ const CHAIN_NAMES: [&str; 5] = ["chain", "regtest", "signet", "testnet", "testne
 /// The settings of a configuration file, of the files that it includes and of `settings.json`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct BitcoinConf {
-    settings: Vec<Setting>,
+    /// Those of all networks, in their order.
+    pub settings: Vec<Setting>,
     /// What bitcoind ignores, in words.
     pub ignored: Vec<String>,
 }
@@ -256,11 +257,6 @@ impl BitcoinConf {
             all.extend(self.values(Some(""), name).0);
         }
         all
-    }
-
-    /// Returns the settings, in their order, of all networks.
-    pub fn all(&self) -> impl Iterator<Item = &Setting> {
-        self.settings.iter()
     }
 }
 

@@ -495,13 +495,9 @@ impl Located {
         let chain = why.map_or(String::new(), |why| format!(", chain {}{why}", self.params.network));
         print_message(&format!("using {}{conf}{chain}", self.root.display()));
         if matches!(running::command().as_deref(), Some("reindex" | "repair" | "sync" | "update")) {
-            self.faults().for_each(|fault| print_message(&format!("note: {fault}")));
+            let faults = self.settings.faults.iter();
+            faults.for_each(|fault| print_message(&format!("note: {}", fault.error)));
         }
-    }
-
-    /// What is wrong with the settings of bitcoind, which is to start after this.
-    pub fn faults(&self) -> impl Iterator<Item = String> {
-        self.settings.faults.iter().map(|fault| fault.error.to_string())
     }
 }
 

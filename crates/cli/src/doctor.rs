@@ -42,17 +42,18 @@ pub fn run(args: &DoctorArgs) -> Done {
     };
     let is_resumable = diagnosis.found.as_deref().is_ok_and(has_own_checkpoint);
     let interrupted = interrupted.filter(|_| is_resumable);
-    let faults = diagnosis.found.iter().flat_map(|state| &state.start.faults);
-    let is_of_node = faults
-        .filter(|fault| fault.error.kind != ErrorKind::Damaged)
-        .any(|fault| fault.advice == diagnosis.advice);
+    let mut faults = diagnosis.found.iter().flat_map(|state| &state.start.faults);
+    let is_of_node =
+        faults.any(|fault| fault.error.kind != ErrorKind::Damaged && fault.advice == diagnosis.advice);
     let exit = match diagnosis.advice {
         _ if diagnosis.is_sound() => Exit::Done,
         _ if is_of_node => Exit::Environment,
-        Advice::StopBitcoind | Advice::Wait | Advice::RunAs { .. } | Advice::ChangeOwner { .. } => {
-            Exit::Environment
-        }
-        Advice::CheckDisk | Advice::RestoreLink { .. } => Exit::Environment,
+        Advice::StopBitcoind
+        | Advice::Wait
+        | Advice::RunAs { .. }
+        | Advice::ChangeOwner { .. }
+        | Advice::CheckDisk
+        | Advice::RestoreLink { .. } => Exit::Environment,
         _ => Exit::Damaged,
     };
     let line = NextLine::new(&diagnosis, &located);

@@ -61,13 +61,10 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
     let mut faults = Vec::new();
     let refused = "bitcoind does not start with it";
     let is_on = |name: &str| conf.turns_on(network, name, &["basic"]);
-    for setting in conf.all() {
+    for setting in &conf.settings {
         if setting.name == "conf" && setting.place.line.is_some() {
-            faults.push(fault(
-                setting,
-                &format!("a configuration file cannot name another one, use includeconf; {refused}"),
-                true,
-            ));
+            let what = format!("a configuration file cannot name another one, use includeconf; {refused}");
+            faults.push(fault(setting, &what, true));
         }
         if setting.name == "rpcpassword" && setting.has_comment {
             let what = "with a # in the line of a password, bitcoind does not start: choose one without it";
@@ -81,11 +78,8 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
         |name: &str, chosen: Option<Network>| own.is_empty() && name == "chain" && chosen.is_some();
     let others = others.into_iter().filter(|(setting, chosen)| !is_replaced(&setting.name, *chosen));
     for (setting, _) in others.chain(own.iter().copied().skip(1)) {
-        faults.push(fault(
-            setting,
-            &format!("it is not the only one that chooses a chain; {refused}"),
-            false,
-        ));
+        let what = format!("it is not the only one that chooses a chain; {refused}");
+        faults.push(fault(setting, &what, false));
     }
     for name in IN_SECTION.iter().filter(|_| network != Network::Main) {
         let setting = conf.setting(network, name).filter(|setting| setting.is_common());

@@ -23,8 +23,15 @@ impl Findings {
     /// Counts a flaw, and keeps its text if no lower flaw is known.
     pub fn add_flaw(&mut self, height: Option<Height>, detail: impl Into<String>) {
         self.flaws += 1;
-        if self.first.as_ref().is_none_or(|first| is_lower(height, first.height)) {
-            self.first = Some(IndexFlaw { height, detail: detail.into() });
+        self.keep_lower(IndexFlaw { height, detail: detail.into() });
+    }
+
+    fn keep_lower(&mut self, flaw: IndexFlaw) {
+        let is_lower = |first: &IndexFlaw| {
+            flaw.height.is_some_and(|height| first.height.is_none_or(|first| height < first))
+        };
+        if self.first.as_ref().is_none_or(is_lower) {
+            self.first = Some(flaw);
         }
     }
 
@@ -32,11 +39,7 @@ impl Findings {
     pub fn merge(&mut self, other: Self) {
         self.sound += other.sound;
         self.flaws += other.flaws;
-        if let Some(flaw) = other.first
-            && self.first.as_ref().is_none_or(|first| is_lower(flaw.height, first.height))
-        {
-            self.first = Some(flaw);
-        }
+        other.first.into_iter().for_each(|flaw| self.keep_lower(flaw));
     }
 
     /// Adds the findings in another part. If the index is so damaged that it could not be read, that is a
@@ -61,10 +64,6 @@ impl Findings {
     pub fn of_index(self, name: IndexKind, height: Option<Height>) -> CheckedIndex {
         CheckedIndex { name, height, sound_rows: self.sound, flaws: self.flaws, first: self.first }
     }
-}
-
-fn is_lower(height: Option<Height>, first: Option<Height>) -> bool {
-    height.is_some_and(|height| first.is_none_or(|first| height < first))
 }
 
 /// Judges a row that is in the index although no block gives it, by its key and value. Returns what is wrong

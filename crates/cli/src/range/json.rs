@@ -6,6 +6,7 @@ use crate::{
 };
 use engine::hex;
 use ranges::{DeltaReport, RangeCheck, RangeFile, RangePlan, RangesReport};
+use std::collections::BTreeMap;
 
 /// The report of `range files`.
 #[derive(Serialize, JsonSchema)]
@@ -69,7 +70,9 @@ impl DeltaJson {
 
 /// Returns the report of `range finish`.
 pub fn ranges_rows(report: &RangesReport) -> Rows {
-    let checked_by = by_checker(&report.ranges).into_iter().map(|(checker, ranges)| {
+    let mut by_checker: BTreeMap<&str, Vec<&RangeCheck>> = BTreeMap::new();
+    report.ranges.iter().for_each(|range| by_checker.entry(&range.checker).or_default().push(range));
+    let checked_by = by_checker.into_iter().map(|(checker, ranges)| {
         let blocks: u32 = ranges.iter().map(|range| range.to - range.from + 1).sum();
         let seconds: u32 = ranges.iter().map(|range| range.seconds).sum();
         let again = match ranges.iter().filter(|range| range.is_rechecked).count() {
@@ -86,13 +89,4 @@ pub fn ranges_rows(report: &RangesReport) -> Rows {
         .row("scripts", scripts_text(report.scripts))
         .each("note", report.notes.iter().map(warning_text))
         .each("checked by", checked_by)
-}
-
-/// The ranges of each checker, in the order of their names.
-fn by_checker(ranges: &[RangeCheck]) -> Vec<(&str, Vec<&RangeCheck>)> {
-    let mut checkers: Vec<&str> = ranges.iter().map(|range| range.checker.as_str()).collect();
-    checkers.sort_unstable();
-    checkers.dedup();
-    let of = |checker| ranges.iter().filter(|range| range.checker == checker).collect();
-    checkers.into_iter().map(|checker| (checker, of(checker))).collect()
 }

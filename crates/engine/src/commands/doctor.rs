@@ -28,13 +28,12 @@ pub use disk::{datadir::Absence, node_indexes::IndexKind};
 pub use indexes::{FoundIndex, IndexStanding};
 pub use log::LastStart;
 
-use advise::{Circumstances, ScanPrecondition, advise};
+use advise::{Circumstances, advise};
 use api::{
     error::{Error, ErrorKind},
     event::Watch,
     machine,
     options::{ChainOptions, ScriptChecks},
-    remedy::Remedy,
     subject::Subject,
 };
 use chain::{
@@ -47,7 +46,6 @@ use chain::{
     },
     session::{has_unfinished, open_datadir, with_owner, work_dir_beside},
 };
-use deep::BlockPlaces;
 use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
@@ -61,7 +59,7 @@ use disk::{
     replace,
     xor::read_block_obfuscation,
 };
-use estimate::Estimate;
+use estimate::of_rebuild;
 use obstacles::{find_obstacle, in_place_of_new_files, obstacle_above};
 use pipeline::{
     job::{self, ChainRequest, two_chainstates::check_start},
@@ -222,8 +220,10 @@ impl Examination<'_> {
         // The chainstate first: bitcoind writes the index before the chainstate that needs it.
         let mut chainstate = self.chainstate(is_held);
         let second = SecondChainstate::find(files)?;
-        let (Survey { index, files: [blocks, undo], scripts, unchecked }, indexes, last_blocks) =
+        let (compared, indexes, last_blocks) =
             self.compare(files, &mut chainstate, lengths, (second.as_ref(), is_held))?;
+        let rebuild = of_rebuild(files, &options.chain, lengths, &compared);
+        let Survey { index, files: [blocks, undo], .. } = compared;
         // With a wrong key, nothing can be read.
         let last_blocks = last_blocks.filter(|_| key.is_none()).map(|fault| start::by_place(files, fault));
         let last_start = LastStart::read(disk, &datadir.net_dir().join("debug.log"));
@@ -240,12 +240,7 @@ impl Examination<'_> {
             owner: self.owner(),
             lock,
             key,
-            rebuild: Estimate { disk, datadir, options: &options.chain, lengths }.of_rebuild(
-                &index,
-                undo.lacking(),
-                scripts,
-                unchecked,
-            ),
+            rebuild,
             index,
             blocks: FilesState { other_names: other_block_files(disk, datadir)?, ..blocks },
             undo,
@@ -260,7 +255,7 @@ impl Examination<'_> {
             start: StartState { faults: Vec::new(), last: last_start },
         };
         if self.options.deep && state.key.is_none() {
-            state.deep = Some(self.deep(files, &state)?);
+            state.deep = Some(deep::read_all(files, &options.chain, &state, self.watch)?);
         }
         if !is_held {
             start::check_reported_table(disk, datadir, &mut state);
@@ -301,10 +296,7 @@ impl Examination<'_> {
         let lacks_genesis =
             !state.index.state.is_sound() && state.key.is_none() && !survey::has_genesis(files);
         let circumstances = Circumstances {
-            files: match lengths.scan_precondition() {
-                ScanPrecondition::Complete if lacks_genesis => ScanPrecondition::LacksGenesis,
-                found => found,
-            },
+            files: lengths.scan_precondition(lacks_genesis),
             has_lost_genesis,
             obstacle: find_obstacle(disk, datadir)?,
             blocksdir: self.other_blocksdir(&state.start.last),
@@ -352,20 +344,6 @@ impl Examination<'_> {
         let location = Location { root: root.to_owned(), blocksdir: None, ..chain.location() };
         let index = Datadir::of(self.disk, &location).map(|other| other.index_dir());
         *root != chain.datadir && index.is_ok_and(|index| self.disk.exists(&index).unwrap_or(false))
-    }
-
-    fn deep(&self, files: &Files<'_>, state: &DatadirState) -> Result<DeepState, Error> {
-        if state.lock.is_held() {
-            let detail = "another process uses the datadir, and changes what would be read";
-            let error = Error::new(ErrorKind::Environment, detail).with_remedies([Remedy::EndOtherProgram]);
-            return Ok(DeepState::refused(error));
-        }
-        let source = match state.index.state.is_sound() {
-            true if state.index.is_pruned => BlockPlaces::Unknown,
-            true => BlockPlaces::Index,
-            false => BlockPlaces::Scan,
-        };
-        deep::read_all(files, &self.options.chain, &state.chainstate, source, self.watch)
     }
 
     fn owner(&self) -> Owner {
@@ -429,11 +407,8 @@ impl Examination<'_> {
         ChainstateState {
             state: self.database_state(&dir, read, is_held),
             best_block: read_best_block(self.disk, &dir).ok().flatten(),
-            height: None,
-            time: None,
-            position: None,
-            marked_invalid: None,
             flush_interrupted,
+            ..ChainstateState::default()
         }
     }
 

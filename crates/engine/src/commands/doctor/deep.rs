@@ -1,10 +1,11 @@
 //! Reads everything: each block of the chain with its undo data, and all coins.
 
-use super::diagnosis::{ChainstateState, DeepState};
+use super::diagnosis::{ChainstateState, DatadirState, DeepState};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
     options::{ChainOptions, ScriptChecks},
+    remedy::Remedy,
     stage::Stage,
     subject::Subject,
 };
@@ -28,38 +29,32 @@ use pipeline::{
 };
 use wire::Height;
 
-/// How the places of blocks are known.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum BlockPlaces {
-    /// From the block index.
-    Index,
-    /// From a scan.
-    Scan,
-    /// The node is pruned, and its blocks do not begin with the first: they are not read.
-    Unknown,
-}
-
-/// Reads blocks, undo data and coins.
+/// Reads blocks, undo data and coins of a datadir, of which the rest is in `found`.
 ///
 /// # Errors
 /// [`ErrorKind::Interrupted`]. What is damaged or cannot be read is in the result.
 pub fn read_all(
     files: &Files<'_>,
     options: &ChainOptions,
-    chainstate: &ChainstateState,
-    places: BlockPlaces,
+    found: &DatadirState,
     watch: Watch<'_>,
 ) -> Result<DeepState, Error> {
+    if found.lock.is_held() {
+        let detail = "another process uses the datadir, and changes what would be read";
+        let error = Error::new(ErrorKind::Environment, detail).with_remedies([Remedy::EndOtherProgram]);
+        return Ok(DeepState::refused(error));
+    }
     // Nothing is rebuilt, so no note should say which scripts a rebuild would run.
     let options = &ChainOptions { scripts: ScriptChecks::LeftOut, ..options.clone() };
     let unless_interrupted = |error: Error| match error.kind {
         ErrorKind::Interrupted => Err(error),
         _ => Ok(error),
     };
-    let scan = places == BlockPlaces::Scan;
-    let read = match places {
-        BlockPlaces::Unknown => Ok(DeepState::empty()),
-        _ => read_blocks(files, options, chainstate, scan, watch),
+    let scan = !found.index.state.is_sound();
+    // The blocks of a pruned node do not begin with the first: they are not read.
+    let read = match !scan && found.index.is_pruned {
+        true => Ok(DeepState::empty()),
+        false => read_blocks(files, options, &found.chainstate, scan, watch),
     };
     let mut state = match read {
         Ok(state) => state,

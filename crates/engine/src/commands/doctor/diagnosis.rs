@@ -263,7 +263,7 @@ impl FilesState {
 
 api::reported! {
 /// The state of the chainstate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ChainstateState {
     /// The database. Only tables' ends were read.
     pub state with "Database" [flatten]: DatabaseState,

@@ -1,18 +1,17 @@
 //! Estimates what a rebuild needs: disk space, and time between two bounds.
 
 use super::{
-    diagnosis::{IndexState, RebuildNeed, RebuildTime, ScriptWork},
-    survey::FileLengths,
+    diagnosis::{RebuildNeed, RebuildTime, ScriptWork},
+    survey::{FileLengths, Survey},
 };
 use api::{disk_need::DiskNeed, machine, options::ChainOptions, subject::Subject};
-use chain::commit::directory_bytes;
-use disk::datadir::Datadir;
+use chain::{blocks::files::Files, commit::directory_bytes};
 use pipeline::{job::memory::MemoryBudget, stages::work_dir::WorkDir};
 use std::{
     ops::RangeInclusive,
     time::{Duration, Instant},
 };
-use vfs::{Disk, dir_of};
+use vfs::dir_of;
 use wire::FileNo;
 
 /// The fewest and the most bytes of blocks that a thread checks in a second. The recorded runs in
@@ -29,89 +28,65 @@ const SAMPLE_PLACES: usize = 48;
 /// Length of each place of that sample, in bytes.
 const SAMPLE_LEN: usize = 2 << 20;
 
-/// What an estimate is made from.
-pub struct Estimate<'a> {
-    /// The disk.
-    pub disk: &'a dyn Disk,
-    /// The datadir.
-    pub datadir: &'a Datadir,
-    /// What a rebuild may use.
-    pub options: &'a ChainOptions,
-    /// Its files.
-    pub lengths: &'a FileLengths,
+/// Estimates what a rebuild needs: also undo data for the blocks that lack it.
+pub fn of_rebuild(
+    files: &Files<'_>,
+    options: &ChainOptions,
+    lengths: &FileLengths,
+    Survey { index, files: [_, undo], scripts, unchecked }: &Survey,
+) -> RebuildNeed {
+    let (disk, chainstate, lacking) = (files.disk, files.datadir.chainstate_dir(), undo.lacking());
+    let resolved = disk.resolve(&chainstate).unwrap_or(chainstate.clone());
+    let free = disk.free_space(dir_of(&resolved)).ok();
+    if index.is_pruned {
+        return RebuildNeed { free, ..RebuildNeed::default() };
+    }
+    let [block_bytes, undo_bytes] = lengths.each().map(|lengths| lengths.values().sum::<u64>());
+    let budget = MemoryBudget::of_blocks(options, index.blocks as usize, lacking > 0);
+    let old = directory_bytes(disk, &chainstate);
+    let need = DiskNeed::estimate(options.params.network, block_bytes, old, budget.join_bytes);
+    let mut need = need.with_checkpoints();
+    if lacking > 0 {
+        let bytes = block_bytes / u64::from(index.blocks.max(1)) * u64::from(lacking);
+        need = need.with_undo(bytes, lacking + 1 >= index.blocks, options.memory_bytes);
+    }
+    let work = WorkDir::for_chainstate(disk, options, &chainstate);
+    let checked = need.check(disk, &chainstate, work.path(), &files.datadir.blocks_dir(), 0);
+    let speeds = sampled_speeds(files, lengths);
+    let (speed_range, threads) = (quartiles(&speeds), budget.threads as u64);
+    let bytes = (block_bytes, undo_bytes, need.chainstate);
+    let duration = |scripts| Some(time(bytes, scripts, threads, speed_range?));
+    let [scripts, unchecked] = [scripts, unchecked].map(|work| work.filter(|_| options.scripts.are_run()));
+    RebuildNeed {
+        refusal: None,
+        need,
+        free,
+        lacks_space: checked.is_err_and(|error| error.is_about(Subject::DiskSpace)),
+        bytes_per_second: speeds.get(speeds.len() / 2).copied(),
+        duration: duration(scripts),
+        checked_duration: unchecked.and_then(|work| duration(Some(work))),
+    }
 }
 
-impl Estimate<'_> {
-    /// Estimates what a rebuild needs if `lacking` blocks get undo data. `scripts`: the scripts that it runs,
-    /// if they are known; `unchecked`: those above the blocks that the block index marks as checked.
-    pub fn of_rebuild(
-        &self,
-        index: &IndexState,
-        lacking: u32,
-        scripts: Option<ScriptWork>,
-        unchecked: Option<ScriptWork>,
-    ) -> RebuildNeed {
-        let Self { disk, datadir, options, lengths } = *self;
-        let chainstate = datadir.chainstate_dir();
-        let resolved = disk.resolve(&chainstate).unwrap_or(chainstate.clone());
-        let free = disk.free_space(dir_of(&resolved)).ok();
-        if index.is_pruned {
-            return RebuildNeed { free, ..RebuildNeed::default() };
-        }
-        let [block_bytes, undo_bytes] = lengths.each().map(|lengths| lengths.values().sum::<u64>());
-        let budget = MemoryBudget::of_blocks(options, index.blocks as usize, lacking > 0);
-        let old = directory_bytes(disk, &chainstate);
-        let need = DiskNeed::estimate(options.params.network, block_bytes, old, budget.join_bytes);
-        let mut need = need.with_checkpoints();
-        if lacking > 0 {
-            let bytes = block_bytes / u64::from(index.blocks.max(1)) * u64::from(lacking);
-            need = need.with_undo(bytes, lacking + 1 >= index.blocks, options.memory_bytes);
-        }
-        let speeds = self.sampled_speeds();
-        let (speed_range, threads) = (quartiles(&speeds), budget.threads as u64);
-        let bytes = (block_bytes, undo_bytes, need.chainstate);
-        let duration = |scripts| Some(time(bytes, scripts, threads, speed_range?));
-        let [scripts, unchecked] =
-            [scripts, unchecked].map(|work| work.filter(|_| options.scripts.are_run()));
-        RebuildNeed {
-            refusal: None,
-            need,
-            free,
-            lacks_space: self.lacks_space(need),
-            bytes_per_second: speeds.get(speeds.len() / 2).copied(),
-            duration: duration(scripts),
-            checked_duration: unchecked.and_then(|work| duration(Some(work))),
-        }
-    }
-
-    /// Whether a rebuild would be refused because of disk space.
-    fn lacks_space(&self, need: DiskNeed) -> bool {
-        let (disk, chainstate) = (self.disk, self.datadir.chainstate_dir());
-        let work = WorkDir::for_chainstate(disk, self.options, &chainstate);
-        let checked = need.check(disk, &chainstate, work.path(), &self.datadir.blocks_dir(), 0);
-        checked.is_err_and(|error| error.is_about(Subject::DiskSpace))
-    }
-
-    /// Reads small samples of the block files. Returns the speed of each in bytes per second, ascending.
-    fn sampled_speeds(&self) -> Vec<u64> {
-        let files: Vec<(u32, u64)> = self.lengths.blk.iter().map(|(&file, &len)| (file, len)).collect();
-        let (started, mut buffer) = (Instant::now(), vec![0; SAMPLE_LEN]);
-        // Each place in another part of the files; the last ones are more likely to be in the page cache.
-        let places = SAMPLE_PLACES.min(files.len());
-        let speed = |place: usize| {
-            let &(file, len) = files.get(place * files.len() / places)?;
-            let piece = buffer.get_mut(..len.min(SAMPLE_LEN as u64) as usize)?;
-            let begun = Instant::now();
-            let open = self.disk.open(&self.datadir.blk_path(FileNo(file))).ok()?;
-            open.read_exact_at(piece, (len - piece.len() as u64) / 2).ok()?;
-            let speed = piece.len() as f64 / begun.elapsed().as_secs_f64().max(1e-9);
-            (!piece.is_empty()).then_some(speed as u64)
-        };
-        let is_in_time = |_: &usize| started.elapsed() < SAMPLE_TIME;
-        let mut speeds: Vec<u64> = (0..places).take_while(is_in_time).filter_map(speed).collect();
-        speeds.sort_unstable();
-        speeds
-    }
+/// Reads small samples of the block files. Returns the speed of each in bytes per second, ascending.
+fn sampled_speeds(files: &Files<'_>, lengths: &FileLengths) -> Vec<u64> {
+    let sizes: Vec<(u32, u64)> = lengths.blk.iter().map(|(&file, &len)| (file, len)).collect();
+    let (started, mut buffer) = (Instant::now(), vec![0; SAMPLE_LEN]);
+    // Each place in another part of the files; the last ones are more likely to be in the page cache.
+    let places = SAMPLE_PLACES.min(sizes.len());
+    let speed = |place: usize| {
+        let &(file, len) = sizes.get(place * sizes.len() / places)?;
+        let piece = buffer.get_mut(..len.min(SAMPLE_LEN as u64) as usize)?;
+        let begun = Instant::now();
+        let open = files.disk.open(&files.datadir.blk_path(FileNo(file))).ok()?;
+        open.read_exact_at(piece, (len - piece.len() as u64) / 2).ok()?;
+        let speed = piece.len() as f64 / begun.elapsed().as_secs_f64().max(1e-9);
+        (!piece.is_empty()).then_some(speed as u64)
+    };
+    let is_in_time = |_: &usize| started.elapsed() < SAMPLE_TIME;
+    let mut speeds: Vec<u64> = (0..places).take_while(is_in_time).filter_map(speed).collect();
+    speeds.sort_unstable();
+    speeds
 }
 
 /// Estimates the time of a rebuild that reads so many bytes of blocks and undo data, at a speed between these

@@ -1,7 +1,7 @@
 //! Finds in `debug.log` which program wrote a datadir, and where it keeps block files.
 
 use std::path::{Path, PathBuf};
-use vfs::{Disk, ReadAt};
+use vfs::Disk;
 use wire::Network;
 
 /// How many bytes from the end of the log are searched.
@@ -49,8 +49,7 @@ impl LastStart {
         };
         let mut last = find_last(disk, path, START_LEN, of_part).unwrap_or_default();
         // bitcoind ends with such an error.
-        let ends =
-            disk.open(path).ok().and_then(|log| read_part(&*log, log.len().ok()?.saturating_sub(PART_LEN)));
+        let ends = find_last(disk, path, 0, |text| Some(text.to_owned()));
         last.last_words = ends.as_deref().and_then(last_words);
         last.database_error = ends.and_then(|text| Self::of_lines(text.lines()).database_error);
         last
@@ -126,13 +125,6 @@ fn setting_of(section: &str, text: &str) -> Option<[String; 3]> {
     let value = value.trim();
     let plain = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(value);
     (!plain.contains('\\')).then(|| [section.to_owned(), name.trim().to_owned(), plain.to_owned()])
-}
-
-/// Reads a part of a log, of at most [`PART_LEN`] bytes, as text.
-fn read_part(log: &dyn ReadAt, begin: u64) -> Option<String> {
-    let mut bytes = vec![0; usize::try_from(log.len().ok()?.checked_sub(begin)?.min(PART_LEN)).ok()?];
-    log.read_exact_at(&mut bytes, begin).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Searches a log from its end, part by part, each with so many bytes of the next one.

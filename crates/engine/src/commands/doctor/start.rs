@@ -59,46 +59,42 @@ pub fn faults(
     state: &DatadirState,
     last_blocks: Option<StartFault>,
 ) -> Vec<StartFault> {
-    let locks = match &state.lock {
-        LockState::Unsupported(error) => {
-            let directory = state.dir.clone();
-            Some(StartFault { error: error.clone(), advice: Advice::ProvideLocks { directory } })
-        }
-        _ => None,
-    };
+    let mut found = Vec::new();
+    if let LockState::Unsupported(error) = &state.lock {
+        let advice = Advice::ProvideLocks { directory: state.dir.clone() };
+        found.push(StartFault { error: error.clone(), advice });
+    }
     let [index, chainstate] = [datadir.index_dir(), datadir.chainstate_dir()];
     let mut dirs = [&state.dir, &state.blocks_dir, &index, &chainstate].into_iter();
-    let read_only = dirs.find(|dir| disk.is_read_only(dir).unwrap_or_default()).map(|dir| {
+    if let Some(dir) = dirs.find(|dir| disk.is_read_only(dir).unwrap_or_default()) {
         let detail = "the file system is mounted read-only, as after an error of the disk";
         let error = Error::new(ErrorKind::Environment, detail).in_file(dir, None);
-        StartFault { error, advice: Advice::CheckDisk }
-    });
-    let full = [&state.dir, &state.blocks_dir].into_iter().find_map(|directory| {
+        found.push(StartFault { error, advice: Advice::CheckDisk });
+    }
+    found.extend([&state.dir, &state.blocks_dir].into_iter().find_map(|directory| {
         let free = disk.free_space(directory).ok().filter(|free| *free < MIN_FREE_BYTES)?;
         let detail = format!("the disk is almost full: {} are free", HumanSize(free));
         let error = Error::new(ErrorKind::Environment, detail).in_file(directory, None);
         Some(StartFault { error, advice: Advice::FreeSpace { directory: directory.clone() } })
-    });
+    }));
     let (time, clock) = (state.chainstate.time.unwrap_or_default().0, now().0);
-    let is_ahead = u64::from(time) > u64::from(clock) + MAX_FUTURE_BLOCK_TIME;
-    let clock = is_ahead.then(|| {
+    if u64::from(time) > u64::from(clock) + MAX_FUTURE_BLOCK_TIME {
         let hours = (time - clock).div_ceil(60 * 60);
         let detail = format!("the chainstate's best block is {hours} hours ahead of this machine's clock");
-        StartFault { error: Error::new(ErrorKind::Environment, detail), advice: Advice::CorrectClock }
-    });
-    let opened = unusable_file(disk, datadir).map(|error| {
+        let error = Error::new(ErrorKind::Environment, detail);
+        found.push(StartFault { error, advice: Advice::CorrectClock });
+    }
+    if let Some(error) = unusable_file(disk, datadir) {
         let path = error.file.clone().unwrap_or_default();
-        StartFault { error, advice: Advice::MoveAway { path } }
-    });
-    let indexes = settings.indexes.iter().filter_map(|setting| of_index(setting, state));
-    let log = unexplained_error(state).map(|text| StartFault {
-        error: Error::new(ErrorKind::Damaged, format!("debug.log: {text}")),
-        advice: Advice::LookDeeper,
-    });
-    let of_settings = settings.faults.iter().cloned().chain(indexes);
-    let of_disk = locks.into_iter().chain(read_only).chain(full);
-    let found = of_disk.chain(clock).chain(opened).chain(of_settings).chain(last_blocks).chain(log);
-    let mut found: Vec<StartFault> = found.collect();
+        found.push(StartFault { error, advice: Advice::MoveAway { path } });
+    }
+    found.extend(settings.faults.iter().cloned());
+    found.extend(settings.indexes.iter().filter_map(|setting| of_index(setting, state)));
+    found.extend(last_blocks);
+    if let Some(text) = unexplained_error(state) {
+        let error = Error::new(ErrorKind::Damaged, format!("debug.log: {text}"));
+        found.push(StartFault { error, advice: Advice::LookDeeper });
+    }
     if found.is_empty() && state.is_sound() {
         found.extend(of_last_words(disk, datadir, &state.start.last));
     }
@@ -107,14 +103,18 @@ pub fn faults(
 
 /// The error with which bitcoind's last start ended, which nothing explains, if nothing was changed since.
 fn of_last_words(disk: &dyn Disk, datadir: &Datadir, last: &LastStart) -> Option<StartFault> {
-    let modified = |path: &Path| disk.metadata(path).ok().flatten().map(|found| found.modified);
-    let log = modified(&datadir.net_dir().join("debug.log"));
+    let log = modified(disk, &datadir.net_dir().join("debug.log"));
     let [blocks, settings] = [datadir.blocks_dir(), datadir.net_dir().join("settings.json")];
     let mut changed = [datadir.net_dir(), &blocks, &settings].into_iter().chain(last.conf.as_deref());
-    let words = last.last_words.as_ref().filter(|_| !changed.any(|path| modified(path) > log))?;
+    let words = last.last_words.as_ref().filter(|_| !changed.any(|path| modified(disk, path) > log))?;
     let detail =
         format!("debug.log: the last start ended with an error, whose cause may still be there: {words}");
     Some(StartFault { error: Error::new(ErrorKind::Environment, detail), advice: Advice::StartBitcoind })
+}
+
+/// When a file or a directory was changed last; `None` if it is not there, or cannot be looked at.
+fn modified(disk: &dyn Disk, path: &Path) -> Option<i64> {
+    disk.metadata(path).ok().flatten().map(|found| found.modified)
 }
 
 /// What is advised if something is damaged that bitcoind reads when it starts.
@@ -328,18 +328,14 @@ fn of_index(setting: &IndexSetting, state: &DatadirState) -> Option<StartFault> 
 /// damaged. An error that names none counts if the chainstate was not written since.
 pub fn check_reported_table(disk: &dyn Disk, datadir: &Datadir, state: &mut DatadirState) {
     let Some((_, table)) = &state.start.last.database_error else { return };
-    let path = match table {
-        Some(named) => find_table(disk, datadir.net_dir(), named),
-        None => {
-            let modified = |path: PathBuf| disk.metadata(&path).ok().flatten().map(|found| found.modified);
-            let [log, database] =
-                [datadir.net_dir().join("debug.log"), datadir.chainstate_dir().join("CURRENT")].map(modified);
-            if database > log {
-                state.start.last.database_error = None;
-            }
-            return;
+    let Some(named) = table else {
+        let current = datadir.chainstate_dir().join("CURRENT");
+        if modified(disk, &current) > modified(disk, &datadir.net_dir().join("debug.log")) {
+            state.start.last.database_error = None;
         }
+        return;
     };
+    let path = find_table(disk, datadir.net_dir(), named);
     // It is sound, or was replaced since.
     let Some((path, Err(error))) = path.map(|path| (path.clone(), check_table(disk, &path))) else {
         state.start.last.database_error = None;

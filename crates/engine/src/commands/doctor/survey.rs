@@ -53,12 +53,14 @@ impl FileLengths {
         [&self.blk, &self.rev]
     }
 
-    /// Reports what a scan of the block files can find.
-    pub fn scan_precondition(&self) -> ScanPrecondition {
+    /// Reports what a scan of the block files can find. `lacks_genesis`: whether the first one, if it is
+    /// there, does not have the genesis block.
+    pub fn scan_precondition(&self, lacks_genesis: bool) -> ScanPrecondition {
         match self.blk.last_key_value() {
             None => ScanPrecondition::NoFiles,
             Some(_) if !self.blk.contains_key(&0) => ScanPrecondition::LacksGenesis,
             Some((&last, _)) if last as usize + 1 > self.blk.len() => ScanPrecondition::HasGaps,
+            Some(_) if lacks_genesis => ScanPrecondition::LacksGenesis,
             Some(_) => ScanPrecondition::Complete,
         }
     }
