@@ -550,13 +550,13 @@ impl From<DiskError> for Error {
             error => error,
         };
         let environment = |detail: String| Self::new(ErrorKind::Environment, detail);
+        let damaged = || Self::damaged(error.to_string());
+        let of_file = |path: &PathBuf, flaw: &str| Self::damaged(flaw).in_file(path, None);
         let of_work_file = |path: &PathBuf, offset, flaw: &str| {
             Self::damaged(flaw).in_file(path, offset).with_remedies([Remedy::StartOver])
         };
         let converted = match &error {
-            DiskError::NoDatadir { path, flaw } => {
-                Self::damaged(flaw.as_str()).in_file(path, None).about(Subject::MissingFile)
-            }
+            DiskError::NoDatadir { path, flaw } => of_file(path, flaw).about(Subject::MissingFile),
             DiskError::Locked { .. } => environment(error.to_string()).about(Subject::DatadirInUse),
             DiskError::Refused { path, flaw } => environment(flaw.clone()).in_file(path, None),
             DiskError::NotReplaceable { path, obstacle } => environment(obstacle.to_string())
@@ -569,23 +569,18 @@ impl From<DiskError> for Error {
             DiskError::Damaged { path, offset, flaw } => {
                 Self::damaged(flaw.as_str()).in_file(path, Some(*offset))
             }
-            DiskError::WrongKey { path, flaw, .. } => Self::damaged(flaw.as_str()).in_file(path, None),
+            DiskError::WrongKey { path, flaw, .. } => of_file(path, flaw),
             DiskError::MixedKeys { path, flaw, .. } => {
-                let mixed = Self::damaged(flaw.as_str()).in_file(path, None);
-                mixed.with_remedies([Remedy::TakeFromFiles])
+                of_file(path, flaw).with_remedies([Remedy::TakeFromFiles])
             }
             DiskError::DamagedWorkFile { path, offset, flaw } => of_work_file(path, Some(*offset), flaw),
             DiskError::Foreign { path, flaw } => of_work_file(path, None, flaw),
-            DiskError::IndexRow { .. } => Self::damaged(error.to_string())
-                .with_remedies([Remedy::BitcoindReindex])
-                .about(Subject::BlockIndex),
-            DiskError::OtherNetwork { found, .. } => {
-                Self::damaged(error.to_string()).with_remedies([Remedy::ChooseNetwork(*found)])
+            DiskError::IndexRow { .. } => {
+                damaged().with_remedies([Remedy::BitcoindReindex]).about(Subject::BlockIndex)
             }
-            DiskError::OtherSignet { .. } => {
-                Self::damaged(error.to_string()).with_remedies([Remedy::NameChallenge])
-            }
-            _ => Self::damaged(error.to_string()),
+            DiskError::OtherNetwork { found, .. } => damaged().with_remedies([Remedy::ChooseNetwork(*found)]),
+            DiskError::OtherSignet { .. } => damaged().with_remedies([Remedy::NameChallenge]),
+            _ => damaged(),
         };
         converted.caused_by(error)
     }

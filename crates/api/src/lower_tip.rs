@@ -87,18 +87,14 @@ impl fmt::Display for LowerTip {
             _ => write!(f, "{} blocks above height {tip} are stored without undo data", self.blocks)?,
         }
         write!(f, ", but the new one would end at height {tip}, because ")?;
+        let (block_state, undo_state) = match self.is_by_damage {
+            true => ("is damaged or missing", "is damaged or missing"),
+            false => ("is not in the block files", "is not in the undo files"),
+        };
         match self.gap {
-            Some(Gap::MissingBlock(height)) if self.is_by_damage => {
-                write!(f, "the block at height {height} is damaged or missing")
-            }
-            Some(Gap::MissingUndo(height)) if self.is_by_damage => {
-                write!(f, "the undo data of the block at height {height} is damaged or missing")
-            }
-            Some(Gap::MissingBlock(height)) => {
-                write!(f, "the block at height {height} is not in the block files")
-            }
+            Some(Gap::MissingBlock(height)) => write!(f, "the block at height {height} {block_state}"),
             Some(Gap::MissingUndo(height)) => {
-                write!(f, "the undo data of the block at height {height} is not in the undo files")
+                write!(f, "the undo data of the block at height {height} {undo_state}")
             }
             Some(Gap::Invalid(height)) => write!(f, "the block at height {height} is marked invalid"),
             Some(Gap::Lost) if are_orphans => f.write_str("a block below them is not in any block file"),

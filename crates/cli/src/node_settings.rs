@@ -12,9 +12,8 @@ use std::path::Path;
 /// The least number of MiB to which bitcoind prunes (Core `MIN_DISK_SPACE_FOR_BLOCK_FILES`).
 pub const MIN_PRUNE_TARGET: u64 = 550;
 
-/// Options that cannot be on together: the second one is the one to remove.
-const EXCLUSIVE: [(&str, &str); 3] =
-    [("prune", "txindex"), ("prune", "txospenderindex"), ("prune", "reindex-chainstate")];
+/// Options that cannot be on together with `prune`, and are the ones to remove.
+const EXCLUDE_PRUNE: [&str; 3] = ["txindex", "txospenderindex", "reindex-chainstate"];
 
 /// Options that are of no use, and not allowed, if another one is off.
 const NEED_ANOTHER: [(&str, &str, bool); 5] = [
@@ -93,9 +92,8 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
         faults.extend(setting.map(|it| fault(it, &format!("{what}; {refused}"), is_removable)));
     }
     let prunes = conf.setting(network, "prune").is_some_and(|setting| leading_number(setting.value()) != 0);
-    for (first, second) in EXCLUSIVE.iter().filter(|_| prunes) {
-        let setting = is_on(second);
-        faults.extend(setting.map(|it| fault(it, &format!("it excludes {first}; {refused}"), true)));
+    for name in EXCLUDE_PRUNE.iter().filter(|_| prunes) {
+        faults.extend(is_on(name).map(|it| fault(it, &format!("it excludes prune; {refused}"), true)));
     }
     for (name, other, default) in NEED_ANOTHER {
         let default = if name == "listenonion" { listens_unless_told(conf, network) } else { default };

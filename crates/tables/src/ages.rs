@@ -10,6 +10,7 @@ use engine::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    iter::Sum,
     mem,
     ops::{AddAssign, Range, RangeInclusive},
     sync::{Mutex, PoisonError},
@@ -65,6 +66,14 @@ impl AddAssign for Held {
     fn add_assign(&mut self, other: Self) {
         self.coins += other.coins;
         self.amount += other.amount;
+    }
+}
+
+impl<'a> Sum<&'a Self> for Held {
+    fn sum<I: Iterator<Item = &'a Self>>(all: I) -> Self {
+        let mut sum = Self::default();
+        all.for_each(|held| sum += *held);
+        sum
     }
 }
 
@@ -144,16 +153,12 @@ impl<E: FnMut(&AgesAt) -> Result<(), Error>> State<E> {
             }
         }
         let Some((mut ages, bands)) = span.wanted else { return Ok(()) };
-        ages.bands =
-            bands.into_iter().map(|heights| self.held.each_ref().map(|of| sum(of, &heights))).collect();
+        let of_band = |Range { start, end }| {
+            self.held.each_ref().map(|of| of.iter().take(end).skip(start).sum::<Held>())
+        };
+        ages.bands = bands.into_iter().map(of_band).collect();
         (self.each)(&ages)
     }
-}
-
-fn sum(held: &[Held], heights: &Range<usize>) -> Held {
-    let mut sum = Held::default();
-    held.iter().take(heights.end).skip(heights.start).for_each(|held| sum += *held);
-    sum
 }
 
 impl<E: FnMut(&AgesAt) -> Result<(), Error> + Send> BlockConsumer for Ages<E> {

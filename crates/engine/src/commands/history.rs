@@ -21,7 +21,7 @@ use api::{
     subject::Subject,
 };
 use chain::{
-    blocks::{chain::Chain, files::Files},
+    blocks::files::Files,
     plan::planner::Plan,
     session::Session,
     threads::{each_number, lock},
@@ -294,8 +294,12 @@ impl History<'_> {
             Ok(())
         };
         let count = wanted.end() - wanted.start() + 1;
-        each_number(self.memory.takers, count, || (), take)
-            .map_err(|error| with_block(error, &self.plan.chain))?;
+        each_number(self.memory.takers, count, || (), take).map_err(|error| match error.height {
+            Some(height) if error.block_hash.is_none() => {
+                error.at_block(height, self.plan.chain.block(height).hash)
+            }
+            _ => error,
+        })?;
         Ok(totals.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -324,16 +328,5 @@ impl History<'_> {
             .in_file(reader.dir(), None)
             .with_remedies([Remedy::Verify])
             .about(Subject::Chainstate))
-    }
-}
-
-/// Adds the hash of the block to an error that has its height.
-fn with_block(error: Error, chain: &Chain) -> Error {
-    match error.height {
-        Some(height) if error.block_hash.is_none() => {
-            let hash = chain.block(height).hash;
-            error.at_block(height, hash)
-        }
-        _ => error,
     }
 }

@@ -197,20 +197,6 @@ fn match_spends<'a>(
     Ok((Job { method, plan, budget, ..job }.match_spends(clock)?, None))
 }
 
-/// Matches spends, and writes the coins that are left. Returns the hints too, if they were used.
-fn write_joined<'a>(
-    job: &Job<'a>,
-    clock: &mut Clock,
-    finish: &Finish<'_, '_>,
-) -> Result<(UtxoCounts, MatchStats, Option<&'a HintOptions>), Error> {
-    let (matched, hints) = match_spends(job, clock)?;
-    job.watch.sink.event(Event::Started(Stage::Finish));
-    let (written, stats) = job.for_each_coin(matched, clock, |coins| finish.write(coins))?;
-    clock.lap(Stage::Finish);
-    let hints = hints.filter(|_| stats.used_hints);
-    Ok((written, stats, hints))
-}
-
 /// What all attempts of a rebuild share.
 struct Rebuild<'a> {
     files: &'a Files<'a>,
@@ -440,7 +426,14 @@ impl<'a> Rebuild<'a> {
             watch: job.watch,
         };
         let (written, stats, hints) = match options.engine {
-            Engine::Join => write_joined(job, clock, finish)?,
+            Engine::Join => {
+                let (matched, hints) = match_spends(job, clock)?;
+                sink.event(Event::Started(Stage::Finish));
+                let (written, stats) = job.for_each_coin(matched, clock, |coins| finish.write(coins))?;
+                clock.lap(Stage::Finish);
+                let hints = hints.filter(|_| stats.used_hints);
+                (written, stats, hints)
+            }
             Engine::Cache => {
                 let (written, stats) = job.connect_all(finish.target.building(), finish.key, clock)?;
                 (written, stats, None)

@@ -230,17 +230,16 @@ fn share_chainstate(
         ..beginning(&metadata, (output, Some(height)))
     };
     let (folder, chunk_len) = (&report.folder, job.options.hooks.chunk_len);
+    let (mut coins, total) = (reader.coins()?, metadata.coins);
     if disk.exists(folder).during("look for", folder)? {
         let comparison = Comparison::begin(disk, folder, chunk_len, job.watch.interrupt)?;
         let mut writer = SnapshotWriter::begin(comparison, folder, metadata);
-        let (mut coins, total) = (reader.coins()?, metadata.coins);
         each_coin(&mut coins, total, job.watch, |outpoint, coin| Ok(writer.add(outpoint, coin)?))?;
         let tree = writer.end()?.0.end(folder)?;
         return Ok(report.with_tree(&tree));
     }
     job.watch.sink.event(Event::Started(Stage::Export));
     let mut writer = begin(disk, folder, metadata, chunk_len)?;
-    let (mut coins, total) = (reader.coins()?, metadata.coins);
     each_coin(&mut coins, total, job.watch, |outpoint, coin| Ok(writer.add(outpoint, coin)?))?;
     finish(writer, report)
 }

@@ -19,11 +19,7 @@ use disk::{
     utxo_stats::{READER_BYTES, StatsPart, UtxoHasher, UtxoStats},
 };
 use pipeline::{
-    job::{
-        Job,
-        coins_after::{AfterBlock, with_coins_after},
-        stored_chainstate::StoredChainstate,
-    },
+    job::{coins_after::with_coins_after, stored_chainstate::StoredChainstate},
     stages::{coin_reader::other_network, finish::read_elements},
 };
 use rules::{ChainParams, median_times};
@@ -217,24 +213,19 @@ pub fn read_after(
         &mut |job, dir, after| {
             let index_dir = with_times.then(|| job.files.datadir.index_dir());
             let times = BlockTimes::read(disk, index_dir.as_deref(), &after.hash, job.watch.sink)?;
-            each_set(after.height, &mut |each| coins_of(job, dir, after, &mut elements(each, &times)))
+            each_set(after.height, &mut |each| {
+                job.watch.sink.event(Event::Started(Stage::Export));
+                let reader = ChainstateReader::open(disk, dir)?;
+                let each_of = &mut elements(each, &times);
+                let stats = read_elements(&reader, None, true, job.threads(), each_of, job.watch)?;
+                let network = options.params.network;
+                UtxoStatsReport::new(&stats, network, Some(after.height), after.hash).ok_or_else(|| {
+                    Error::new(ErrorKind::Internal, "the amounts exceed 64 bits; please report this bug")
+                })
+            })
         },
         watch,
     )
-}
-
-/// Gives the coins of the temporary chainstate of a job, which are those after a block, to `each_of`.
-fn coins_of(
-    job: &Job<'_>,
-    dir: &Path,
-    after: AfterBlock,
-    each_of: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
-) -> Result<UtxoStatsReport, Error> {
-    job.watch.sink.event(Event::Started(Stage::Export));
-    let reader = ChainstateReader::open(job.work.disk(), dir)?;
-    let stats = read_elements(&reader, None, true, job.threads(), each_of, job.watch)?;
-    UtxoStatsReport::new(&stats, job.files.params.network, Some(after.height), after.hash)
-        .ok_or_else(|| Error::new(ErrorKind::Internal, "the amounts exceed 64 bits; please report this bug"))
 }
 
 /// What the thread that reads a snapshot sends.

@@ -61,9 +61,9 @@ pub fn scan<S: AsRef<[u8]>>(
     let StoredChainstate { reader, height, .. } = &chainstate;
     let scan = Scan { reader, height: *height, wanted: &wanted(scripts), coins: AtomicU64::new(0), watch };
     let parts = for_all(options.threads.get(), 0..=u8::MAX, |first| scan.range(first))?;
-    let parts = parts.into_iter().collect::<Result<Vec<Part>, Error>>()?;
-    let txouts = parts.iter().map(|part| part.txouts).sum();
-    let mut found: Vec<FoundCoin> = parts.into_iter().flat_map(|part| part.found).collect();
+    let parts = parts.into_iter().collect::<Result<Vec<_>, Error>>()?;
+    let txouts = parts.iter().map(|(txouts, _)| txouts).sum();
+    let mut found: Vec<FoundCoin> = parts.into_iter().flat_map(|(_, found)| found).collect();
     found.sort_unstable_by_key(|found| found.coin.outpoint);
     let mut amounts = found.iter().map(|found| found.coin.amount.0);
     let sum = amounts.try_fold(0i64, i64::checked_add).ok_or_else(|| chainstate.too_large_amounts())?;
@@ -97,14 +97,10 @@ struct Scan<'a> {
     watch: Watch<'a>,
 }
 
-struct Part {
-    txouts: u64,
-    found: Vec<FoundCoin>,
-}
-
 impl Scan<'_> {
-    /// Reads the coins of all txids that begin with `first`.
-    fn range(&self, first: u8) -> Result<Part, Error> {
+    /// Reads the coins of all txids that begin with `first`. Returns their number, and those with one of the
+    /// scripts.
+    fn range(&self, first: u8) -> Result<(u64, Vec<FoundCoin>), Error> {
         let (end, mut found) = (first.checked_add(1).map(|end| [end]), Vec::new());
         let mut coins = self.reader.coins_between(&[first], end.as_ref().map(<[u8; 1]>::as_slice))?;
         let txouts = each_coin(&mut coins, 0, self.watch.without_events(), |outpoint, coin| {
@@ -118,7 +114,7 @@ impl Scan<'_> {
         // Txids are uniformly distributed.
         let coins_total = coins * 256 / (u64::from(first) + 1);
         self.watch.sink.event(Event::Coins(CoinProgress { coins, coins_total: coins_total.max(coins) }));
-        Ok(Part { txouts, found })
+        Ok((txouts, found))
     }
 }
 

@@ -12,7 +12,7 @@ use api::{
 use digest::muhash::MuHash3072;
 use disk::utxo_stats::UtxoCounts;
 use pipeline::{
-    job::{Job, clock::Clock, coins_after::up_to, read_only_job::with_read_only_job},
+    job::{coins_after::up_to, read_only_job::with_read_only_job},
     stages::{
         stats_change::{BlockAmounts, StatsChange},
         window::{BlockResult, ConnectedBlock},
@@ -59,32 +59,24 @@ pub fn stats_at(
     let options = &ChainOptions { undo: UndoPolicy::Make, ..up_to(options, heights)? };
     with_read_only_job(disk, options, None, watch, |job, clock| {
         job.check_work_need(DiskNeed { undo: 0, ..job.disk_need() }.with_cache())?;
-        stats_of_blocks(job, heights, clock)
-    })
-}
-
-fn stats_of_blocks(
-    job: &Job<'_>,
-    heights: &BTreeSet<Height>,
-    clock: &mut Clock,
-) -> Result<Vec<UtxoStatsAt>, Error> {
-    job.work.take()?;
-    let mut sums = Sums { muhash: MuHash3072::new(), coins: UtxoCounts::ZERO, unspendable: 0 };
-    let mut found = Vec::with_capacity(heights.len());
-    let each = &mut |block: &ConnectedBlock| {
-        if let Some(stats) = &block.stats {
-            sums.add(stats);
-            if heights.contains(&block.height) {
-                found.push(sums.at(block, &stats.amounts)?);
+        job.work.take()?;
+        let mut sums = Sums { muhash: MuHash3072::new(), coins: UtxoCounts::ZERO, unspendable: 0 };
+        let mut found = Vec::with_capacity(heights.len());
+        let each = &mut |block: &ConnectedBlock| {
+            if let Some(stats) = &block.stats {
+                sums.add(stats);
+                if heights.contains(&block.height) {
+                    found.push(sums.at(block, &stats.amounts)?);
+                }
             }
-        }
-        Ok(())
-    };
-    let wanted = &heights.iter().copied().collect::<Vec<_>>();
-    // No one else reads this chainstate: it needs no key.
-    let dir = &job.work.chainstate();
-    job.connect_each(dir, [0; 8], clock, BlockResult::Stats(wanted), each, None)?;
-    Ok(found)
+            Ok(())
+        };
+        let wanted = &heights.iter().copied().collect::<Vec<_>>();
+        // No one else reads this chainstate: it needs no key.
+        let dir = &job.work.chainstate();
+        job.connect_each(dir, [0; 8], clock, BlockResult::Stats(wanted), each, None)?;
+        Ok(found)
+    })
 }
 
 /// What the blocks so far have changed.
