@@ -5,7 +5,7 @@ mod picture;
 
 use crate::{
     args::common::ReadingArgs,
-    limits::reading_threads,
+    limits::WORKER_BYTES,
     prelude::*,
     stats_at::{self, MAX_HEIGHTS},
 };
@@ -17,7 +17,7 @@ use engine::{
 use export::{AgeRow, AgeTable, Columns, RowFile};
 use std::{collections::BTreeSet, ffi::OsStr, ops::RangeInclusive};
 use tables::{
-    PROGRAM,
+    PROGRAM, affordable_threads,
     ages::{AgeBands, Ages, AgesAt, ByType, Held},
     script_type::ScriptType,
 };
@@ -119,7 +119,7 @@ pub fn run(args: &AgesArgs) -> Done {
 }
 
 fn options(args: &AgesArgs, chain: ChainOptions) -> ReadBlocksOptions {
-    let threads = reading_threads(chain.memory_bytes, chain.threads);
+    let threads = affordable_threads(chain.memory_bytes, WORKER_BYTES, chain.threads);
     let stop_at_height = args.at.iter().map(|range| Height(*range.end())).max();
     ReadBlocksOptions {
         chain: ChainOptions { threads, stop_at_height, ..chain },

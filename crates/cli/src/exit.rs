@@ -1,7 +1,6 @@
 //! All exit codes.
 
 use engine::{Error, ErrorKind};
-use std::process::ExitCode;
 
 /// The exit code of the process. Scripts may rely on these numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,11 +38,5 @@ impl Exit {
             ErrorKind::Interrupted => Self::Interrupted,
             _ => Self::Internal,
         }
-    }
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
     }
 }

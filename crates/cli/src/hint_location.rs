@@ -5,7 +5,7 @@
 //! service. Redirects are followed from HTTPS to HTTPS only.
 
 use engine::{Error, ErrorKind, FileSource};
-use std::{fmt, net::SocketAddr, path::PathBuf, str::FromStr};
+use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
 /// The value of `--hints`, or a source of `snapshot fetch`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,15 +39,6 @@ impl HintLocation {
             // This build has refused the URL.
             #[cfg(not(feature = "hints-url"))]
             Self::Url(url) => FileSource::Path(url.into()),
-        }
-    }
-}
-
-impl fmt::Display for HintLocation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(file) => write!(f, "{}", file.display()),
-            Self::Url(url) => f.write_str(url),
         }
     }
 }

@@ -2,11 +2,7 @@
 
 use engine::{ChainOptions, Error, ErrorKind, HumanMemory, machine::MIN_MEMORY};
 use rustix::process::{Resource, getrlimit, setrlimit};
-use std::{
-    num::NonZeroUsize,
-    sync::{Arc, atomic::AtomicBool},
-};
-use tables::affordable_threads;
+use std::sync::{Arc, atomic::AtomicBool};
 
 /// Memory in bytes of a worker: the rows of a file that are not written yet, and what its format makes of
 /// them.
@@ -81,11 +77,6 @@ fn check_limits(memory: u64, threads: usize, space: Option<u64>, group: Option<u
         ));
     }
     Ok(())
-}
-
-/// The number of threads that so much memory suffices for.
-pub fn reading_threads(memory_bytes: u64, threads: NonZeroUsize) -> NonZeroUsize {
-    affordable_threads(memory_bytes, WORKER_BYTES, threads)
 }
 
 /// Returns the address space needed besides the memory limit, in bytes.

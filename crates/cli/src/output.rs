@@ -27,7 +27,7 @@ pub fn finish(json: bool, done: Done) -> ExitCode {
             Exit::of(&error)
         }
     };
-    exit.into()
+    ExitCode::from(exit as u8)
 }
 
 /// Prints as JSON that a command line was refused, with this text up to the first empty line: as the report,

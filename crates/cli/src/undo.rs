@@ -1,10 +1,11 @@
 //! The commands `peregrine undo check`, `make` and `export`.
 
-use crate::{limits::reading_threads, prelude::*, report::undo_files_text};
+use crate::{limits::WORKER_BYTES, prelude::*, report::undo_files_text};
 use engine::{
     FileKind,
     undo::{ExportedUndo, MadeUndoReport, UndoCheck, UndoFileCheck},
 };
+use tables::affordable_threads;
 
 #[derive(Subcommand, Debug)]
 pub enum UndoCommand {
@@ -122,7 +123,7 @@ pub fn export(args: &ExportUndoArgs) -> Done {
     let located = args.datadir.core.locate()?;
     paths::check(&located, None, &[("--output", Some(&args.output))])?;
     let chain = args.datadir.default_options(&located, args.memory);
-    let threads = reading_threads(chain.memory_bytes, chain.threads);
+    let threads = affordable_threads(chain.memory_bytes, WORKER_BYTES, chain.threads);
     let options = ChainOptions { threads, scan: args.scan, stop_at_height: args.to.map(Height), ..chain };
     let exported = args.datadir.run(Some(&options), stages::EXPORT_BLOCKS, |watch| {
         engine::undo::export(&RealDisk, &options, Height(args.from_height), &args.output, watch)

@@ -35,7 +35,19 @@ pub fn bring_indexes(
         observed.as_ref().is_some_and(|observed| base_of(&observed.bases, *kind).is_some())
     };
     let (in_pass, others): (Vec<_>, Vec<_>) = options.kinds.iter().copied().partition(is_observed);
-    let divide = |job: &IndexJob<'_>, _: &[IndexKind]| divide(job, &others);
+    // Divides indexes into those that can be continued and those that have to be made anew.
+    let divide = |job: &IndexJob<'_>, _: &[IndexKind]| {
+        let (mut continued, mut made) = (Vec::new(), Vec::new());
+        for &kind in &others {
+            match can_be_continued(job, kind) {
+                Ok(true) => continued.push(kind),
+                Ok(false) => made.push(kind),
+                Err(error) if error.kind == ErrorKind::Damaged => made.push(kind),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((continued, made))
+    };
     let (mut continued, made) = job::run(disk, options, Access::Read, watch, divide)?.result;
     let with = |kinds: Vec<IndexKind>| IndexOptions { kinds, ..options.clone() };
     let mut reports = Vec::new();
@@ -60,20 +72,6 @@ pub fn bring_indexes(
         all
     });
     joined.ok_or_else(|| Error::new(ErrorKind::Usage, "no index is named"))
-}
-
-/// Divides indexes into those that can be continued and those that have to be made anew.
-fn divide(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<(Vec<IndexKind>, Vec<IndexKind>), Error> {
-    let (mut continued, mut made) = (Vec::new(), Vec::new());
-    for &kind in kinds {
-        match can_be_continued(job, kind) {
-            Ok(true) => continued.push(kind),
-            Ok(false) => made.push(kind),
-            Err(error) if error.kind == ErrorKind::Damaged => made.push(kind),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok((continued, made))
 }
 
 /// Whether an index ends on the chain and has what it is continued from. On a pruned node, an index that ends

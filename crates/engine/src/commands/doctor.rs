@@ -128,9 +128,7 @@ pub fn diagnose(disk: &dyn Disk, options: &DoctorOptions, watch: Watch<'_>) -> R
         }
         Ok(Err(absence)) => {
             let datadir = Datadir::of(disk, &options.chain.location())?;
-            let obstacle = obstacle_above(disk, root, &datadir);
-            let advice = match &absence {
-                _ if obstacle.is_some() => obstacle.unwrap_or(Advice::NameDatadir),
+            let advice = obstacle_above(disk, root, &datadir).unwrap_or_else(|| match &absence {
                 Absence::NoDirectory => Advice::NameDatadir,
                 Absence::OnlyChainstate | Absence::NoBlocks
                     if has_other_databases(disk, options, &datadir) =>
@@ -146,7 +144,7 @@ pub fn diagnose(disk: &dyn Disk, options: &DoctorOptions, watch: Watch<'_>) -> R
                 Absence::OtherNetworks(others) => others
                     .first()
                     .map_or(Advice::NameDatadir, |other| Advice::ChooseNetwork { network: *other }),
-            };
+            });
             (Err(absence), advice)
         }
         // Also names the user who may read it.
