@@ -52,5 +52,5 @@ pub use vfs::{
 };
 pub use wire::{
     BlockHash, BlockTime, BlockView, FileNo, Height, Network, OutPoint, Sats, ScriptVerifier, TxView, Txid,
-    UtxoElement, Wtxid, coin::CompressedScript, named, script::is_unspendable,
+    UtxoElement, Wtxid, coin::CompressedScript, named, read::compact_size_len, script::is_unspendable,
 };

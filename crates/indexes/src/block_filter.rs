@@ -14,7 +14,7 @@ use crate::rows::Row;
 use digest::{sha256::sha256d, siphash::siphash24};
 use wire::{
     BlockHash, Height, Reader,
-    read::{write_compact_size, write_var_int},
+    read::{compact_size_len, write_compact_size, write_var_int},
 };
 
 /// Maximum length of a file with filters (Core `MAX_FLTR_FILE_SIZE`).
@@ -150,9 +150,7 @@ impl FilterPlace {
     /// Returns the place after a filter that is here, with `len` bytes when it is encoded. The place may be
     /// that of a damaged row.
     pub fn after(self, len: usize) -> Self {
-        let mut head = Vec::new();
-        write_compact_size(&mut head, len as u64);
-        let framed = u32::try_from(32 + head.len() + len).unwrap_or(u32::MAX);
+        let framed = u32::try_from(32 + compact_size_len(len) + len).unwrap_or(u32::MAX);
         Self { pos: self.pos.saturating_add(framed), ..self }
     }
 

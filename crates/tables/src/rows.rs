@@ -8,6 +8,7 @@ use bitcoin::Script;
 use engine::{
     Error, Network, SpentCoin, Txid, UtxoElement,
     blocks::{BlockData, BlockStats},
+    compact_size_len,
     history::{HistoryEntry, ScriptHistory},
     utxo::CreationTimes,
 };
@@ -211,16 +212,6 @@ impl BlockRows for OutputTable {
 fn witness_len<'a>(items: impl Iterator<Item = &'a [u8]> + Clone) -> u32 {
     let with_len = |item: &[u8]| compact_size_len(item.len()) + item.len();
     (compact_size_len(items.clone().count()) + items.map(with_len).sum::<usize>()) as u32
-}
-
-/// Length of a number as serialised (Core `GetSizeOfCompactSize`). No length in a block has more than 32
-/// bits.
-const fn compact_size_len(value: usize) -> usize {
-    match value {
-        0..=0xfc => 1,
-        0xfd..=0xffff => 3,
-        _ => 5,
-    }
 }
 
 /// Gives the row of a coin to `add`, with the times of its block if they are known, and the address of a

@@ -217,6 +217,16 @@ pub fn write_var_int(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(bytes.get(bytes.len() - len..).unwrap_or_default());
 }
 
+/// Length of `size` as a CompactSize (Core `GetSizeOfCompactSize`).
+pub const fn compact_size_len(size: usize) -> usize {
+    match size {
+        0..=0xfc => 1,
+        0xfd..=0xffff => 3,
+        0x1_0000..=0xffff_ffff => 5,
+        _ => 9,
+    }
+}
+
 /// Appends `size` as a CompactSize.
 #[inline]
 pub fn write_compact_size(out: &mut Vec<u8>, size: u64) {

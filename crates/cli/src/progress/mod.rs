@@ -117,15 +117,12 @@ pub struct Recorder {
 
 enum Shown {
     Bar(ProgressBar),
-    Lines { as_json: bool, clock: Mutex<Option<Clock>> },
+    /// The clock is a thread that writes a line from time to time. When the sender is dropped, it ends.
+    Lines {
+        as_json: bool,
+        clock: Mutex<Option<(JoinHandle<()>, Sender<()>)>>,
+    },
     None,
-}
-
-/// A thread that writes a line from time to time.
-struct Clock {
-    thread: JoinHandle<()>,
-    /// When this is dropped, the thread ends.
-    until: Sender<()>,
 }
 
 impl Recorder {
@@ -173,7 +170,7 @@ impl Recorder {
         };
         // Without this thread, only the stages are shown.
         let thread = thread::Builder::new().name("progress".to_owned()).spawn(write);
-        let clock = thread.ok().map(|thread| Clock { thread, until });
+        let clock = thread.ok().map(|thread| (thread, until));
         Shown::Lines { as_json, clock: Mutex::new(clock) }
     }
 
@@ -205,8 +202,8 @@ impl Recorder {
         match &self.shown {
             Shown::Bar(bar) => stop::writing(|| bar.finish_and_clear()),
             Shown::Lines { clock, .. } => {
-                let clock = clock.lock().unwrap_or_else(PoisonError::into_inner).take();
-                if let Some(Clock { thread, until }) = clock {
+                let clock = lock(clock).take();
+                if let Some((thread, until)) = clock {
                     drop(until);
                     // The thread may be blocked in a write that nobody reads.
                     let _ = stop::writing(|| thread.join());
@@ -302,6 +299,6 @@ impl SyncSink for Recorder {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -26,11 +26,7 @@ use chain::{
     blocks::{awaited::AwaitedBlocks, claims::PeerClaims, damage::KnownDamage, files::Files},
     commit::{Destination, directory_bytes},
     given_blocks,
-    plan::{
-        indexes::tell_unchanged,
-        planner::{AfterSuspect, Plan},
-        unconnected::check_unconnected,
-    },
+    plan::{indexes::tell_unchanged, planner::AfterSuspect, unconnected::check_unconnected},
     session::Session,
 };
 use digest::sha256::batched_bytes;
@@ -348,7 +344,12 @@ impl<'a> Rebuild<'a> {
         };
         self.has_begun.set(true);
         let proven = self.write_and_prove(&job, clock)?;
-        self.warn_of_false_claims(files, plan);
+        // Names the peer that has sent other coins than a block spends.
+        let claims = files.awaited.and_then(AwaitedBlocks::claims);
+        if let Some((height, peer)) = claims.and_then(PeerClaims::first_false) {
+            let hash = plan.chain.block(height).hash;
+            self.sink.event(Event::Warning(Warning::FalseSpentCoins { height, hash, peer }));
+        }
 
         let is_interrupted = || watch.interrupt.load(Ordering::Relaxed);
         if awaited.as_ref().is_some_and(|(awaited, _)| !awaited.wait_for_all(&is_interrupted)) {
@@ -363,15 +364,6 @@ impl<'a> Rebuild<'a> {
         let hashed = batched_bytes() - hashed_before;
         let report = self.report(&job, proven, hashed, awaited.is_some(), clock)?;
         Ok(ReindexReport { undo: method.makes_undo().then(undo_report), kept, lost_blocks, ..report })
-    }
-
-    /// Names the peer that has sent other coins than a block spends.
-    fn warn_of_false_claims(&self, files: &Files<'_>, plan: &Plan) {
-        let claims = files.awaited.and_then(AwaitedBlocks::claims);
-        if let Some((height, peer)) = claims.and_then(PeerClaims::first_false) {
-            let hash = plan.chain.block(height).hash;
-            self.sink.event(Event::Warning(Warning::FalseSpentCoins { height, hash, peer }));
-        }
     }
 
     /// Prepares what changes besides the chainstate: the block index, and in place the `rev` files, if the

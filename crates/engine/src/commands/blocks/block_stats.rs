@@ -2,7 +2,7 @@
 
 use pipeline::stages::block_parts::BlockData;
 use rules::{SpentCoin, is_bip30_exempt, subsidy};
-use wire::{Sats, script::is_unspendable};
+use wire::{Sats, read::compact_size_len, script::is_unspendable};
 
 /// Bytes that a coin takes besides its output, by Core's measure: outpoint, height and coinbase flag
 /// (`PER_UTXO_OVERHEAD`).
@@ -110,12 +110,7 @@ impl BlockStats {
 
 /// Returns the size of a coin by Core's measure: its serialised output, and what comes with it.
 fn coin_size(script_len: usize) -> i64 {
-    let prefix = match script_len {
-        0..=0xfc => 1,
-        0xfd..=0xffff => 3,
-        _ => 5,
-    };
-    size_of::<Sats>() as i64 + prefix + script_len as i64 + COIN_OVERHEAD
+    (size_of::<Sats>() + compact_size_len(script_len) + script_len) as i64 + COIN_OVERHEAD
 }
 
 /// Returns the least, the median and the greatest of some numbers, 0 if there are none (Core
