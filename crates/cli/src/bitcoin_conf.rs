@@ -34,21 +34,6 @@ pub struct BitcoinConf {
     pub ignored: Vec<String>,
 }
 
-/// Where a setting is.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Place {
-    pub file: PathBuf,
-    /// The number of its line, if it is a configuration file.
-    pub line: Option<u32>,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
-        self.line.map_or(Ok(()), |line| write!(f, " line {line}"))
-    }
-}
-
 /// The part of the settings that contains one: the section of a chain, the part before all sections (empty),
 /// or `None` for `settings.json`, which takes precedence over the configuration file.
 type Part<'a> = Option<&'a str>;
@@ -61,7 +46,9 @@ pub struct Setting {
     pub name: String,
     /// `None` if the values before it are taken back.
     value: Option<String>,
-    pub place: Place,
+    pub file: PathBuf,
+    /// The number of its line, if it is in a configuration file.
+    pub line: Option<u32>,
     pub has_comment: bool,
 }
 
@@ -121,8 +108,7 @@ impl BitcoinConf {
             } else if line.starts_with('-') {
                 return wrong("in this file, options are written without a dash before them");
             } else if let Some((name, value)) = line.split_once('=') {
-                let place = Place { file: file.to_owned(), line: Some(number) };
-                let mut setting = Setting::new(&section, name.trim(), value.trim(), place);
+                let mut setting = Setting::new(&section, name.trim(), value.trim(), (file, number));
                 setting.has_comment = whole.contains('#');
                 if name.trim().ends_with(&format!("no{}", setting.name))
                     && NEVER_NEGATED.contains(&&*setting.name)
@@ -151,7 +137,6 @@ impl BitcoinConf {
         let Members(values) = serde_json::from_str(&text)
             .map_err(|error| wrong(format!("bitcoind does not start with this file: {error}")))?;
         for (name, value) in values {
-            let place = Place { file: path.to_owned(), line: None };
             let values = if let Value::Array(values) = value { values } else { vec![value] };
             self.settings.extend(values.into_iter().map(|value| Setting {
                 section: None,
@@ -162,7 +147,8 @@ impl BitcoinConf {
                     Value::Bool(true) => Some("1".to_owned()),
                     other => Some(other.to_string()),
                 },
-                place: place.clone(),
+                file: path.to_owned(),
+                line: None,
                 has_comment: false,
             }));
         }
@@ -261,7 +247,7 @@ impl BitcoinConf {
 }
 
 impl Setting {
-    fn new(section: &str, name: &str, value: &str, place: Place) -> Self {
+    fn new(section: &str, name: &str, value: &str, (file, line): (&Path, u32)) -> Self {
         let (section, name) = match (section, name.split_once('.')) {
             ("", Some((section, name))) => (section, name),
             _ => (section, name),
@@ -273,7 +259,8 @@ impl Setting {
             Some(name) => (name, None),
         };
         let (name, value) = (name.to_owned(), value.map(str::to_owned));
-        Self { section: Some(section.to_owned()), name, value, place, has_comment: false }
+        let (section, file, line) = (Some(section.to_owned()), file.to_owned(), Some(line));
+        Self { section, name, value, file, line, has_comment: false }
     }
 
     /// Whether it is for all chains.

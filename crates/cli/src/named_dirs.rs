@@ -37,7 +37,7 @@ pub fn refuse_tildes(words: &[OsString]) -> Result<(), Error> {
 
 /// Returns the directory that a setting names, which bitcoind does not create.
 pub fn existing_dir(setting: &Setting) -> Result<PathBuf, Error> {
-    let (name, value, place) = (&setting.name, setting.value(), &setting.place);
+    let (name, value) = (&setting.name, setting.value());
     if Path::new(value).is_dir() {
         return Ok(value.into());
     }
@@ -48,8 +48,8 @@ pub fn existing_dir(setting: &Setting) -> Result<PathBuf, Error> {
         "; is its disk mounted?"
     };
     let why = unexpanded(value).unwrap_or(hint.to_owned());
-    let line = place.line.map_or(String::new(), |line| format!("line {line}, "));
-    Err(usage(format!("{line}{name}={value}: no such directory{why}")).in_file(&place.file, None))
+    let line = setting.line.map_or(String::new(), |line| format!("line {line}, "));
+    Err(usage(format!("{line}{name}={value}: no such directory{why}")).in_file(&setting.file, None))
 }
 
 /// Returns the directory to name with `--blocksdir`, if `dir` is not that but one of those below it that have

@@ -2,7 +2,7 @@
 //! and which indexes they turn on. The rules are those of Core's `common/config.cpp`, `init.cpp` and
 //! `node/blockmanager_args.cpp`.
 
-use crate::bitcoin_conf::{BitcoinConf, Place, Setting, is_true};
+use crate::bitcoin_conf::{BitcoinConf, Setting, is_true};
 use engine::{
     Disk as _, Error, ErrorKind, IndexKind, Network, RealDisk,
     doctor::{Advice, IndexSetting, NodeSettings, StartFault},
@@ -61,7 +61,7 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
     let refused = "bitcoind does not start with it";
     let is_on = |name: &str| conf.turns_on(network, name, &["basic"]);
     for setting in &conf.settings {
-        if setting.name == "conf" && setting.place.line.is_some() {
+        if setting.name == "conf" && setting.line.is_some() {
             let what = format!("a configuration file cannot name another one, use includeconf; {refused}");
             faults.push(fault(setting, &what, true));
         }
@@ -111,7 +111,7 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
         faults.extend(is_on(name).map(|setting| fault(setting, what, true)));
     }
     let indexes = IndexKind::ALL.into_iter().filter_map(|kind| {
-        let Place { file, line } = is_on(kind.option())?.place.clone();
+        let Setting { file, line, .. } = is_on(kind.option())?.clone();
         Some(IndexSetting { kind, file, line })
     });
     NodeSettings { indexes: indexes.collect(), faults }
@@ -136,8 +136,9 @@ pub fn connections(conf: &BitcoinConf, network: Network) -> Option<Connections> 
     let setting =
         set("proxy").or(set("onlynet").filter(|_| !is_direct)).or(conf.setting(network, "connect"))?;
     let value = |name| Some(set(name)?.value().to_owned());
+    let line = setting.line.map_or(String::new(), |line| format!(" line {line}"));
     Some(Connections {
-        because: format!("{}: `{}={}`", setting.place, setting.name, setting.value()),
+        because: format!("{}{line}: `{}={}`", setting.file.display(), setting.name, setting.value()),
         proxy: value("proxy").or(value("onion")),
         i2psam: value("i2psam"),
         onlynet,
@@ -176,7 +177,7 @@ fn is_port(value: &str) -> bool {
 }
 
 fn fault(setting: &Setting, what: &str, is_removable: bool) -> StartFault {
-    let Place { file, line } = setting.place.clone();
+    let Setting { file, line, .. } = setting.clone();
     let place = line.map_or(String::new(), |line| format!("line {line}, "));
     // A password is not to be printed.
     let value = if setting.name == "rpcpassword" { ".." } else { setting.value() };
