@@ -52,4 +52,4 @@ pub mod utxo_tree;
 pub mod xor;
 
 pub use error::{DiskError, Obstacle};
-pub use leveldb::LevelDbError;
+pub use leveldb::{LevelDbError, is_database_file};

@@ -162,7 +162,7 @@ pub struct Chainstate<'a> {
     /// Whether blocks can be connected to it after the download.
     pub can_connect: bool,
     /// Whether it is rebuilt in any case: undo data of blocks below it was deleted, or blocks are to be
-    /// deleted, and its coins cannot be read, or undo data is missing.
+    /// deleted, and its coins cannot be read.
     pub must_rebuild: bool,
     /// Whether this run has rebuilt it, and has shown its blocks to the observer.
     pub is_rebuilt: bool,
@@ -345,7 +345,7 @@ impl Follower for Rebuilder<'_> {
         let affordable = (options.chain.memory_bytes - need) / KEPT_SHARE;
         let kept_bytes_max = affordable.min(options.chain.hooks.kept_bytes_max);
         let memory_bytes = memory_bytes + kept_bytes_max;
-        let left = if prunes { MAX_LEFT_BY_PRUNING } else { 0 };
+        let left = target.0 - end.0;
         let awaiting = Awaiting { end, bytes, memory_bytes, kept_bytes_max, settle_bytes, left, lost };
         let invalid = self.chainstate.invalid;
         let planned =

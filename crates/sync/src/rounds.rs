@@ -25,7 +25,7 @@ use chain::{
     plan::{
         best_block::lacks_undo,
         existing_state::ExistingState,
-        indexes::{DeletedBlocks, before_pruning},
+        indexes::{DeletedBlocks, SetAside, before_pruning},
         planner::{AfterSuspect, is_pruned},
         second_chainstate::CHECKED_AT_START,
     },
@@ -117,7 +117,8 @@ fn sync_session<'d>(
     if options.prune_bytes.is_some() {
         delete_left(files)?;
     }
-    let cannot_stay = must_be_replaced(files, &options, Watch { sink, interrupt })?;
+    let is_resumed = work.may_have_checkpoint();
+    let cannot_stay = must_be_replaced(files, &options, is_resumed, Watch { sink, interrupt })?;
     if let Some(which) = options.chain.reconsider.take() {
         // What is invalid is marked again.
         reconsider(files, which)?;
@@ -222,7 +223,8 @@ impl Round<'_> {
         let near = chainstate.is_sooner_connected(files, &chain, height)?;
         let (network, header_height) = (options.chain.params.network, chain.tip_height());
         let is_pruned_now = options.prune_bytes.is_some() && near.is_some() && rebuilt.is_none();
-        let indexed = is_pruned_now.then(|| self.set_aside_for_pruning(files, &chain)).transpose()?.flatten();
+        let checked = is_pruned_now.then(|| self.before_pruning(files, &chain)).transpose()?;
+        let (aside, indexed) = checked.unwrap_or_default();
         // The rebuild needs the memory.
         drop(chain);
         let is_behind = rebuilt.is_some();
@@ -236,7 +238,9 @@ impl Round<'_> {
         let undo = stays.map_or(Ok(None), |near| self.make_undo(near, height))?;
         if let (Some(bytes), Some((_, best)), None) = (options.prune_bytes, near, &rebuilt) {
             let session = Session::open_for_change(self.disk, &self.rebuild, sink)?.0;
-            download.pruned += prune_stored(&session.files()?, &options.chain, bytes, best, indexed, sink)?;
+            let files = &session.files()?;
+            aside.apply(files, sink)?;
+            download.pruned += prune_stored(files, &options.chain, bytes, best, indexed, sink)?;
         }
         let connects = matches!(suspect, Some(AfterSuspect::Connect(_)));
         let below = match suspect {
@@ -282,14 +286,16 @@ impl Round<'_> {
         Ok((report, below, invalid))
     }
 
-    /// Sets aside the indexes that need all blocks, if that is allowed, and returns the last block that may
-    /// be deleted because of the others.
-    fn set_aside_for_pruning(&self, files: &Files<'_>, chain: &HeaderChain) -> Result<Option<Height>, Error> {
+    /// The indexes that need all blocks, if they may be set aside, and the last block that may be deleted
+    /// because of the others.
+    fn before_pruning(
+        &self,
+        files: &Files<'_>,
+        chain: &HeaderChain,
+    ) -> Result<(SetAside, Option<Height>), Error> {
         let hash_at = &|height| chain.hash(height);
         let deleted = DeletedBlocks { hash_at, kept_from: Height(0), made: &[] };
-        let (aside, last) = before_pruning(files, Some(&deleted), &self.options.set_aside_indexes)?;
-        aside.apply(files, self.sink)?;
-        Ok(last)
+        before_pruning(files, Some(&deleted), &self.options.set_aside_indexes)
     }
 
     /// Connects the stored blocks above the chainstate's best block, up to `height`; the one that is probably
@@ -342,8 +348,8 @@ impl Round<'_> {
     }
 
     /// Makes the undo data below the chainstate if one of its last blocks lacks it: of those that bitcoind
-    /// will read when it starts; before blocks are deleted, of those that every node keeps, and then no other. A
-    /// pruned node does not have the blocks for that.
+    /// will read when it starts; before blocks are deleted, of those that every node keeps, and then no
+    /// other. A pruned node does not have the blocks for that.
     fn make_undo(
         &self,
         (best, fork): (Height, Height),

@@ -8,7 +8,13 @@ use api::{
     remedy::Remedy,
     stage::Stage,
 };
-use chain::{blocks::files::Files, plan::best_block::can_replay};
+use chain::{
+    blocks::files::Files,
+    plan::{
+        best_block::{can_replay, lacks_undo},
+        second_chainstate::CHECKED_AT_START,
+    },
+};
 use disk::{
     DiskError,
     chainstate::{ChainstateReader, read_heads},
@@ -39,19 +45,28 @@ pub fn read_all(
 }
 
 /// Whether the chainstate cannot stay if blocks are to be deleted: its coins cannot be read, or bitcoind was
-/// stopped while it wrote them, and lacks blocks to complete that.
+/// stopped while it wrote them, and lacks blocks to complete that, or undo data to start then. `is_resumed`
+/// is whether an earlier run has begun to replace it, and may have stored these blocks.
 ///
 /// # Errors
 /// The same errors; [`ErrorKind::Damaged`] after an interrupted flush that bitcoind can complete: it reads
 /// blocks again that may be far below the best one.
-pub fn must_be_replaced(files: &Files<'_>, options: &SyncOptions, watch: Watch<'_>) -> Result<bool, Error> {
+pub fn must_be_replaced(
+    files: &Files<'_>,
+    options: &SyncOptions,
+    is_resumed: bool,
+    watch: Watch<'_>,
+) -> Result<bool, Error> {
     if options.prune_bytes.is_none() {
         return Ok(false);
     }
     let dir = files.datadir.chainstate_dir();
     if let Err(error @ DiskError::InterruptedFlush { .. }) = ChainstateReader::open(files.disk, &dir) {
         match read_heads(files.disk, &dir)?[..] {
-            [new, old] if can_replay(files, new, old)? => {}
+            [new, old]
+                if !is_resumed
+                    && can_replay(files, new, old)?
+                    && !lacks_undo(files, new, CHECKED_AT_START)? => {}
             _ => return Ok(true),
         }
         let detail = "bitcoind was stopped while it wrote the chainstate, and needs blocks to complete it";

@@ -85,7 +85,10 @@ pub fn lacks_undo(files: &Files<'_>, best: BlockHash, count: usize) -> Result<bo
 /// A damaged block index; any I/O error.
 pub fn can_replay(files: &Files<'_>, new: BlockHash, old: BlockHash) -> Result<bool, Error> {
     let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
-    let (mut new, mut old) = (rows.entry(&new)?, rows.entry(&old)?);
+    let (is_first, mut new, mut old) = (old == BlockHash::default(), rows.entry(&new)?, rows.entry(&old)?);
+    if !is_first && old.is_none() {
+        return Ok(false);
+    }
     while let Some(entry) = new {
         match old {
             Some(before) if before.hash == entry.hash => return Ok(true),

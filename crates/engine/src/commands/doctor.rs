@@ -53,6 +53,7 @@ use disk::{
     checkpoint::Checkpoint,
     datadir::{Datadir, FileKind, Location},
     index::refuse_flat,
+    is_database_file,
     keyed_search::other_block_files,
     lock::DatadirLock,
     made_undo::has_made_undo,
@@ -306,7 +307,8 @@ impl Examination<'_> {
             }
             advice => advice,
         };
-        let writes = [Advice::Repair, Advice::Reindex, Advice::ReindexByScan, Advice::MakeUndo];
+        let writes =
+            [Advice::Repair, Advice::Reindex, Advice::ReindexByScan, Advice::MakeUndo, Advice::Update];
         if writes.contains(&advice)
             && let Some(path) = in_place_of_new_files(disk, datadir)?
         {
@@ -382,15 +384,18 @@ impl Examination<'_> {
             read.extend(files.into_iter().map(|file| datadir.block_file_path(kind, file)));
         }
         for dir in &databases {
-            read.extend(disk.list(dir).unwrap_or_default().into_iter().map(|name| dir.join(name)));
+            let names = disk.list(dir).unwrap_or_default().into_iter();
+            read.extend(names.filter(|name| is_database_file(name)).map(|name| dir.join(name)));
         }
         let opened = written.into_iter().map(|path| (path, 0o022));
         for (path, rights) in opened.chain(read.into_iter().map(|path| (path, 0o044))) {
             let is_kept_out = |found: Ownership| uid != 0 && !is_own(&found) && found.mode & rights == 0;
             let is_named = foreign.iter().any(|dir| path.starts_with(dir));
             if !is_named && owner_of(&path).is_some_and(is_kept_out) {
-                let database = databases.iter().find(|dir| path.starts_with(dir)).cloned();
-                foreign.push(database.unwrap_or(path));
+                // Of blocks that were copied there, thousands may be kept out.
+                let blocks = Some(&blocks_dir).filter(|_| rights == 0o044);
+                let dir = databases.iter().chain(blocks).find(|dir| path.starts_with(dir));
+                foreign.push(dir.cloned().unwrap_or(path));
             }
         }
         Owner { uid, user: disk.user(), foreign }

@@ -527,8 +527,8 @@ fn what_belongs_to_other_users_is_named() {
         ("debug.log", "debug.log"),
         ("blocks/blk00009.dat", "blocks/blk00009.dat"),
         ("blocks/.lock", "blocks/.lock"),
-        ("blocks/xor.dat", "blocks/xor.dat"),
-        ("blocks/rev00001.dat", "blocks/rev00001.dat"),
+        ("blocks/xor.dat", "blocks"),
+        ("blocks/rev00001.dat", "blocks"),
         ("blocks/index/LOCK", "blocks/index"),
         ("chainstate/000002.ldb", "chainstate"),
     ] {
@@ -540,6 +540,12 @@ fn what_belongs_to_other_users_is_named() {
         assert_eq!(diagnosed(case.root(), false).advice, Advice::ChangeOwner { directories }, "{name}");
         std::os::unix::fs::chown(&path, Some(4711), None).unwrap();
     }
+    // What bitcoind does not open, such as `lost+found` of a disk, can be root's.
+    let lost = case.root().join("regtest/chainstate/lost+found");
+    fs::create_dir(&lost).unwrap();
+    fs::set_permissions(&lost, fs::Permissions::from_mode(0o700)).unwrap();
+    let owner = diagnosed(case.root(), false).found.unwrap().owner;
+    assert_eq!((owner.uid, owner.foreign), (4711, Vec::new()));
 }
 
 #[test]
