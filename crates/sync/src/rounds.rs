@@ -223,8 +223,7 @@ impl Round<'_> {
         let near = chainstate.is_sooner_connected(files, &chain, height)?;
         let (network, header_height) = (options.chain.params.network, chain.tip_height());
         let is_pruned_now = options.prune_bytes.is_some() && near.is_some() && rebuilt.is_none();
-        let checked = is_pruned_now.then(|| self.before_pruning(files, &chain)).transpose()?;
-        let (aside, indexed) = checked.unwrap_or_default();
+        let indexes = is_pruned_now.then(|| self.before_pruning(files, &chain)).transpose()?;
         // The rebuild needs the memory.
         drop(chain);
         let is_behind = rebuilt.is_some();
@@ -236,11 +235,8 @@ impl Round<'_> {
         drop(session);
         let stays = near.filter(|(best, _)| rebuilt.is_none() && *best <= height);
         let undo = stays.map_or(Ok(None), |near| self.make_undo(near, height))?;
-        if let (Some(bytes), Some((_, best)), None) = (options.prune_bytes, near, &rebuilt) {
-            let session = Session::open_for_change(self.disk, &self.rebuild, sink)?.0;
-            let files = &session.files()?;
-            aside.apply(files, sink)?;
-            download.pruned += prune_stored(files, &options.chain, bytes, best, indexed, sink)?;
+        if let Some(((aside, indexed), (_, best))) = indexes.zip(near) {
+            download.pruned += self.prune(aside, best, indexed)?;
         }
         let connects = matches!(suspect, Some(AfterSuspect::Connect(_)));
         let below = match suspect {
@@ -296,6 +292,16 @@ impl Round<'_> {
         let hash_at = &|height| chain.hash(height);
         let deleted = DeletedBlocks { hash_at, kept_from: Height(0), made: &[] };
         before_pruning(files, Some(&deleted), &self.options.set_aside_indexes)
+    }
+
+    /// Deletes the oldest block files below the chainstate's last block that is in the chain.
+    fn prune(&self, aside: SetAside, best: Height, indexed: Option<Height>) -> Result<u32, Error> {
+        let Self { disk, ref options, sink, .. } = *self;
+        let Some(bytes) = options.prune_bytes else { return Ok(0) };
+        let session = Session::open_for_change(disk, &self.rebuild, sink)?.0;
+        let files = &session.files()?;
+        aside.apply(files, sink)?;
+        prune_stored(files, &options.chain, bytes, best, indexed, sink)
     }
 
     /// Connects the stored blocks above the chainstate's best block, up to `height`; the one that is probably

@@ -259,7 +259,7 @@ impl Examination<'_> {
         if !is_held {
             start::check_reported_table(disk, datadir, &mut state);
         }
-        state.start.faults = start::faults((disk, datadir), &self.options.settings, &state, last_blocks);
+        state.start.faults = start::faults(disk, datadir, &self.options.settings, &state, last_blocks);
         let advice = self.advice(files, lengths, &mut state)?;
         Ok((state, advice))
     }

@@ -194,8 +194,7 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
         };
     }
     if blocks.lacking() > 0 && files == ScanPrecondition::NoFiles {
-        // `sync` begins with a block file, also if it prunes.
-        return Advice::BitcoindReindex;
+        return Advice::BitcoindReindex; // `sync` begins with a block file, also if it prunes.
     }
     if index.is_pruned {
         return match is_usable && blocks.lacking() == 0 && !chainstate.is_unknown() {

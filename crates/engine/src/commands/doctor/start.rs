@@ -54,7 +54,8 @@ const MIN_FREE_BYTES: u64 = 100 << 20;
 
 /// Finds what keeps bitcoind from starting: first what keeps Peregrine from working too.
 pub fn faults(
-    (disk, datadir): (&dyn Disk, &Datadir),
+    disk: &dyn Disk,
+    datadir: &Datadir,
     settings: &NodeSettings,
     state: &DatadirState,
     last_blocks: Option<StartFault>,
