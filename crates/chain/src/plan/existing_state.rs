@@ -32,8 +32,7 @@ pub const DOWNLOAD_WINDOW: u32 = 1024;
 /// Which lower state a caller accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accepted {
-    Nothing,
-    /// One without the last blocks, at most so many, because bitcoind is to connect them again.
+    /// One without the last blocks, at most so many, which bitcoind is to connect again.
     WithoutLast(u32),
     /// One that is lower only because blocks or undo data are damaged or missing.
     LossByDamage,
@@ -96,16 +95,13 @@ impl ExistingState {
                 Some(Gap::Lost) => !may_be_pruned,
                 _ => false,
             };
-            if matches!(accepted, Accepted::WithoutLast(blocks) if loss.blocks <= blocks) {
-                return Ok(loss.blocks);
-            }
-            loss.is_by_damage = is_missing && !plan.stops_as_asked && accepted == Accepted::LossByDamage;
-            if !loss.is_by_damage && accepted != Accepted::AnyLoss {
+            let for_damage = accepted == Accepted::LossByDamage;
+            loss.is_by_damage = is_missing && !plan.stops_as_asked && for_damage;
+            let is_left = matches!(accepted, Accepted::WithoutLast(blocks) if loss.blocks <= blocks);
+            if !loss.is_by_damage && !is_left && accepted != Accepted::AnyLoss {
                 let mut error = loss.error(files.datadir.net_dir());
                 // That has just been tried.
-                error
-                    .remedies
-                    .retain(|it| accepted != Accepted::LossByDamage || *it != Remedy::EndBelowDamage);
+                error.remedies.retain(|it| !for_damage || *it != Remedy::EndBelowDamage);
                 return Err(error);
             }
             // bitcoind connects the lost blocks when it starts, and writes their undo data.
@@ -114,7 +110,9 @@ impl ExistingState {
                               connects the blocks above the new chainstate; it would not start";
                 return Err(Error::damaged(detail).in_file(path, None).with_remedies([Remedy::MoveAway]));
             }
-            sink.event(Event::Warning(Warning::LowerTip(*loss)));
+            if !is_left {
+                sink.event(Event::Warning(Warning::LowerTip(*loss)));
+            }
         }
         self.warn(plan, files, loss.is_some(), sink)?;
         Ok(loss.map_or(0, |loss| loss.blocks))
