@@ -62,12 +62,14 @@ pub fn must_be_replaced(
     }
     let dir = files.datadir.chainstate_dir();
     if let Err(error @ DiskError::InterruptedFlush { .. }) = ChainstateReader::open(files.disk, &dir) {
-        match read_heads(files.disk, &dir)?[..] {
-            [new, old]
-                if !is_resumed
-                    && can_replay(files, new, old)?
-                    && !lacks_undo(files, new, CHECKED_AT_START)? => {}
-            _ => return Ok(true),
+        let can_finish = match read_heads(files.disk, &dir)?[..] {
+            [new, old] if !is_resumed => {
+                can_replay(files, new, old)? && !lacks_undo(files, new, CHECKED_AT_START)?
+            }
+            _ => false,
+        };
+        if !can_finish {
+            return Ok(true);
         }
         let detail = "bitcoind was stopped while it wrote the chainstate, and needs blocks to complete it";
         let error = Error::damaged(detail).in_file(dir, None).caused_by(error);
