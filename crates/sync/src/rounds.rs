@@ -231,10 +231,10 @@ impl Round<'_> {
             None if can_connect && near.is_none() => Some(self.rebuild_stored(files, &mut suspect)),
             rebuilt => rebuilt,
         };
+        let lacking = if rebuilt.is_none() { self.lacking_undo(files, near, height)? } else { None };
         // What follows locks the datadir itself.
         drop(session);
-        let stays = near.filter(|(best, _)| rebuilt.is_none() && *best <= height);
-        let undo = stays.map_or(Ok(None), |near| self.make_undo(near, height))?;
+        let undo = lacking.map(|blocks| self.make_undo(blocks)).transpose()?;
         if let Some(((aside, indexed), (_, best))) = indexes.zip(near) {
             download.pruned += self.prune(aside, best, indexed)?;
         }
@@ -353,37 +353,42 @@ impl Round<'_> {
         done.map_err(|error| explain_interrupt(error, "downloaded"))
     }
 
-    /// Makes the undo data below the chainstate if one of its last blocks lacks it: of those that bitcoind
-    /// will read when it starts; before blocks are deleted, of those that every node keeps, and then no
-    /// other. A pruned node does not have the blocks for that.
-    fn make_undo(
+    /// Returns of how many last blocks of the chainstate undo data is to be made, if one of those that
+    /// bitcoind will read when it starts lacks it; before blocks are deleted, one of those that every node
+    /// keeps. A pruned node does not have the blocks for that.
+    fn lacking_undo(
         &self,
-        (best, fork): (Height, Height),
+        files: &Files<'_>,
+        near: Option<(Height, Height)>,
         height: Height,
-    ) -> Result<Option<MadeUndoReport>, Error> {
-        let Self { disk, ref options, sink, interrupt, .. } = *self;
-        let session = Session::open_for_change(disk, &self.rebuild, sink)?.0;
-        let files = &session.files()?;
+    ) -> Result<Option<u32>, Error> {
+        let SyncOptions { chain, prune_bytes, blocks_only, .. } = &self.options;
+        let Some((best, fork)) = near.filter(|(best, _)| !blocks_only && *best <= height) else {
+            return Ok(None);
+        };
         let is_pruned = is_pruned(files)?;
-        let count = match options.prune_bytes {
-            Some(_) if !is_pruned => options.chain.hooks.undo_blocks as usize,
+        let count = match prune_bytes {
+            Some(_) if !is_pruned => chain.hooks.undo_blocks as usize,
             None if fork == best => CHECKED_AT_START.saturating_sub((height.0 - best.0) as usize),
             _ => CHECKED_AT_START,
         };
         let best = ExistingState::read(files, false)?.best_block;
         let lacks_undo = best.map_or(Ok(false), |best| lacks_undo(files, best, count))?;
-        if options.blocks_only || options.chain.undo == UndoPolicy::Trust || !lacks_undo {
+        if chain.undo == UndoPolicy::Trust || !lacks_undo {
             return Ok(None);
         }
         if is_pruned {
-            sink.event(Event::Warning(Warning::LacksLastUndo { blocks: count }));
+            self.sink.event(Event::Warning(Warning::LacksLastUndo { blocks: count }));
             return Ok(None);
         }
-        // What follows locks the datadir itself.
-        drop(session);
-        let blocks = options.prune_bytes.map_or(u32::MAX, |_| count as u32);
+        Ok(Some(prune_bytes.map_or(u32::MAX, |_| count as u32)))
+    }
+
+    /// Makes the undo data that so many last blocks of the chainstate lack.
+    fn make_undo(&self, blocks: u32) -> Result<MadeUndoReport, Error> {
+        let Self { disk, ref options, sink, interrupt, .. } = *self;
         let made = undo::make_of_last(disk, &options.chain, blocks, Watch { sink, interrupt });
-        Ok(Some(made.map_err(|error| explain_interrupt(error, "downloaded"))?))
+        made.map_err(|error| explain_interrupt(error, "downloaded"))
     }
 
     /// Connects the stored blocks up to a height, those at the heights of `exactly` one by one.
