@@ -7,6 +7,7 @@ use api::{
 };
 use crossbeam::channel::{RecvTimeoutError, bounded};
 use std::{
+    iter::once,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU32, Ordering},
@@ -74,8 +75,8 @@ pub fn on_all<T: Send>(
 /// panicked, only numbers that are already taken are begun.
 ///
 /// # Errors
-/// The error of the lowest number that has one; the same errors as [`spawn`]; [`ErrorKind::Internal`] if a
-/// thread panics.
+/// The error of the lowest number that has one; the same errors as [`spawn`], if not even one thread can be
+/// started; [`ErrorKind::Internal`] if a thread panics.
 pub fn each_number<S>(
     threads: usize,
     count: u32,
@@ -102,9 +103,11 @@ pub fn each_number<S>(
         }
     };
     thread::scope(|scope| {
-        let start =
-            |_| spawn(scope, "worker", work).inspect_err(|_| _ = next.fetch_max(count, Ordering::Relaxed));
-        join_all((0..threads).map(start).collect()).into_iter().collect::<Result<(), _>>()
+        let start = || spawn(scope, "worker", work);
+        let first = start().inspect_err(|_| _ = next.fetch_max(count, Ordering::Relaxed));
+        // Fewer threads have the same result.
+        let others = (1..threads).map_while(|_| start().ok().map(Ok));
+        join_all(once(first).chain(others).collect()).into_iter().collect::<Result<(), _>>()
     })?;
     lowest.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |(_, error)| Err(error))
 }
