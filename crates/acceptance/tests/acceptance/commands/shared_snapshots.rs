@@ -182,7 +182,7 @@ fn several_heights_in_one_pass_equal_single_runs() {
     }
     assert_same_tree(&before, case.root(), "the datadir is only read");
     let again = share_on(&FaultDisk::healthy(), &options, &[77], &single, unwatched());
-    let error = assert_says(again, &["a snapshot of height 77 is there already"]);
+    let error = assert_says(again, &["77-", "this snapshot is there already"]);
     assert_offers(&error, &[Remedy::MoveAway]);
     let none = share_on(&FaultDisk::healthy(), &options, &[], &single, unwatched());
     let words = ["ends at height 140", "is 14112, from a chain of 16128 blocks on"];
@@ -209,7 +209,7 @@ fn a_repeated_command_keeps_the_folders_that_are_complete() {
     fs::rename(reports[1].folder.join("utxotree"), reports[0].folder.join("utxotree")).unwrap();
     fs::remove_dir_all(&reports[1].folder).unwrap();
     let again = share_on(&FaultDisk::healthy(), &options, &both, &output, unwatched());
-    assert_fails(again, ErrorKind::Usage, &["this snapshot is there already"]);
+    assert_fails(again, ErrorKind::Damaged, &["its utxotree is that of block"]);
 }
 
 /// A damaged tree was found after the pass over the blocks, and other chunks never: their root was reported

@@ -197,13 +197,12 @@ fn refuse_complete(
         let folder = output.join(name);
         let tree = Comparison::begin(disk, &folder, options.hooks.chunk_len, interrupt)?.tree;
         if format!("{height}-{}", tree.block) != *name {
-            return Err(there_already(&folder));
+            let error = Error::damaged(format!("its utxotree is that of block {}", tree.block));
+            return Err(error.in_file(folder, None).with_remedies([Remedy::MoveAway, Remedy::OtherOutput]));
         }
     }
-    let Some((height, name)) = found.first().filter(|_| found.len() == heights.len()) else { return Ok(()) };
-    let detail = format!("a snapshot of height {height} is there already");
-    let error = Error::new(ErrorKind::Usage, detail).in_file(output.join(name), None);
-    Err(error.with_remedies([Remedy::MoveAway, Remedy::OtherOutput]))
+    let Some((_, name)) = found.first().filter(|_| found.len() == heights.len()) else { return Ok(()) };
+    Err(there_already(&output.join(name)))
 }
 
 /// Cuts the coins of a temporary chainstate, which are read twice: their number precedes them. A folder that
@@ -309,7 +308,8 @@ struct Comparison<'a> {
     /// What has come of the next chunk, and its index.
     chunk: Vec<u8>,
     index: u64,
-    is_same: bool,
+    /// Whether all before it are those of the snapshot.
+    is_same: Result<bool, Error>,
 }
 
 impl<'a> Comparison<'a> {
@@ -322,13 +322,15 @@ impl<'a> Comparison<'a> {
         let source = Source::new(disk, &FileSource::Path(folder.to_owned()))?;
         let tree = source.tree(chunk_len, interrupt);
         let tree = tree.map_err(|error| error.with_remedies([Remedy::MoveAway, Remedy::OtherOutput]))?;
-        Ok(Self { source, tree, interrupt, chunk: Vec::new(), index: 0, is_same: true })
+        Ok(Self { source, tree, interrupt, chunk: Vec::new(), index: 0, is_same: Ok(true) })
     }
 
     fn compare(&mut self) {
-        let found = self.source.chunk(&self.tree, self.index, self.interrupt);
-        self.is_same &=
-            found.is_ok_and(|found| found == self.chunk) && self.tree.check(self.index, &self.chunk).is_ok();
+        if let Ok(true) = self.is_same {
+            let found = self.source.chunk(&self.tree, self.index, self.interrupt);
+            let is_it = |found: Vec<u8>| found == self.chunk && self.tree.check(self.index, &found).is_ok();
+            self.is_same = found.map(is_it);
+        }
         self.index += 1;
         self.chunk.clear();
     }
@@ -338,7 +340,7 @@ impl<'a> Comparison<'a> {
         if !self.chunk.is_empty() {
             self.compare();
         }
-        if self.is_same && self.index == self.tree.leaves.len() as u64 {
+        if self.is_same? && self.index == self.tree.leaves.len() as u64 {
             return Ok(self.tree);
         }
         let error = Error::damaged("what is there already is not the snapshot of these coins");
