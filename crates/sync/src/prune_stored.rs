@@ -1,13 +1,14 @@
 //! Deletes the oldest block files of a datadir whose chainstate is complete, as a bitcoind does that is
 //! started with `-prune` (Core `BlockManager::FindFilesToPrune`).
 
-use crate::pruning::delete_files;
+use crate::pruning::{delete_files, emptied};
 use api::{error::Error, event::EventSink, options::ChainOptions};
 use chain::{
     blocks::files::Files,
+    plan::planner::is_pruned,
     stored_blocks::{DatadirContents, PrunedBlocks, write_index},
 };
-use disk::index::{FileInfo, IndexRows};
+use disk::index::FileInfo;
 use wire::{FileNo, Height};
 
 /// Bytes by which the files stay below the limit, so that the next chunks of both kinds fit (Core
@@ -32,6 +33,9 @@ pub fn prune_stored(
     let indexed = indexed.map_or(u32::MAX, |indexed| indexed.0);
     let deleted = deletable(&infos, prune_bytes, Height(kept.min(indexed)));
     if deleted.is_empty() {
+        if is_pruned(files)? {
+            delete_files(files, emptied(&infos))?;
+        }
         return Ok(0);
     }
     let blocks = stored.prune(&deleted);
@@ -41,24 +45,9 @@ pub fn prune_stored(
         }
     }
     write_index(files, &chain, &stored, &infos, &deleted, sink)?;
-    // What a crash leaves of them is not listed, and bitcoind removes it when it starts.
-    delete_files(files, deleted.into_iter())?;
+    // What a crash leaves of them is not listed: the next run removes it, or bitcoind when it starts.
+    delete_files(files, emptied(&infos))?;
     Ok(blocks)
-}
-
-/// Deletes what a crash has left of files whose blocks are deleted (Core `ScanAndUnlinkAlreadyPrunedFiles`).
-pub fn delete_left(files: &Files<'_>) -> Result<(), Error> {
-    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
-    if !rows.is_pruned()? {
-        return Ok(());
-    }
-    let (mut left, mut number) = (Vec::new(), FileNo(0));
-    while let Some(info) = rows.file(number)? {
-        left.extend((info.size == 0).then_some(number));
-        number.0 += 1;
-    }
-    // The last one may have been begun.
-    delete_files(files, left.into_iter().filter(|file| file.0 + 1 < number.0))
 }
 
 /// The files to delete so that all take at most `prune_bytes`: never the last one, and none with a block

@@ -128,6 +128,13 @@ impl Pruning {
     }
 }
 
+/// The files whose blocks are deleted, and of which a crash may have left something: never the last one,
+/// which may have been begun (Core `ScanAndUnlinkAlreadyPrunedFiles`).
+pub fn emptied(infos: &[FileInfo]) -> impl Iterator<Item = FileNo> {
+    let full = infos.split_last().map_or(&[][..], |(_, full)| full);
+    (0..).map(FileNo).zip(full).filter(|(_, info)| info.size == 0).map(|(number, _)| number)
+}
+
 /// Deletes the files of blocks and undo data with these numbers, as far as they exist.
 pub fn delete_files(files: &Files<'_>, numbers: impl Iterator<Item = FileNo>) -> Result<(), Error> {
     for number in numbers {

@@ -7,7 +7,7 @@ use crate::{
     follow::follow,
     new_datadir,
     options::{SyncOptions, SyncReport, SyncSink, SyncWarnings},
-    prune_stored::{delete_left, prune_stored},
+    prune_stored::prune_stored,
     stored_coins::must_be_replaced,
 };
 use api::{
@@ -114,9 +114,6 @@ fn sync_session<'d>(
     let files = &session.files()?;
     check_one_chainstate(files)?;
     ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
-    if options.prune_bytes.is_some() {
-        delete_left(files)?;
-    }
     let is_resumed = work.may_have_checkpoint();
     let cannot_stay = must_be_replaced(files, &options, is_resumed, Watch { sink, interrupt })?;
     if let Some(which) = options.chain.reconsider.take() {
@@ -206,8 +203,8 @@ struct Round<'a> {
     interrupt: &'a AtomicBool,
 }
 
-/// The report, with the block below which the next round ends, which is invalid unless a lower one is, or the
-/// block without which it runs.
+/// The report; the height below which the next round ends, if the block there, or a lower one, is invalid;
+/// and the block without which it runs, if one was found invalid.
 type RoundDone = (SyncReport, Option<Height>, Option<InvalidBlock>);
 
 impl Round<'_> {

@@ -1,7 +1,7 @@
 //! Deletes block files while a download runs, and looks for space.
 
 use super::Fetch;
-use crate::pruning::delete_files;
+use crate::pruning::{delete_files, emptied};
 use api::{
     error::{Error, ErrorKind},
     remedy::Remedy,
@@ -10,7 +10,7 @@ use api::{
 };
 use chain::stored_blocks::write_index;
 use vfs::During as _;
-use wire::{FileNo, Height, Network};
+use wire::{Height, Network};
 
 impl Fetch<'_> {
     /// With pruning, counts the blocks that were given out and have not come.
@@ -58,12 +58,7 @@ impl Fetch<'_> {
             self.check_completed(settled)?;
             self.given.missing = self.missing_blocks();
             self.check_space()?;
-            // A crash may have left files that the index does not list.
-            let infos = self.writing.writer.infos();
-            let full = infos.len().saturating_sub(1);
-            let is_unused = |number: &usize| infos.get(*number).is_some_and(|info| info.size == 0);
-            let unused = (0..full).filter(is_unused).map(|number| FileNo(number as u32));
-            return delete_files(self.files, unused);
+            return delete_files(self.files, emptied(&self.writing.writer.infos()));
         }
         let (target, kept_blocks) = (self.target(), self.options.chain.hooks.undo_blocks);
         let Some(pruning) = &mut self.given.pruning else { return Ok(()) };
