@@ -104,12 +104,14 @@ impl<'a> WorkDir<'a> {
     /// was killed before it locked it, unless this process has just created it.
     pub fn left(disk: &dyn Disk, home: &Path) -> Vec<PathBuf> {
         let names = disk.list(home).unwrap_or_default().into_iter();
-        let own = format!("{EXCLUSIVE_PREFIX}{}-", std::process::id());
         let is_left = |name: &str| {
-            let (path, is_own) = (home.join(name), name.starts_with(&own));
-            name.starts_with(EXCLUSIVE_PREFIX)
-                && (disk.exists(&path.join(LOCK_NAME)).unwrap_or_default()
-                    || !is_own && disk.list(&path).is_ok_and(|names| names.is_empty()))
+            let Some(job) = name.strip_prefix(EXCLUSIVE_PREFIX) else { return false };
+            let path = home.join(name);
+            let process = job.split_once('-').filter(|(_, number)| number.parse::<u64>().is_ok());
+            let process = process.and_then(|(process, _)| process.parse::<u32>().ok());
+            disk.exists(&path.join(LOCK_NAME)).unwrap_or_default()
+                || process.is_some_and(|process| process != std::process::id())
+                    && disk.list(&path).is_ok_and(|names| names.is_empty())
         };
         names.filter(|name| name.to_str().is_some_and(is_left)).map(|name| home.join(name)).collect()
     }
