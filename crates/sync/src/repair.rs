@@ -248,8 +248,13 @@ fn find_entry(files: &Files<'_>, hash: &BlockHash) -> Result<Option<IndexEntry>,
 }
 
 fn lacks_any(files: &Files<'_>, blocks: &[BlockHash]) -> Result<bool, Error> {
-    let entries = blocks.iter().map(|hash| find_entry(files, hash)).collect::<Result<Vec<_>, _>>()?;
-    Ok(!entries.iter().all(|entry| entry.is_some_and(|entry| entry.status.has_data())))
+    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    for hash in blocks {
+        if !rows.entry(hash)?.is_some_and(|entry| entry.status.has_data()) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Finds the files from which blocks are taken. If there are any, an empty datadir is prepared so that they
