@@ -8,7 +8,7 @@ use leveldb::{Database, LevelDbError};
 use std::{cmp::Ordering, path::Path};
 use testkit::Chain;
 use vfs::RealDisk;
-use wire::{BlockHash, Coin, Sats, Txid, coin};
+use wire::{BlockHash, Coin, OutPoint, Sats, Txid, coin};
 
 /// Key of the row with the obfuscation key (Core `CDBWrapper::OBFUSCATION_KEY`), which itself is not
 /// obfuscated.
@@ -101,7 +101,7 @@ impl Rows {
 fn name(row: Option<&Row>) -> String {
     let Some((key, _)) = row else { return String::new() };
     match coin::split_chainstate_key(key) {
-        Ok((txid, vout)) => format!("coin {}:{vout}", Txid(*txid)),
+        Ok((txid, vout)) => format!("coin {}", OutPoint { txid: Txid(*txid), vout }),
         Err(_) => format!("row {}", key.escape_ascii()),
     }
 }

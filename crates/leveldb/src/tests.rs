@@ -42,7 +42,7 @@ pub(crate) fn options() -> Options {
 }
 
 /// Reads all rows with `rusty-leveldb` from a copy of `dir`.
-pub(crate) fn dump_by_other(dir: &Path) -> Rows {
+fn dump_by_other(dir: &Path) -> Rows {
     let copy = tempfile::tempdir().unwrap();
     for (name, bytes) in files(dir) {
         fs::write(copy.path().join(name), bytes).unwrap();

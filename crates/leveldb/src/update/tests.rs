@@ -5,13 +5,13 @@ use std::{
     path::Path,
 };
 
-use rusty_leveldb::{DB, Options};
+use rusty_leveldb::{DB, LdbIterator as _, Options};
 use tempfile::TempDir;
 
 use super::LOG_BYTES;
 use crate::{
     Database, DatabaseUpdate, LevelDbError, RangeUpdate, manifest,
-    tests::{collect, dump_by_other, mix, options},
+    tests::{collect, mix, options},
 };
 use vfs::{Disk as _, RealDisk};
 
@@ -49,7 +49,10 @@ fn key(number: u64) -> Vec<u8> {
 
 /// Returns all rows as another LevelDB reads them.
 fn rows_by_other(dir: &Path) -> Model {
-    dump_by_other(dir).into_iter().collect()
+    with_other(dir, |db| {
+        let mut rows = db.new_iter().unwrap();
+        std::iter::from_fn(|| rows.next()).collect()
+    })
 }
 
 /// A pseudorandom number below `end`.
