@@ -54,10 +54,11 @@ pub fn read_best_block(disk: &dyn Disk, dir: &Path) -> Result<Option<BlockHash>,
     Ok(read_heads(disk, dir)?.first().copied())
 }
 
-/// The same, and after an interrupted flush the block from which Core was flushing: zeros if there was none.
+/// Returns the best block; after an interrupted flush, the block to which Core was flushing, and the one from
+/// which (zeros if there was none). Empty if there is no chainstate.
 ///
 /// # Errors
-/// The same errors.
+/// Those of [`read_best_block`].
 pub fn read_heads(disk: &dyn Disk, dir: &Path) -> Result<Vec<BlockHash>, DiskError> {
     let current = dir.join("CURRENT");
     if !disk.exists(&current).during("look for", &current)? {

@@ -39,8 +39,8 @@ pub struct ChainRequest<'a> {
     /// What is damaged, if the chain is to end below that, and below whatever else is missing.
     pub damage: Option<&'a KnownDamage>,
     pub makes_undo: bool,
-    /// Whether blocks that are not stored come while the job runs; among them these, which the block index
-    /// places, but which are not in their files.
+    /// `Some` if blocks that are not stored come while the job runs: those of them that the block index
+    /// places all the same, though they are not in their files.
     pub awaits: Option<&'a [BlockHash]>,
     /// Whether files may be missing or truncated: blocks are only looked at.
     pub may_lack_files: bool,

@@ -32,7 +32,7 @@ pub const DOWNLOAD_WINDOW: u32 = 1024;
 /// Which lower state a caller accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Accepted {
-    /// One without the last blocks, at most so many, which bitcoind is to connect again.
+    /// One that lacks at most this many last blocks, which bitcoind connects again.
     WithoutLast(u32),
     /// One that is lower only because blocks or undo data are damaged or missing.
     LossByDamage,

@@ -42,9 +42,9 @@ impl Tree<'_> {
                     None => ("the block", Subject::MissingBlocks),
                     Some(_) => ("the undo data of the block", Subject::UndoData),
                 };
-                // Of a chain that is to end there, the last blocks can be missing.
-                let is_below = self.nodes[block as usize].data_pos.is_some();
-                let above = if is_below { ", but blocks above it are" } else { "" };
+                // If the chain is to end at this block, it can be missing too.
+                let has_above = self.nodes[block as usize].data_pos.is_some();
+                let above = if has_above { ", but blocks above it are" } else { "" };
                 Error::damaged(format!(
                     "{what} is not on disk{above}: the node was pruned, or files are missing; a chainstate \
                      can only be rebuilt from all blocks and undo data"
