@@ -2,7 +2,7 @@
 
 use crate::prelude::*;
 use engine::{
-    Counts, Disk as _, FileKind, FileNo, HumanMemory, hex,
+    Counts, Disk as _, FileKind, FileNo, HumanMemory, Warning, hex,
     hints::Pinned,
     reindex::{CheckedScripts, HintsReport, ReindexReport, ScriptTrust, ScriptsReport, StageTime},
     verify::{Comparison, VerifyReport},
@@ -199,6 +199,11 @@ pub fn verify_rows(report: &VerifyReport) -> Rows {
         .each("note", report.notes.iter().map(warning_text))
 }
 
+/// Whether bitcoind would not find undo data that it reads when it starts.
+pub fn lacks_last_undo(notes: &[Warning]) -> bool {
+    notes.iter().any(|note| matches!(note, Warning::LacksLastUndo { .. }))
+}
+
 /// Returns what to do after a rebuild. `prune`: to how many MiB bitcoind is to prune the node, if it is
 /// pruned.
 pub fn next_text(chainstate: &Path, unconnected: u32, prune: Option<u64>) -> String {
@@ -235,7 +240,7 @@ pub fn stages_text(stages: &[StageTime]) -> String {
 mod tests {
     use super::*;
     use engine::{
-        BlockHash, Kernel, Sats, Stage, Warning,
+        BlockHash, Kernel, Sats, Stage,
         hints::AggregateKind,
         machine::Sha256Limit,
         recover::Recovery,

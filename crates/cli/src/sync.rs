@@ -11,10 +11,7 @@ use crate::{
     units::duration,
     update::update_rows,
 };
-use engine::{
-    Warning,
-    hints::{AggregateKind, HintOptions},
-};
+use engine::hints::{AggregateKind, HintOptions};
 use peregrine::stop;
 use sync::{
     DownloadReport, FollowEnd, FollowReport, MIN_PRUNE_BYTES, MarkedBranch, Shortfall, SyncOptions,
@@ -241,8 +238,7 @@ fn sync_rows(report: &SyncReport, conf_prune: Option<u64>) -> Rows {
         )
     });
     let prune = report.prune_bytes.map(|bytes| bytes >> 20);
-    let lacks_undo = report.notes.iter().any(|note| matches!(note, Warning::LacksLastUndo { .. }));
-    let level = if lacks_undo { " -checklevel=1" } else { "" };
+    let level = if report::lacks_last_undo(&report.notes) { " -checklevel=1" } else { "" };
     let pruned = prune.map(|mib| format!("{pruned} blocks deleted; start bitcoind with -prune={mib}{level}"));
     let full = match conf_prune {
         None => "all blocks are stored: start bitcoind without -prune",

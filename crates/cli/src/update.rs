@@ -5,9 +5,9 @@ use crate::{
     core_args::{ASSUME_VALID, assume_valid},
     index::IndexesAfter,
     prelude::*,
-    report::{chainstate_rows, checked_text, next_text, scripts_text, stages_text},
+    report::{chainstate_rows, checked_text, lacks_last_undo, next_text, scripts_text, stages_text},
 };
-use engine::{AssumeValid, Remedy, Warning, update::UpdateReport};
+use engine::{AssumeValid, Remedy, update::UpdateReport};
 use peregrine::remedy::remedy_text;
 
 #[derive(Args, Debug)]
@@ -74,7 +74,7 @@ pub fn update_rows(report: &UpdateReport, prune: Option<u64>) -> Rows {
     );
     let has_connected = counts.blocks > 0;
     let undo = || format!("written for {}", counted(report.undo_written, "block"));
-    let lacks_undo = report.notes.iter().any(|note| matches!(note, Warning::LacksLastUndo { .. }));
+    let lacks_undo = lacks_last_undo(&report.notes);
     let next = match prune {
         None if lacks_undo => remedy_text(&Remedy::MakeUndo),
         Some(mebibytes) if lacks_undo => format!("start bitcoind with -prune={mebibytes} -checklevel=1"),
@@ -93,7 +93,7 @@ pub fn update_rows(report: &UpdateReport, prune: Option<u64>) -> Rows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::{Datadir, update::empty_report};
+    use engine::{Datadir, Warning, update::empty_report};
 
     /// The user was sent to a bitcoind that does not start.
     #[test]

@@ -98,6 +98,11 @@ impl IndexKind {
         matches!(self, Self::BlockFilter | Self::CoinStats)
     }
 
+    /// Whether bitcoind reads blocks to take it back.
+    pub const fn needs_blocks_to_take_back(self) -> bool {
+        matches!(self, Self::CoinStats | Self::TxoSpender)
+    }
+
     /// The directory of its database, in that of the network.
     pub fn database_dir(self) -> PathBuf {
         let dir = Path::new(INDEXES_DIR).join(self.dir_name());

@@ -89,11 +89,9 @@ impl<'a> NextLine<'a> {
         });
         let scan: &[&str] = if is_unindexed { &["--scan"] } else { &[] };
         // bitcoind could not take back what these have above the damage.
-        let is_rewound =
-            |index: &FoundIndex| matches!(index.kind, IndexKind::TxoSpender | IndexKind::CoinStats);
         use IndexStanding::{Behind, OffChain, Synced};
         let has_blocks = |index: &FoundIndex| matches!(index.standing, Synced | Behind(_) | OffChain(_));
-        let indexes = self.anew(|index| is_rewound(index) && has_blocks(index));
+        let indexes = self.anew(|index| index.kind.needs_blocks_to_take_back() && has_blocks(index));
         self.for_owner(self.peregrine(&[&["reindex"], scan, &["--until-damage"], &indexes[..]].concat()))
     }
 
