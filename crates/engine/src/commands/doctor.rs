@@ -67,7 +67,7 @@ use pipeline::{
     stages::work_dir::WorkDir,
 };
 use rules::ChainParams;
-use start::StartReads;
+use start::ReadAtStart;
 use std::{
     path::{Path, PathBuf},
     time::Instant,
@@ -219,12 +219,13 @@ impl Examination<'_> {
         // The chainstate first: bitcoind writes the index before the chainstate that needs it.
         let mut chainstate = self.chainstate(is_held);
         let second = SecondChainstate::find(files)?;
-        let (compared, indexes, last_blocks) =
+        let (compared, indexes, at_start) =
             self.compare(files, &mut chainstate, lengths, (second.as_ref(), is_held))?;
         let rebuild = of_rebuild(files, &options.chain, lengths, &compared);
         let Survey { index, files: [blocks, undo], .. } = compared;
         // With a wrong key, nothing can be read.
-        let last_blocks = last_blocks.filter(|_| key.is_none()).map(|fault| start::by_place(files, fault));
+        let at_start = at_start.filter(|_| key.is_none());
+        let at_start = at_start.map(|fault| start::scan_if_elsewhere(files, fault));
         let last_start = LastStart::read(disk, &datadir.net_dir().join("debug.log"));
         let is_unknown = !index.state.is_sound() || chainstate.is_unknown();
         let may_be_lost = is_unknown && key.is_none() && index.departed == 0;
@@ -259,7 +260,7 @@ impl Examination<'_> {
         if !is_held {
             start::check_reported_table(disk, datadir, &mut state);
         }
-        state.start.faults = start::faults(disk, datadir, &self.options.settings, &state, last_blocks);
+        state.start.faults = start::faults(disk, datadir, &self.options.settings, &state, at_start);
         let advice = self.advice(files, lengths, &mut state)?;
         Ok((state, advice))
     }
@@ -487,7 +488,7 @@ impl Examination<'_> {
         let is_known = blocks.lacking() > 0 || !index.pruned && undo.lacking() > 0;
         let headers = tree.best_headers();
         let (options, interrupt) = (&self.options.chain, self.watch.interrupt);
-        let reads = StartReads { files, tree: &tree, index: &index, second, options, interrupt };
+        let reads = ReadAtStart { files, tree: &tree, index: &index, second, options, interrupt };
         let at_start = if is_held || is_known { None } else { reads.fault(&headers)? };
         // `deep` finds that too, and which blocks lie elsewhere.
         let is_found = |advice: &Advice| [Advice::Repair, Advice::MakeUndo].contains(advice);

@@ -148,7 +148,7 @@ fn indexes_that_bitcoind_cannot_take_back_in_a_datadir_without_chainstate_need_a
         assert!(!found.is_sound() && found.advice == Advice::Sync, "{height}: {found:?}");
         for index in found.found.unwrap().indexes {
             let is_taken_back = matches!(index.kind, IndexKind::CoinStats | IndexKind::TxoSpender);
-            let is_broken = matches!(index.standing, IndexStanding::NotStored);
+            let is_broken = matches!(index.standing, IndexStanding::LacksBlocks);
             assert_eq!(is_broken, is_taken_back, "{height}: {index:?}");
         }
     }

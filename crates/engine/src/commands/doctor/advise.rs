@@ -71,7 +71,7 @@ pub fn advise(found: &DatadirState, circumstances: &Circumstances) -> Advice {
 fn of_indexes(found: &DatadirState, advice: Advice) -> Advice {
     let broken = found.indexes.iter().filter(|index| index.is_broken() && !found.lacks_blocks_of_indexes());
     let names: Vec<_> = broken.map(|index| index.kind.option()).collect();
-    let lacks_blocks = found.indexes.iter().any(|index| matches!(index.standing, IndexStanding::NotStored));
+    let lacks_blocks = found.indexes.iter().any(|index| matches!(index.standing, IndexStanding::LacksBlocks));
     match advice {
         // A rebuild of the blocks that are stored would be refused.
         Advice::StartBitcoind | Advice::Reindex if lacks_blocks && !found.index.is_pruned => Advice::Sync,
@@ -194,7 +194,7 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
         };
     }
     if blocks.lacking() > 0 && files == ScanPrecondition::NoFiles {
-        return Advice::BitcoindReindex; // `sync` begins with a block file, also if it prunes.
+        return Advice::BitcoindReindex; // `sync` cannot begin without a block file.
     }
     if index.is_pruned {
         return match is_usable && blocks.lacking() == 0 && !chainstate.is_unknown() {

@@ -53,8 +53,8 @@ pub enum IndexStanding as IndexCode {
     UnknownBestBlock,
     /// There is no chainstate, and blocks up to its best block are not stored: bitcoind stops when it takes
     /// the index back.
-    #[display("of blocks that are not stored; bitcoind stops when it takes it back")]
-    NotStored,
+    #[display("covers blocks that are not stored: bitcoind cannot take it back, and stops")]
+    LacksBlocks,
     /// Some of its rows have places where no block is: block files were moved, and transactions are not
     /// found.
     #[display("has places of blocks where none is: transactions would not be found")]
@@ -85,8 +85,8 @@ pub enum IndexStanding as IndexCode {
 impl FoundIndex {
     /// Whether it must be made anew.
     pub const fn is_broken(&self) -> bool {
-        use IndexStanding::{Damaged, Misplaced, NotStored, UnknownBestBlock};
-        matches!(self.standing, Damaged(_) | Misplaced | NotStored | UnknownBestBlock)
+        use IndexStanding::{Damaged, LacksBlocks, Misplaced, UnknownBestBlock};
+        matches!(self.standing, Damaged(_) | LacksBlocks | Misplaced | UnknownBestBlock)
     }
 }
 
@@ -142,10 +142,11 @@ pub fn find(
             let end = contents.best_block.filter(|_| best.is_none());
             let own = end.map(|end| tree.branch_to(&end));
             let lacks_data = |own: &[u32]| own.iter().any(|number| tree.data_pos(*number).is_none());
-            let needs_data = matches!(index.kind, IndexKind::CoinStats | IndexKind::TxoSpender);
             return Ok(match own.as_deref() {
                 Some([]) => IndexStanding::UnknownBestBlock,
-                Some(own) if needs_data && lacks_data(own) => IndexStanding::NotStored,
+                Some(own) if index.kind.needs_blocks_to_take_back() && lacks_data(own) => {
+                    IndexStanding::LacksBlocks
+                }
                 _ => IndexStanding::NotExamined,
             });
         }

@@ -36,7 +36,7 @@ pub struct LastStart {
     /// The last error of a database, and the table that it names.
     pub database_error: Option<(String, Option<PathBuf>)>,
     /// The error with which it ended.
-    pub last_words: Option<String>,
+    pub end_error: Option<String>,
 }
 
 impl LastStart {
@@ -50,7 +50,7 @@ impl LastStart {
         let mut last = find_last(disk, path, START_LEN, of_part).unwrap_or_default();
         // bitcoind ends with such an error.
         let ends = find_last(disk, path, 0, |text| Some(text.to_owned()));
-        last.last_words = ends.as_deref().and_then(last_words);
+        last.end_error = ends.as_deref().and_then(end_error);
         last.database_error = ends.and_then(|text| Self::of_lines(text.lines()).database_error);
         last
     }
@@ -110,7 +110,7 @@ impl LastStart {
 }
 
 /// The error after which bitcoind shut down at once, if its last start ended so.
-fn last_words(text: &str) -> Option<String> {
+fn end_error(text: &str) -> Option<String> {
     let of_start = text.lines().rev().take_while(|line| version_of(line).is_none());
     let is_shutdown = |line: &&str| line.contains("hutdown") && line.contains("n progress");
     let mut before = of_start.skip_while(|line| !is_shutdown(line));
@@ -235,9 +235,9 @@ mod tests {
         for error in ["[error] Invalid -proxy", "Error: Invalid -proxy"] {
             let error = format!("{start}2026 {error}\n");
             let ended = format!("{error}{end}");
-            assert_eq!(read(&ended).last_words.as_deref(), Some("Invalid -proxy"));
+            assert_eq!(read(&ended).end_error.as_deref(), Some("Invalid -proxy"));
             let others = [error.clone(), format!("{error}2026 UpdateTip: ..\n{end}"), ended + start];
-            others.iter().for_each(|other| assert_eq!(read(other).last_words, None, "{other}"));
+            others.iter().for_each(|other| assert_eq!(read(other).end_error, None, "{other}"));
         }
     }
 }

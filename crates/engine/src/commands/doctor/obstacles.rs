@@ -4,7 +4,6 @@
 use super::advice::Advice;
 use api::error::Error;
 use chain::session::{foreign_building, work_dir_beside};
-use digest::sha256::sha256d;
 use disk::{
     datadir::{Datadir, FileKind},
     made_undo::foreign_made_undo,
@@ -12,40 +11,6 @@ use disk::{
 };
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _};
-
-/// Files that bitcoind opens when it starts, in the directory of the network.
-const OPENED: [&str; 7] = [
-    ".lock",
-    "banlist.json",
-    "blocks/index/LOCK",
-    "chainstate/LOCK",
-    "debug.log",
-    "peers.dat",
-    "settings.json.tmp",
-];
-
-/// Longest `peers.dat` that is read, in bytes: some ten times what bitcoind can know.
-const MAX_PEERS_LEN: u64 = 64 << 20;
-
-/// Finds a file with which bitcoind does not start: a directory in its place, or damaged addresses of peers.
-pub fn unusable_file(disk: &dyn Disk, datadir: &Datadir) -> Option<Error> {
-    let opened = OPENED.map(|name| datadir.net_dir().join(name)).into_iter();
-    let mut opened = opened.chain([datadir.blocks_dir().join(".lock")]);
-    let is_dir = |path: &PathBuf| disk.metadata(path).is_ok_and(|found| found.is_some_and(|it| it.is_dir));
-    if let Some(path) = opened.find(is_dir) {
-        let detail = "a directory is in the place of this file, without which bitcoind does not start";
-        return Some(Error::damaged(detail).in_file(path, None));
-    }
-    let path = datadir.net_dir().join("peers.dat");
-    let peers = disk.read(&path, MAX_PEERS_LEN).ok()?;
-    // The magic, addresses, and the SHA-256d of both (Core `DeserializeDB`).
-    let is_sound = peers
-        .split_last_chunk::<32>()
-        .is_some_and(|(contents, hash)| contents.starts_with(&datadir.magic()) && sha256d(contents) == *hash);
-    let detail = "the addresses of peers are damaged, so bitcoind does not start; without this file, it asks \
-                  for new ones";
-    (!is_sound).then(|| Error::damaged(detail).in_file(path, None))
-}
 
 /// Finds the first obstacle in a datadir.
 ///

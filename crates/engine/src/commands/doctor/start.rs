@@ -5,7 +5,6 @@ use super::advice::Advice;
 use super::diagnosis::{DatabaseState, DatadirState, IndexSetting, LockState, NodeSettings, StartFault};
 use super::indexes::{FoundIndex, IndexStanding};
 use super::log::LastStart;
-use super::obstacles::unusable_file;
 use super::survey::is_elsewhere;
 use api::{
     error::{Error, ErrorKind},
@@ -25,6 +24,7 @@ use chain::{
         tree::Tree,
     },
 };
+use digest::sha256::sha256d;
 use disk::{
     chainstate::{ChainstateReader, read_heads},
     datadir::{Datadir, FileKind},
@@ -52,13 +52,27 @@ const TABLE_DEPTH: usize = 5;
 /// `CheckDiskSpace`, `AppInitMain`).
 const MIN_FREE_BYTES: u64 = 100 << 20;
 
+/// Files that bitcoind opens when it starts, in the directory of the network.
+const OPENED: [&str; 7] = [
+    ".lock",
+    "banlist.json",
+    "blocks/index/LOCK",
+    "chainstate/LOCK",
+    "debug.log",
+    "peers.dat",
+    "settings.json.tmp",
+];
+
+/// Longest `peers.dat` that is read, in bytes: some ten times what bitcoind can know.
+const MAX_PEERS_LEN: u64 = 64 << 20;
+
 /// Finds what keeps bitcoind from starting: first what keeps Peregrine from working too.
 pub fn faults(
     disk: &dyn Disk,
     datadir: &Datadir,
     settings: &NodeSettings,
     state: &DatadirState,
-    last_blocks: Option<StartFault>,
+    at_start: Option<StartFault>,
 ) -> Vec<StartFault> {
     let mut found = Vec::new();
     if let LockState::Unsupported(error) = &state.lock {
@@ -91,26 +105,47 @@ pub fn faults(
     }
     found.extend(settings.faults.iter().cloned());
     found.extend(settings.indexes.iter().filter_map(|setting| of_index(setting, state)));
-    found.extend(last_blocks);
+    found.extend(at_start);
     if let Some(text) = unexplained_error(state) {
-        let error = Error::new(ErrorKind::Damaged, format!("debug.log: {text}"));
+        let error = Error::damaged(text).in_file(datadir.net_dir().join("debug.log"), None);
         found.push(StartFault { error, advice: Advice::LookDeeper });
     }
     if found.is_empty() && state.is_sound() {
-        found.extend(of_last_words(disk, datadir, &state.start.last));
+        found.extend(of_end_error(disk, datadir, &state.start.last));
     }
     found
 }
 
+/// Finds a file with which bitcoind does not start: a directory in its place, or damaged addresses of peers.
+fn unusable_file(disk: &dyn Disk, datadir: &Datadir) -> Option<Error> {
+    let opened = OPENED.map(|name| datadir.net_dir().join(name)).into_iter();
+    let mut opened = opened.chain([datadir.blocks_dir().join(".lock")]);
+    let is_dir = |path: &PathBuf| disk.metadata(path).is_ok_and(|found| found.is_some_and(|it| it.is_dir));
+    if let Some(path) = opened.find(is_dir) {
+        let detail = "a directory is in the place of this file, without which bitcoind does not start";
+        return Some(Error::damaged(detail).in_file(path, None));
+    }
+    let path = datadir.net_dir().join("peers.dat");
+    let peers = disk.read(&path, MAX_PEERS_LEN).ok()?;
+    // The magic, addresses, and the SHA-256d of both (Core `DeserializeDB`).
+    let is_sound = peers
+        .split_last_chunk::<32>()
+        .is_some_and(|(contents, hash)| contents.starts_with(&datadir.magic()) && sha256d(contents) == *hash);
+    let detail = "the addresses of peers are damaged, so bitcoind does not start; without this file, it asks \
+                  for new ones";
+    (!is_sound).then(|| Error::damaged(detail).in_file(path, None))
+}
+
 /// The error with which bitcoind's last start ended, which nothing explains, if nothing was changed since.
-fn of_last_words(disk: &dyn Disk, datadir: &Datadir, last: &LastStart) -> Option<StartFault> {
-    let log = modified(disk, &datadir.net_dir().join("debug.log"));
+fn of_end_error(disk: &dyn Disk, datadir: &Datadir, last: &LastStart) -> Option<StartFault> {
+    let log = datadir.net_dir().join("debug.log");
+    let logged = modified(disk, &log);
     let [blocks, settings] = [datadir.blocks_dir(), datadir.net_dir().join("settings.json")];
     let mut changed = [datadir.net_dir(), &blocks, &settings].into_iter().chain(last.conf.as_deref());
-    let words = last.last_words.as_ref().filter(|_| !changed.any(|path| modified(disk, path) > log))?;
-    let detail =
-        format!("debug.log: the last start ended with an error, whose cause may still be there: {words}");
-    Some(StartFault { error: Error::new(ErrorKind::Environment, detail), advice: Advice::StartBitcoind })
+    let text = last.end_error.as_ref().filter(|_| !changed.any(|path| modified(disk, path) > logged))?;
+    let detail = format!("the last start ended with an error, whose cause may still be there: {text}");
+    let error = Error::new(ErrorKind::Environment, detail).in_file(log, None);
+    Some(StartFault { error, advice: Advice::StartBitcoind })
 }
 
 /// When a file or a directory was changed last; `None` if it is not there, or cannot be looked at.
@@ -119,7 +154,7 @@ fn modified(disk: &dyn Disk, path: &Path) -> Option<i64> {
 }
 
 /// What is advised if something is damaged that bitcoind reads when it starts.
-struct Ways {
+struct StartAdvice {
     blocks: Advice,
     undo: Advice,
     /// For undo data of blocks that are not connected: where the block index places some, bitcoind writes
@@ -131,7 +166,7 @@ struct Ways {
 /// What bitcoind reads when it starts: it completes an interrupted flush, checks the last blocks of each
 /// chainstate, and connects those that are stored above (Core `ReplayBlocks`, `CVerifyDB::VerifyDB`,
 /// `ActivateBestChain`).
-pub struct StartReads<'a> {
+pub struct ReadAtStart<'a> {
     pub files: &'a Files<'a>,
     pub tree: &'a Tree<'a>,
     /// Without entries.
@@ -141,7 +176,7 @@ pub struct StartReads<'a> {
     pub interrupt: &'a AtomicBool,
 }
 
-impl StartReads<'_> {
+impl ReadAtStart<'_> {
     /// Returns what is wrong with it; `headers` are the numbers of the blocks with the most work.
     ///
     /// # Errors
@@ -157,18 +192,23 @@ impl StartReads<'_> {
             None if self.index.pruned => (Advice::BitcoindReindex, Advice::Update, Advice::MoveAway { path }),
             None => (Advice::Repair, Advice::Update, Advice::Reindex),
         };
-        let ways = &Ways { blocks, undo, undo_above, chainstate };
+        let advice = &StartAdvice { blocks, undo, undo_above, chainstate };
         // Above the snapshot's block, the second one goes on.
         let base = self.second.and_then(SecondChainstate::base).map(|base| self.tree.branch_to(&base));
-        let of_blocks = self.of_chainstate(dir, base.as_deref().unwrap_or(headers), ways)?;
-        let found = if of_blocks.is_some() { of_blocks } else { self.of_coins(dir, &ways.chainstate)? };
+        let of_blocks = self.of_chainstate(dir, base.as_deref().unwrap_or(headers), advice)?;
+        let found = if of_blocks.is_some() { of_blocks } else { self.of_coins(dir, &advice.chainstate)? };
         let Some(second) = self.second.filter(|_| found.is_none()) else { return Ok(found) };
         let [blocks, undo, undo_above, chainstate] = [(); 4].map(|()| Advice::MoveSnapshotAway);
-        self.of_chainstate(&second.dir, headers, &Ways { blocks, undo, undo_above, chainstate })
+        self.of_chainstate(&second.dir, headers, &StartAdvice { blocks, undo, undo_above, chainstate })
     }
 
     /// The same for the blocks of the chainstate in `dir`, and those of the branch `target` above it.
-    fn of_chainstate(&self, dir: &Path, target: &[u32], ways: &Ways) -> Result<Option<StartFault>, Error> {
+    fn of_chainstate(
+        &self,
+        dir: &Path,
+        target: &[u32],
+        advice: &StartAdvice,
+    ) -> Result<Option<StartFault>, Error> {
         let Self { files, tree, .. } = *self;
         // One that does not open is reported elsewhere.
         let heads = read_heads(files.disk, dir).unwrap_or_default();
@@ -179,21 +219,22 @@ impl StartReads<'_> {
         }
         let mut replayed = own.len();
         if let [new, before] = heads[..] {
-            replayed = common(&own, &old);
+            replayed = common_len(&own, &old);
             if !can_replay(files, new, before)? {
-                let detail = "bitcoind was stopped while it wrote, and lacks blocks to complete that";
-                return Ok(Some(start_fault(Error::damaged(detail).in_file(dir, None), &ways.chainstate)));
+                let detail =
+                    "bitcoind was stopped while it wrote the chainstate, and lacks blocks to complete that";
+                return Ok(Some(start_fault(Error::damaged(detail).in_file(dir, None), &advice.chainstate)));
             }
         }
-        let (last, fork) = (own.len().saturating_sub(CHECKED_AT_START), common(&own, target));
+        let (last, fork) = (own.len().saturating_sub(CHECKED_AT_START), common_len(&own, target));
         let is_stored = |number: &&u32| tree.data_pos(**number).is_some();
         let ahead = target.iter().skip(fork).take(DOWNLOAD_WINDOW as usize).take_while(is_stored).count();
-        for (branch, heights, of_block, of_undo) in [
-            (&own[..], last.min(replayed)..own.len(), &ways.blocks, &ways.undo),
-            (&old[..], replayed.min(old.len())..old.len(), &ways.chainstate, &ways.chainstate),
-            (target, fork..fork + ahead, &ways.blocks, &ways.undo_above),
+        for (branch, heights, of_block, of_undo, is_connected) in [
+            (&own[..], last.min(replayed)..own.len(), &advice.blocks, &advice.undo, true),
+            (&old[..], replayed.min(old.len())..old.len(), &advice.chainstate, &advice.chainstate, false),
+            (target, fork..fork + ahead, &advice.blocks, &advice.undo_above, false),
         ] {
-            let found = self.of_blocks(branch, heights, of_block, of_undo)?;
+            let found = self.of_blocks(branch, heights, (of_block, of_undo), is_connected)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -207,8 +248,8 @@ impl StartReads<'_> {
         &self,
         branch: &[u32],
         heights: Range<usize>,
-        of_block: &Advice,
-        of_undo: &Advice,
+        (of_block, of_undo): (&Advice, &Advice),
+        is_connected: bool,
     ) -> Result<Option<StartFault>, Error> {
         if heights.is_empty() {
             return Ok(None);
@@ -226,8 +267,9 @@ impl StartReads<'_> {
         let is_flawed = |&height: &Height| match undo.state(height) {
             UndoState::Sound => false,
             UndoState::Damaged => true,
-            // Otherwise, it was counted before. Core does not read the undo data of a deleted block.
-            UndoState::Missing => *of_undo == Advice::StartWithoutUndo && chain.was_stored(height),
+            // Otherwise, it was counted before, or is made when the block is connected. Core does not read
+            // the undo data of a deleted block.
+            UndoState::Missing => is_connected && self.index.pruned && chain.was_stored(height),
         };
         let found = (heights.start as u32..heights.end as u32).map(Height).find(is_flawed);
         Ok(found.map(|height| {
@@ -285,12 +327,12 @@ fn start_fault(error: Error, advice: &Advice) -> StartFault {
 }
 
 /// Number of blocks that two branches have in common.
-fn common(one: &[u32], other: &[u32]) -> usize {
+fn common_len(one: &[u32], other: &[u32]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }
 
 /// Advises a scan on a block that is elsewhere in the files: a repair would store all blocks a second time.
-pub fn by_place(files: &Files<'_>, fault: StartFault) -> StartFault {
+pub fn scan_if_elsewhere(files: &Files<'_>, fault: StartFault) -> StartFault {
     match fault.advice {
         Advice::Repair if is_elsewhere(files, &fault.error) => {
             StartFault { advice: Advice::ReindexByScan, ..fault }

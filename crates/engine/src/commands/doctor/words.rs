@@ -110,7 +110,8 @@ impl fmt::Display for FilesState {
 
 impl fmt::Display for ChainstateState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let interrupted = "bitcoind was stopped while it wrote, and completes that when it starts";
+        let interrupted =
+            "bitcoind was stopped while it wrote; if it has the blocks, it completes that when it starts";
         let flaw = flaw_text(&self.state).or(self.flush_interrupted.then(|| interrupted.to_owned()));
         let Some(best) = self.best_block else {
             return f.write_str(flaw.as_deref().unwrap_or("no best block"));
