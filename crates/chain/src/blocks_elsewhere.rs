@@ -97,7 +97,7 @@ pub fn take(
         watch,
     };
     taking.taken.sources = how.sources.iter().map(Source::report).collect();
-    let done = taking.take_all(how);
+    let done = taking.correct_places(damage).and_then(|()| taking.take_all(how));
     done.and(taking.save())?;
     let Taking { chain, stored, mut taken, .. } = taking;
     for source in &taken.sources {
@@ -286,14 +286,49 @@ impl Taking<'_> {
         if self.chain.work() == before {
             return Ok(false);
         }
-        let (infos, own) = (self.appender.infos_mut(), self.files.beyond_use(&[])?);
-        let (in_place, _) = self.stored.find_beyond(self.files, &self.chain, infos, &own)?;
-        // These blocks are stored already, but the block index does not have them.
-        self.unsaved += u64::from(in_place);
-        let lacks =
-            (0..=self.chain.tip_height().0).filter(|height| !self.stored.has(Height(*height))).count();
-        self.wanted = (self.taken.hashes.len() + lacks) as u32;
+        self.find_in_place()?;
+        self.wanted = (self.taken.hashes.len() + self.lacking().len()) as u32;
         Ok(true)
+    }
+
+    /// Takes damaged blocks that lie sound elsewhere in the datadir's own files from there, without storing
+    /// them again: with the block index of another node, that is the whole chain.
+    fn correct_places(&mut self, damage: &KnownDamage) -> Result<(), Error> {
+        for height in if damage.elsewhere > 0 { self.find_in_place()? } else { Vec::new() } {
+            self.taken.hashes.extend(self.chain.hash(height));
+            if let Some((file, pos)) = self.stored.place(height) {
+                self.taken.bytes += u64::from(self.files.record_len(FileKind::Blk, file, pos.0)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds blocks of the chain that are missing in the datadir's own files, where they stay. Returns their
+    /// heights.
+    fn find_in_place(&mut self) -> Result<Vec<Height>, Error> {
+        let (mut found, infos) = (self.lacking(), self.appender.infos_mut());
+        for (number, from) in self.files.beyond_use(&[])? {
+            Error::check_interrupt(self.watch.interrupt)?;
+            let (path, part) = (self.files.path(FileKind::Blk, number), BTreeMap::from([(number, from)]));
+            match self.stored.find_beyond(self.files, &self.chain, infos, &part) {
+                // What cannot be read is damaged, too.
+                Err(error) if error.file.as_ref() != Some(&path) => return Err(error),
+                _ => {}
+            }
+        }
+        found.retain(|&height| self.stored.has(height));
+        if !found.is_empty() {
+            mem::take(&mut self.aside).apply(self.files, self.watch.sink)?;
+            // The block index does not place them there.
+            self.unsaved += 1;
+        }
+        Ok(found)
+    }
+
+    /// The heights of the blocks of the chain that are missing.
+    fn lacking(&self) -> Vec<Height> {
+        let all = (0..=self.chain.tip_height().0).map(Height);
+        all.filter(|&height| !self.stored.has(height)).collect()
     }
 
     fn store(&mut self, height: Height, time: BlockTime, bytes: &[u8], tx_count: u32) -> Result<(), Error> {

@@ -359,8 +359,8 @@ impl StoredBlocks {
                     continue;
                 }
                 let info = info_mut(infos, number);
-                if info.size == 0 {
-                    // All bytes of a copied `rev` file count as used.
+                if from == 0 {
+                    // All bytes of a copied `rev` file count as used, and those that another index knows.
                     let len = files.len(FileKind::Rev, number)?;
                     info.undo_size = info.undo_size.max(u32::try_from(len).unwrap_or(u32::MAX));
                 }

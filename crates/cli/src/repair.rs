@@ -80,7 +80,7 @@ fn repair_rows(report: &RepairReport) -> Rows {
     let parts: Vec<String> = parts.map(|(number, what)| format!("{} {what}", count(*number))).collect();
     let blocks = if parts.is_empty() { "none is damaged or missing".to_owned() } else { parts.join(", ") };
     let taken = (report.taken > 0).then(|| {
-        format!("{}, {} from other files", counted(report.taken, "block"), HumanSize(report.taken_bytes))
+        format!("{}, {} from block files", counted(report.taken, "block"), HumanSize(report.taken_bytes))
     });
     let downloaded = report.download.map(|DownloadReport { blocks, bytes, peers, .. }| {
         let (blocks, peers) = (counted(blocks, "block"), counted(peers, "peer"));

@@ -234,6 +234,20 @@ fn a_folder_without_block_files_is_refused() {
     assert_same_tree(&before, case.root(), "refused");
 }
 
+/// Once, all blocks were stored a second time.
+#[test]
+fn with_the_block_index_of_another_node_no_block_is_stored_again() {
+    let (case, source) = (Case::at_tip(), other());
+    fs::remove_dir_all(case.blocks("index")).unwrap();
+    copy_dir(&source.blocks("index"), &case.blocks("index")).unwrap();
+    let bytes = || files(&case).iter().map(|path| fs::read(path).unwrap()).collect::<Vec<_>>();
+    let before = bytes();
+    let report = run(&options(&case, &[], &[])).unwrap();
+    assert!(report.taken > 100 && report.download.is_none(), "{} taken", report.taken);
+    assert!(bytes() == before, "blocks were stored again");
+    assert_sound(case.root(), chain(), "the block index of another node");
+}
+
 /// A sector of the source that cannot be read is a warning.
 #[test]
 fn what_cannot_be_read_is_passed_over() {
