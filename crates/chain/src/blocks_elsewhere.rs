@@ -7,7 +7,7 @@
 //! where the next run finds them.
 
 use crate::{
-    block_writer::check_arrived,
+    block_writer::{BlockOutcome, check_arrived},
     blocks::{block_hashes::BlockHashes, damage::KnownDamage, files::Files},
     header_chain::HeaderChain,
     plan::indexes::{self, SetAside},
@@ -63,7 +63,8 @@ pub struct TakeOptions<'a> {
 }
 
 /// Stores the blocks of the chain in the block index that are missing or `damage`d, as far as the `sources`
-/// have them. What is damaged or foreign there is passed over, and a file that cannot be read is a warning.
+/// have them. What is damaged or foreign there is passed over. A file that cannot be read is a warning; so is
+/// a block that breaks a rule: the best chain without it is taken.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if an index of the node would become wrong; any I/O error of the datadir;
@@ -91,6 +92,7 @@ pub fn take(
         appender: files.appender(infos, options.hooks.block_file_len),
         wanted: wanted.len() as u32,
         unknown: how.extends.then(BTreeMap::new),
+        left_out: Vec::new(),
         aside,
         unsaved: 0,
         taken: TakenBlocks::default(),
@@ -187,6 +189,8 @@ struct Taking<'a> {
     wanted: u32,
     /// Headers of blocks that the chain does not have, if it is to be extended.
     unknown: Option<BTreeMap<BlockHash, Header>>,
+    /// Those with which it was extended, and that it does not have nevertheless.
+    left_out: Vec<(Header, BlockHash)>,
     /// The indexes that are set aside before the first block is stored.
     aside: SetAside,
     /// Bytes that were stored since the block index was written.
@@ -204,7 +208,8 @@ impl Taking<'_> {
             self.store(Height(0), self.files.params.genesis.time, &genesis, 1)?;
         }
         self.read_all(sources, false)?;
-        if self.extend_chain(how.now)? {
+        // Again if a block is found to be invalid: the best chain without it is another one.
+        while self.extend_chain(how.now)? {
             self.read_all(sources, false)?;
         }
         let is_missing = self.stored.missing().next().is_some();
@@ -268,11 +273,22 @@ impl Taking<'_> {
             }
             let Some(bytes) = search.read_block(&record, &mut arena)? else { continue };
             let expected = self.chain.expected(height, hash);
-            // A damaged copy: the block may be elsewhere too.
-            let checked = check_arrived(&expected, self.files.verifier, &bytes, &mut arena, &mut hashes);
-            let Ok((time, _)) = checked else { continue };
-            self.store(height, time, &bytes, hashes.txids.len() as u32)?;
-            report.used += 1;
+            match check_arrived(&expected, self.files.verifier, &bytes, &mut arena, &mut hashes) {
+                Ok((time, _)) => {
+                    self.store(height, time, &bytes, hashes.txids.len() as u32)?;
+                    report.used += 1;
+                }
+                Err(BlockOutcome::Invalid(violation)) => {
+                    let error = Error::violation(&violation).at_block(height, hash);
+                    self.watch.sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
+                    self.chain.invalidate(height);
+                    self.stored.truncate(self.chain.tip_height());
+                    // The block index may have it, and gets the mark.
+                    self.unsaved += 1;
+                }
+                // A damaged copy: the block may be elsewhere too.
+                Err(_) => {}
+            }
         }
         Ok(())
     }
@@ -280,9 +296,10 @@ impl Taking<'_> {
     /// Adds the headers of blocks that were found above the chain. Blocks of the datadir that they reach stay
     /// where they are. Returns whether there are any.
     fn extend_chain(&mut self, now: BlockTime) -> Result<bool, Error> {
-        let unknown = self.unknown.take().unwrap_or_default();
-        let (before, found) = (self.chain.work(), unknown.into_iter().map(|(hash, header)| (header, hash)));
-        self.stored.truncate(self.chain.add_found(found.collect(), now));
+        let (before, unknown) = (self.chain.work(), self.unknown.take().unwrap_or_default());
+        self.left_out.extend(unknown.into_iter().map(|(hash, header)| (header, hash)));
+        self.stored.truncate(self.chain.add_found(&mut self.left_out, now));
+        self.left_out.retain(|(_, hash)| self.chain.height_of(hash).is_none());
         if self.chain.work() == before {
             return Ok(false);
         }

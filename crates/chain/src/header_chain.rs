@@ -286,7 +286,7 @@ impl HeaderChain {
     ///
     /// Only one branch is kept beside the chain, so that branches are added one by one, the one with the most
     /// work first. If a header of it breaks a rule, those below it are kept, and the next branch is tried.
-    pub fn add_found(&mut self, mut found: Vec<(Header, BlockHash)>, now: BlockTime) -> Height {
+    pub fn add_found(&mut self, found: &mut Vec<(Header, BlockHash)>, now: BlockTime) -> Height {
         found.sort_unstable_by_key(|(header, hash)| (header.prev, *hash));
         found.dedup();
         let children = |parent: BlockHash, work: U256, below: Option<usize>| {
@@ -595,7 +595,7 @@ mod tests {
             let mut chain = HeaderChain::of_validated(chain.params, chain.headers.clone(), chain.tip);
             let mut found = found.clone();
             found.extend(bad.0.iter().copied().zip(bad.1.clone()).filter(|_| is_beside_bad));
-            assert_eq!(chain.add_found(found, NOW), Height(3), "{is_beside_bad}");
+            assert_eq!(chain.add_found(&mut found, NOW), Height(3), "{is_beside_bad}");
             assert_eq!((chain.tip_height(), chain.tip), (Height(9), branches[1].1[5]));
         }
     }

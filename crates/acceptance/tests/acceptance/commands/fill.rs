@@ -2,7 +2,7 @@
 //! and read with the key that its file reveals. So is the key of the datadir's own files.
 
 use acceptance::prelude::*;
-use acceptance::sync::{assert_sound, repair_on, try_repair as run};
+use acceptance::sync::{assert_sound, branch_of, repair_on, try_repair as run};
 use digest::obfuscation::Obfuscation;
 
 /// A datadir of the same chain with files of another length, in another order, with another key.
@@ -177,6 +177,31 @@ fn an_empty_datadir_is_filled_from_a_joined_file() {
     let report = run(&RepairOptions { sources: vec![file], ..repairing(&new, &[]) }).unwrap();
     assert_eq!((report.height, report.rebuild.unwrap().height), (Height(140), Height(140)));
     assert_sound(&new, chain(), "filled");
+}
+
+/// Once, the repair waited for the block that breaks a rule, and left the other branch.
+#[test]
+fn of_the_chains_in_a_file_the_best_one_without_an_invalid_block_is_taken() {
+    let (dir, fork, end) = (scratch(), TIP as usize - 2, TIP as usize - 1);
+    let evil = branch_of(main_to(TIP as usize), fork, |block| match block.height as usize == end {
+        true => sibling(block, 1, |wrong| wrong.txdata[0].input[0].script_sig = vec![2_u8; 4].into()),
+        false => block.clone(),
+    });
+    let mut joined = Vec::new();
+    for block in main_to(end).iter().chain(&evil[end..]) {
+        disk::blk::write_record(&mut joined, ChainParams::of(Network::Regtest).magic, &block.bytes);
+    }
+    let (file, new) = (dir.path().join("bootstrap.dat"), dir.path().join("new"));
+    fs::write(&file, joined).unwrap();
+    fs::create_dir(&new).unwrap();
+    let report = run(&RepairOptions { sources: vec![file], ..repairing(&new, &[]) }).unwrap();
+    assert_eq!((report.height, report.rebuild.unwrap().height), (Height(TIP - 1), Height(TIP - 1)));
+    let is_named = |note: &Warning| match note {
+        Warning::InvalidBlock { hash, error } => *hash == evil[end].hash && error.core.is_some(),
+        _ => false,
+    };
+    assert!(report.notes.iter().any(is_named), "{:?}", report.notes);
+    assert_synced_to(TIP - 1, &new, chain(), "the honest branch");
 }
 
 #[test]
