@@ -138,7 +138,7 @@ impl StoredBlocks {
         self.get(height).map(|position| (FileNo(position.file), ByteOffset(position.pos.into())))
     }
 
-    /// Returns the lowest blocks that are not stored below one that is.
+    /// Returns the lowest blocks that are not stored below one that is, or that the block index places.
     pub fn missing(&self) -> impl Iterator<Item = Height> {
         let missing = (0..).map(Height).zip(&self.positions).filter(|(_, position)| position.pos == 0);
         missing.map(|(height, _)| height)
@@ -431,11 +431,16 @@ pub fn find_in_index(
     let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
     for height in (first.0..=chain.tip_height().0).map(Height) {
         let entry = chain.hash(height).map(|hash| rows.entry(&hash)).transpose()?.flatten();
-        let is_new =
-            |entry: &IndexEntry| entry.status.has_data() && !stored.has(height) && !stored.is_lost(entry);
-        let Some(entry) = entry.filter(is_new) else { continue };
-        if let (Some(file), Some(data_pos)) = (entry.file, entry.data_pos) {
-            stored.set(height, file, data_pos, entry.tx_count);
+        let Some(entry) = entry.filter(|it| it.status.has_data() && !stored.has(height)) else { continue };
+        let (Some(file), Some(data_pos)) = (entry.file, entry.data_pos) else { continue };
+        let is_whole = match stored.short_files.get(&file) {
+            Some(&len) => files.has_record(FileKind::Blk, file, data_pos.0, len)?,
+            None => true,
+        };
+        match is_whole && !stored.is_lost(&entry) {
+            true => stored.set(height, file, data_pos, entry.tx_count),
+            // The block index may place it until it is stored again.
+            false => stored.set(height, FileNo(0), ByteOffset(0), 0),
         }
     }
     Ok(())

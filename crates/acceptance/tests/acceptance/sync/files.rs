@@ -207,6 +207,24 @@ fn a_rebuild_awaits_the_blocks_of_a_lost_file_below_the_old_chainstate() {
     }
 }
 
+/// The same with the last blocks of a branch that was left, and is the best one again.
+#[test]
+fn a_rebuild_awaits_lost_blocks_to_which_a_reorganisation_comes_back() {
+    let (dir, main): (_, Vec<_>) = (scratch(), tiny().main().cloned().collect());
+    let other = branch_of(main[..106].to_vec(), 90, |block| sibling(block, 7, |_| {}));
+    for blocks in [&main[..101], &other[..]] {
+        run(&from(dir.path(), &[&peer_with(blocks)]));
+    }
+    edit_index(dir.path(), |index| {
+        let lost: BTreeSet<_> = main[95..101].iter().map(|block| block.hash).collect();
+        let lost = index.entries.iter_mut().filter(|entry| lost.contains(&entry.hash));
+        lost.for_each(|entry| entry.file = Some(FileNo(9_999)));
+    });
+    let (report, _) = run(&from(dir.path(), &[&peer()]));
+    assert_eq!(report.download.blocks as usize, main.len() - 95);
+    assert_synced(dir.path(), tiny(), "the lost blocks came again");
+}
+
 /// The file of the block below the last one.
 fn file_of_last(root: &Path, path: fn(&Datadir, FileNo) -> PathBuf) -> PathBuf {
     let height = Height(tiny().tip().height - 1);
