@@ -65,7 +65,8 @@ impl LowerTip {
             Some(Gap::Invalid(_)) => error.with_remedies([Remedy::Reconsider]),
             None => error,
         };
-        error.with_remedies([Remedy::OtherOutput, Remedy::AcceptLowerTip])
+        let accept = self.gap.map_or(Remedy::AcceptLowerTipAt(self.tip), |_| Remedy::AcceptLowerTip);
+        error.with_remedies([Remedy::OtherOutput, accept])
     }
 }
 

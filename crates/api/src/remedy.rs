@@ -96,6 +96,12 @@ remedies! {
     AcceptLowerTip: "accept the lower state if it is wanted",
         with "accept-lower-tip": "pass --accept-lower-tip if the lower state is wanted",
         command: "if the lower state is wanted, rebuild with: peregrine reindex --accept-lower-tip";
+    /// The same, of a run that was asked to end at this height.
+    #[strum(serialize = "accept-lower-tip")]
+    AcceptLowerTipAt(Height): "rebuild up to height {height}, and accept the lower state, if it is wanted",
+        with "accept-lower-tip": "pass --accept-lower-tip if the lower state is wanted",
+        command: "if the lower state is wanted, rebuild with: peregrine reindex --to {height} \
+            --accept-lower-tip";
     /// Rebuild the chainstate, and accept that it becomes lower.
     ReindexToLowerTip: "rebuild the chainstate, and accept the lower state",
         command: "if the lower state is wanted, rebuild with: peregrine reindex --accept-lower-tip";
@@ -269,7 +275,9 @@ impl Remedy {
                 text.replace("{options}", &options.collect::<Vec<_>>().join(" "))
             }
             Self::MakeIndex(kind) => text.replace("{name}", kind.map_or("", IndexKind::option)),
-            Self::StopAtHeight(height) => text.replace("{height}", &height.to_string()),
+            Self::StopAtHeight(height) | Self::AcceptLowerTipAt(height) => {
+                text.replace("{height}", &height.to_string())
+            }
             Self::ChooseNetwork(network) => text.replace("{chain}", &network.to_string()),
             Self::RunAs(user) => text.replace("{user}", &user.to_string()),
             Self::RaiseLimit(limit) => text.replace("{limit}", &limit.to_string()),

@@ -114,6 +114,9 @@ mod tests {
         set_place(["--datadir", "my node"].map(str::to_owned).to_vec());
         let recover = remedy_text(&Remedy::Recover);
         assert_eq!(recover, "finish or undo that with: peregrine recover --datadir 'my node'");
+        // It was a rebuild up to the last block.
+        let lower = remedy_text(&Remedy::AcceptLowerTipAt(Height(7)));
+        assert!(lower.contains(": peregrine reindex --to 7 --accept-lower-tip --datadir "), "{lower}");
         assert_eq!(remedy_text(&Remedy::OtherName), "choose another name");
         assert!(remedy_text(&Remedy::CheckRangeAgain).ends_with("peregrine range check"));
     }

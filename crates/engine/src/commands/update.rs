@@ -202,14 +202,12 @@ fn check(plan: &Plan, files: &Files<'_>) -> Result<BestBlock, Error> {
     if let (Some(best), true) = (plan.best_block, plan.stops_as_asked)
         && best.known.work > plan.choice.work
     {
-        let detail = format!(
-            "the chainstate is at height {}; an update does not go back to height {}",
-            best.known.height,
-            plan.chain.tip_height()
-        );
+        let (height, end) = (best.known.height, plan.chain.tip_height());
+        let detail =
+            format!("the chainstate is at height {height}; an update does not go back to height {end}");
         return Err(Error::new(ErrorKind::Usage, detail)
             .in_file(files.datadir.chainstate_dir(), None)
-            .with_remedies([Remedy::StopAtHeight(best.known.height), Remedy::RebuildChainstate]));
+            .with_remedies([Remedy::StopAtHeight(height), Remedy::AcceptLowerTipAt(end)]));
     }
     if let Some(loss) = loss {
         return Err(loss.error(files.datadir.net_dir()));

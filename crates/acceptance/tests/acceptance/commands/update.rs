@@ -127,7 +127,8 @@ fn an_update_refuses_what_it_cannot_continue() {
         refused_by(case.root(), ErrorKind::Usage, words, || update(&options))
     };
     let height = format!("the chainstate is at height {}", TIP - 3);
-    refuses(Some(TIP - 5), &[&height, "does not go back"]);
+    let low = Height(TIP - 5);
+    assert_offers(&refuses(Some(low.0), &[&height, "does not go back"]), &[Remedy::AcceptLowerTipAt(low)]);
     assert_offers(&refuses(Some(TIP + 1), &[]), &[Remedy::StopAtHeight(Height(TIP))]);
 
     write_file(case.root().join("regtest/chainstate_snapshot/base_blockhash"), [7; 32]);

@@ -12,7 +12,7 @@ fn stopping_below_the_chainstate_must_be_accepted() {
     let low = up_to(case.options(), 100);
     let error =
         refused(&low, ErrorKind::Damaged, &["would end at height 100, because it was asked to stop there"]);
-    assert_offers(&error, &[Remedy::AcceptLowerTip]);
+    assert_offers(&error, &[Remedy::AcceptLowerTipAt(Height(100))]);
     // With an output elsewhere nothing is replaced.
     let output = acceptance::scratch();
     let elsewhere = elsewhere(low, output.path());
