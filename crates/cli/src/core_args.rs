@@ -10,7 +10,7 @@ use clap::Args as ClapArgs;
 use engine::{
     AssumeValid, BuriedDeployment, ChainOptions, ChainParams, Datadir, Disk as _, Error, ErrorKind, FileKind,
     Height, Location, Network, RealDisk, Remedy, dir_of,
-    doctor::{Advice, NodeSettings, StartFault},
+    doctor::{Advice, LastStart, NodeSettings, StartFault},
 };
 use hex_conservative::decode_to_vec;
 use peregrine::{
@@ -463,16 +463,17 @@ impl Located {
     }
 
     /// Returns to how many MiB bitcoind is to prune a datadir whose block files were deleted: as the settings
-    /// say, or else as it did at its `last` start, or else so that it deletes nothing that is there.
-    pub fn prune_target(&self, last: Option<u64>) -> u64 {
+    /// say, or else as it did at its last start, or else so that it deletes nothing that is there.
+    pub fn prune_target(&self) -> u64 {
         let datadir = self.datadir();
+        let last = || LastStart::read(&RealDisk, &datadir.net_dir().join("debug.log")).prune(self.network());
         let bytes_of = |kind: FileKind| {
             let files = datadir.block_files(&RealDisk, kind).unwrap_or_default().into_iter();
             let len = |file| Some(RealDisk.metadata(&datadir.block_file_path(kind, file)).ok()??.len);
             files.filter_map(len).sum::<u64>()
         };
         let stored = || (bytes_of(FileKind::Blk) + bytes_of(FileKind::Rev)).div_ceil(1 << 20);
-        self.prune.or(last).unwrap_or_else(|| (stored() + PRUNE_ROOM).max(MIN_PRUNE_TARGET))
+        self.prune.or_else(last).unwrap_or_else(|| (stored() + PRUNE_ROOM).max(MIN_PRUNE_TARGET))
     }
 
     /// The configuration file, if it is not the one that belongs to the datadir.
@@ -648,6 +649,17 @@ mod tests {
         assert_eq!(located(&signet).unwrap().root, own);
         fs::create_dir_all(dir.path().join("signet/blocks")).unwrap();
         assert_eq!(located(&at(dir.path())).unwrap().network(), Network::Main);
+    }
+
+    /// After an update, a node that deletes only what it is told to was to delete by itself.
+    #[test]
+    fn a_pruned_node_is_to_prune_as_at_its_last_start() {
+        let dir = TempDir::new().unwrap();
+        let args = CoreArgs { datadir: Some(dir.path().to_owned()), ..CoreArgs::default() };
+        assert_eq!(located(&args).unwrap().prune_target(), MIN_PRUNE_TARGET);
+        let log = "2026 Bitcoin Core version v31.0.0\n2026 Command-line arg: prune=\"1\"\n";
+        fs::write(dir.path().join("debug.log"), log).unwrap();
+        assert_eq!(located(&args).unwrap().prune_target(), 1);
     }
 
     #[test]

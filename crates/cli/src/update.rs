@@ -41,7 +41,7 @@ pub fn run(args: &UpdateArgs) -> Done {
     let report = args
         .datadir
         .run(Some(&options), stages::CONNECT, |watch| engine::update(&RealDisk, &options, watch))?;
-    let prune = report.is_pruned.then(|| located.prune_target(None));
+    let prune = report.is_pruned.then(|| located.prune_target());
     let after = IndexesAfter::new(&located, &args.indexes, &options, args.datadir.progress);
     after.reply(report, Exit::Done, |report| update_rows(report, prune))
 }

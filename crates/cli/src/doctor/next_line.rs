@@ -161,7 +161,7 @@ impl<'a> NextLine<'a> {
             Advice::Sync => self.peregrine(&[&["sync"], &self.indexes_with_places()[..]].concat()),
             Advice::SyncPruned => {
                 // Less is refused, and 1 lets bitcoind delete only what it is told to.
-                let target = self.prune_target().max(MIN_PRUNE_TARGET);
+                let target = self.located.prune_target().max(MIN_PRUNE_TARGET);
                 self.peregrine(&["sync", &format!("--prune={target}M")])
             }
             Advice::Repair => self.repair(),
@@ -224,7 +224,7 @@ impl<'a> NextLine<'a> {
         };
         let is_pruned = program == "bitcoind" && self.is_pruned();
         // Without this option, bitcoind asks for a new download of all blocks.
-        let prune = is_pruned.then(|| format!("-prune={}", self.prune_target()));
+        let prune = is_pruned.then(|| format!("-prune={}", self.located.prune_target()));
         // bitcoind does not start with a broken index whose blocks were deleted.
         let indexes = self.state.filter(|state| is_pruned && state.lacks_blocks_of_indexes());
         let broken = indexes.into_iter().flat_map(|state| &state.indexes).filter(|index| index.is_broken());
@@ -240,11 +240,6 @@ impl<'a> NextLine<'a> {
             true => state.index.is_pruned,
             false => self.located.prune.is_some() || last(state),
         })
-    }
-
-    /// To how many MiB bitcoind is to prune.
-    fn prune_target(&self) -> u64 {
-        self.located.prune_target(self.state.and_then(|state| state.start.last.prune(self.network)))
     }
 
     /// A line that writes the key of the block files.
