@@ -487,8 +487,8 @@ impl Examination<'_> {
         // What a pruned node lacks of undo data matters only if bitcoind reads it when it starts.
         let is_known = blocks.lacking() > 0 || !index.pruned && undo.lacking() > 0;
         let headers = tree.best_headers();
-        let (options, interrupt) = (&self.options.chain, self.watch.interrupt);
-        let reads = ReadAtStart { files, tree: &tree, index: &index, second, options, interrupt };
+        let (options, watch) = (&self.options.chain, self.watch);
+        let reads = ReadAtStart { files, tree: &tree, index: &index, second, options, watch };
         let at_start = if is_held || is_known { None } else { reads.fault(&headers)? };
         // `deep` finds that too, and which blocks lie elsewhere.
         let is_found = |advice: &Advice| [Advice::Repair, Advice::MakeUndo].contains(advice);

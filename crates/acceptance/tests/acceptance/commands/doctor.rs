@@ -375,6 +375,21 @@ fn bitcoind_is_not_to_be_started_before_what_it_reads_is_sound() {
     }
 }
 
+/// Nothing was seen of it for minutes.
+#[test]
+fn reading_the_blocks_of_an_interrupted_flush_is_a_stage() {
+    let case = Case::at_tip();
+    let seen = Mutex::new(Vec::new());
+    let sink = |event| seen.lock().unwrap().push(event);
+    let watch = Watch { sink: &sink, ..unwatched() };
+    let examine = || diagnose(&RealDisk, &DoctorOptions::new(case.root(), Network::Regtest), watch).unwrap();
+    examine();
+    assert!(seen.lock().unwrap().is_empty(), "the last blocks take no time");
+    interrupt_flush(&case, 50);
+    examine();
+    assert_eq!(stages(&seen.lock().unwrap()), ["check"]);
+}
+
 #[test]
 fn what_an_interrupted_run_has_left_is_named() {
     let case = Case::new();

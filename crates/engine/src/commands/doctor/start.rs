@@ -11,6 +11,7 @@ use api::{
     event::{Event, Watch},
     options::ChainOptions,
     size::HumanSize,
+    stage::Stage,
 };
 use chain::{
     blocks::{
@@ -39,7 +40,6 @@ use rules::header::MAX_FUTURE_BLOCK_TIME;
 use std::{
     ops::Range,
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
 };
 use vfs::Disk;
 use wire::{BlockTime, Height};
@@ -173,7 +173,7 @@ pub struct ReadAtStart<'a> {
     pub index: &'a BlockIndex,
     pub second: Option<&'a SecondChainstate>,
     pub options: &'a ChainOptions,
-    pub interrupt: &'a AtomicBool,
+    pub watch: Watch<'a>,
 }
 
 impl ReadAtStart<'_> {
@@ -255,7 +255,10 @@ impl ReadAtStart<'_> {
             return Ok(None);
         }
         let (files, chain) = (self.files, &self.chain(branch, &heights));
-        let watch = Watch { sink: &|_: Event| {}, interrupt: self.interrupt };
+        // The flush of a large cache has thousands of blocks.
+        let is_long = heights.len() > CHECKED_AT_START;
+        let watch = if is_long { self.watch } else { self.watch.without_events() };
+        watch.sink.event(Event::Started(Stage::Check));
         let reader = BlockReader::new(chain, files);
         let walk = BlockWalk { reader, threads: affordable_threads(self.options), bytes_total: 0, watch };
         let BlockSurvey { flawed, undo } = BlockSurvey::read(&walk)?;
@@ -295,7 +298,7 @@ impl ReadAtStart<'_> {
         let chain = self.chain(&branch, &heights);
         let mut tip = Tip::open(self.files, coins, &self.index.files)?;
         for height in heights.rev().map(|height| Height(height as u32)) {
-            Error::check_interrupt(self.interrupt)?;
+            Error::check_interrupt(self.watch.interrupt)?;
             if !chain.was_stored(height) {
                 break;
             }
