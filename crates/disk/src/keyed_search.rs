@@ -7,7 +7,7 @@
 
 use crate::{
     blk::{RECORD_HEADER_LEN, parse_record_header},
-    datadir::{Datadir, FileKind, file_no},
+    datadir::{BLOCKS, Datadir, FileKind, file_no},
     departed,
     error::DiskError,
 };
@@ -207,13 +207,17 @@ pub fn begins_with_block(disk: &dyn Disk, path: &Path, magic: [u8; 4]) -> Result
 }
 
 /// Returns the names of the files in the directory of the block files that begin with a block but do not have
-/// the name of a block file, so that bitcoind does not read them.
+/// the name of a block file, so that bitcoind does not read them; and those of block files in a folder
+/// `blocks` there, which `cp -r` makes if its target exists.
 ///
 /// # Errors
 /// [`DiskError::File`] if the directory cannot be listed.
 pub fn other_block_files(disk: &dyn Disk, datadir: &Datadir) -> Result<Vec<String>, DiskError> {
     let dir = datadir.blocks_dir();
     let mut names = disk.list(&dir).during("list", &dir)?;
+    let nested = disk.list(&dir.join(BLOCKS)).unwrap_or_default().into_iter();
+    let nested = nested.filter(|name| file_no(FileKind::Blk, name).is_some());
+    names.extend(nested.map(|name| Path::new(BLOCKS).join(name).into_os_string()));
     names.sort_unstable();
     names.retain(|name| {
         let is_numbered = [FileKind::Blk, FileKind::Rev].iter().any(|&kind| file_no(kind, name).is_some());

@@ -245,6 +245,21 @@ fn a_copied_datadir_does_not_get_the_block_files_of_the_other_node() {
     advised(&case, &Advice::TakeFromFiles { directory: other.root().to_owned() });
 }
 
+/// Nothing said what they are, and the blocks were downloaded again.
+#[test]
+fn block_files_that_were_copied_one_folder_too_deep_are_named_and_taken() {
+    let case = Case::at_tip();
+    fs::create_dir(case.blocks("blocks")).unwrap();
+    fs::copy(case.blocks("blk00001.dat"), case.blocks("blocks/blk00001.dat")).unwrap();
+    assert_eq!(advised(&case, &Advice::StartBitcoind).blocks.other_names, ["blocks/blk00001.dat"]);
+    fs::remove_file(case.blocks("blk00001.dat")).unwrap();
+    let directory = case.blocks("");
+    advised(&case, &Advice::TakeFromFiles { directory: directory.clone() });
+    let options = RepairOptions { sources: vec![directory], ..repairing(case.root(), &[]) };
+    assert!(try_repair(&options).unwrap().taken > 0);
+    advised(&case, &Advice::StartBitcoind);
+}
+
 /// `bitcoind -reindex` without that option would begin a chain without blocks.
 #[test]
 fn block_files_in_another_directory_are_not_called_lost() {
