@@ -138,6 +138,20 @@ fn changed_filters_are_found() {
     assert_eq!(flaw(&options), None);
 }
 
+/// It was a row with "another block, or other hashes", which a crash does not explain.
+#[test]
+fn a_row_of_a_block_that_a_crash_has_lost_is_called_that() {
+    let (case, options) = with_indexes(TxForm::ByTxid);
+    let dir = database(&case, IndexKind::BlockFilter);
+    let mut changed = rows(&dir);
+    let (_, last) = changed.iter_mut().rfind(|(key, _)| key[0] == b't').unwrap();
+    last[..32].fill(7);
+    write_rows(&dir, &changed);
+    let found = flaw(&IndexOptions { kinds: vec![IndexKind::BlockFilter], ..options }).unwrap();
+    let words = format!("that of block {}, as a crash", BlockHash([7; 32]));
+    assert!(found.detail.contains(&words), "{found:?}");
+}
+
 /// What bitcoind continues from.
 #[test]
 fn a_changed_state_is_found() {
