@@ -257,6 +257,34 @@ impl NodeIndex {
         Ok(totals.zip(muhash).is_some_and(|(totals, muhash)| totals.starts_with(&muhash.finalize())))
     }
 
+    /// What is wrong with filters that end with this block: bitcoind does not start without the row that it
+    /// reads then (Core `BlockFilterIndex::CustomInit`), and looks for a file when it is asked for a filter.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if its database is damaged; any I/O error.
+    pub fn flaw_of_filters(
+        &self,
+        disk: &dyn Disk,
+        best: &BlockHash,
+        height: Height,
+    ) -> Result<Option<String>, DiskError> {
+        let dir = self.path.join(self.kind.database());
+        let row = Database::open(disk, &dir)?.get(&[&b"t"[..], &height.0.to_be_bytes()].concat())?;
+        let row = row.as_deref().filter(|row| row.starts_with(&best.0));
+        // The number of the file follows three hashes.
+        let last = row.and_then(|row| Reader::new(row.get(96..)?).var_int().ok());
+        let Some(last) = last else {
+            let detail = "the row of its best block, which bitcoind reads when it starts, is missing";
+            return Ok(Some(detail.to_owned()));
+        };
+        for name in (0..=last).map(|number| format!("fltr{number:05}.dat")) {
+            if !exists(disk, &dir.with_file_name(&name))? {
+                return Ok(Some(format!("{name} is missing, and with it the filters of its blocks")));
+            }
+        }
+        Ok(None)
+    }
+
     /// Returns some of the places in block files that its rows have: file and position.
     ///
     /// # Errors

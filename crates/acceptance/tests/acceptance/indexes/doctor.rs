@@ -118,6 +118,27 @@ fn an_index_with_which_bitcoind_cannot_go_on_is_to_be_made_anew() {
     assert_eq!(advice, Advice::MakeIndexes { names: vec!["blockfilterindex"] });
 }
 
+/// `doctor` called them sound, and bitcoind ended ("Cannot read last block filter header"), or did not find
+/// filters.
+#[test]
+fn filters_without_the_row_of_their_best_block_or_without_a_file_are_to_be_made_anew() {
+    let of_another = |rows: &mut Rows| {
+        let (_, last) = rows.iter_mut().rfind(|(key, _)| key[0] == b't').unwrap();
+        last[..32].fill(7);
+    };
+    let (case, _) = with_indexes(TxForm::ByTxid);
+    let name = "fltr00000.dat";
+    fs::remove_file(database(&case, IndexKind::BlockFilter).with_file_name(name)).unwrap();
+    for (words, (found, advice, is_sound)) in [
+        ("the row of its best block", changed(IndexKind::BlockFilter, of_another)),
+        (name, index(&case, IndexKind::BlockFilter)),
+    ] {
+        let IndexStanding::Damaged(error) = &found.standing else { panic!("{found:?}") };
+        assert!(error.detail.contains(words) && !is_sound, "{error}");
+        assert_eq!(advice, Advice::MakeIndexes { names: vec!["blockfilterindex"] });
+    }
+}
+
 /// `doctor` called it sound, and bitcoind did not start: "best block of txindex not found".
 #[test]
 fn indexes_of_blocks_that_a_datadir_without_chainstate_lacks_need_a_download() {

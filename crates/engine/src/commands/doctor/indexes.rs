@@ -8,10 +8,12 @@ use api::json::fields;
 use chain::{blocks::files::Files, plan::tree::Tree};
 use derive_more::Display;
 use disk::{
+    DiskError,
     index::{FileInfo, is_free_space},
     node_indexes::{IndexContents, IndexKind, NodeIndex, OLD_COIN_STATS},
 };
 use std::collections::HashSet;
+use vfs::Disk;
 use wire::{BlockHash, FileNo, Height};
 
 /// An index that bitcoind keeps.
@@ -158,13 +160,11 @@ pub fn find(
             || own.iter().skip(branch.len()).any(|number| tree.data_pos(*number).is_none())
             || are_blocks(tree, infos, on_disk, &index.sample_places(files.disk)?);
         let standing = standing(tree, &branch, &contents, is_placed);
-        if index.kind == IndexKind::CoinStats
-            && let Some(end) = contents.best_block
+        if let Some(end) = contents.best_block
             && let Some(height) = tree.branch_to(&end).len().checked_sub(1)
-            && !index.has_muhash_of(files.disk, &end, Height(height as u32))?
+            && let Some(flaw) = flaw_at_end(files.disk, index, &end, Height(height as u32))?
         {
-            let detail = "the MuHash of the index is not that of its best block";
-            return Err(Error::damaged(detail).in_file(&index.path, None));
+            return Err(Error::damaged(flaw).in_file(&index.path, None));
         }
         let end = match standing {
             IndexStanding::Behind(blocks) => branch.len() as u32 - 1 - blocks,
@@ -184,6 +184,22 @@ pub fn find(
         FoundIndex { name: index.name, kind: index.kind, standing, has_positions }
     });
     Ok(found.collect())
+}
+
+/// What is wrong with what bitcoind continues an index from that ends with this block.
+fn flaw_at_end(
+    disk: &dyn Disk,
+    index: &NodeIndex,
+    end: &BlockHash,
+    height: Height,
+) -> Result<Option<String>, DiskError> {
+    match index.kind {
+        IndexKind::CoinStats if !index.has_muhash_of(disk, end, height)? => {
+            Ok(Some("the MuHash of the index is not that of its best block".to_owned()))
+        }
+        IndexKind::BlockFilter => index.flaw_of_filters(disk, end, height),
+        _ => Ok(None),
+    }
 }
 
 /// The state of an index that ends at this height, if blocks above it that the index needs were deleted.
