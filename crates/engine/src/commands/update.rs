@@ -304,6 +304,10 @@ impl<'a> Update<'a> {
         match error.kind {
             ErrorKind::Consensus if is_reconsidered => error.about(Subject::ContestedBlock),
             ErrorKind::Consensus => error.with_remedies(below.filter(is_above).map(Remedy::StopAtHeight)),
+            // A rebuild makes undo data, but from all blocks.
+            ErrorKind::Damaged if plan.is_pruned && error.is_about(Subject::UndoData) => {
+                error.without_remedies().with_remedies([Remedy::Unprune, Remedy::RestoreFile])
+            }
             _ => error,
         }
     }

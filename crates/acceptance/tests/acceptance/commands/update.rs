@@ -166,6 +166,10 @@ fn missing_undo_data_is_reported_with_what_helps() {
     let error = refused_by(dir.path(), ErrorKind::Damaged, words, || update(&options));
     // A rebuild makes undo data, and leaves nothing to connect.
     assert_offers(&error, &[Remedy::RebuildChainstate, Remedy::RestoreFile]);
+    // That was advised to a pruned node too, and refused.
+    edit_index(&dir.path().join("regtest/blocks/index"), |index| index.pruned = true).unwrap();
+    let error = refused_by(dir.path(), ErrorKind::Damaged, words, || update(&options));
+    assert_eq!(error.remedies, [Remedy::Unprune, Remedy::RestoreFile]);
 }
 
 /// The files of deleted blocks are not needed if the chainstate is above them.
