@@ -34,7 +34,6 @@ pub enum BlockVerdict {
 
 impl BlockVerdict {
     /// Converts the verdict of Core's node.
-    #[must_use]
     pub fn from_core(verdict: Verdict) -> Self {
         match verdict {
             Verdict::Connected => Self::Accepted,
@@ -48,7 +47,6 @@ impl BlockVerdict {
     }
 
     /// Converts the error of a rebuild into its verdict on the block `hash`.
-    #[must_use]
     pub fn from_rebuild_error(error: &engine::Error, hash: BlockHash) -> Self {
         let other = || Self::Other(error.to_string());
         if error.block_hash != Some(hash) {
@@ -79,12 +77,10 @@ impl BlockVerdict {
         }
     }
 
-    #[must_use]
     pub fn is_script_failure(&self) -> bool {
         self.reject().is_some_and(|reject| reject.starts_with(SCRIPT_FAILED))
     }
 
-    #[must_use]
     pub fn reject(&self) -> Option<&str> {
         match self {
             Self::Rejected(reject) | Self::Mutated(reject) => Some(reject),

@@ -45,7 +45,6 @@ impl Rows {
     }
 
     /// Returns the rows of the coins in a generated chain's naive model.
-    #[must_use]
     pub fn of_model(chain: &Chain) -> Self {
         let mut rows = vec![(BEST_BLOCK.to_vec(), chain.tip().hash.0.to_vec())];
         rows.extend(chain.model.coins.iter().map(|(outpoint, model)| {
@@ -60,12 +59,10 @@ impl Rows {
     }
 
     /// Returns the number of coins.
-    #[must_use]
     pub fn coins(&self) -> usize {
         self.0.iter().filter(|(key, _)| key.first() == Some(&coin::COIN_KEY_PREFIX)).count()
     }
 
-    #[must_use]
     pub fn best_block(&self) -> Option<BlockHash> {
         let (_, value) = self.0.iter().find(|(key, _)| key == BEST_BLOCK)?;
         value.as_slice().try_into().ok().map(BlockHash)

@@ -65,7 +65,6 @@ pub enum Verdict {
 
 impl Verdict {
     /// Returns Core's reject string, if it rejected the block.
-    #[must_use]
     pub fn reject(&self) -> Option<&str> {
         match self {
             Self::Rejected(rejection) => Some(&rejection.reason.reject),
@@ -196,27 +195,23 @@ impl CoreNode {
     }
 
     /// Returns and clears the events since the last call.
-    #[must_use]
     pub fn take_events(&self) -> Vec<Event> {
         mem::take(&mut *lock(&self.events))
     }
 
     /// Returns height and hash of the active chain's last block.
-    #[must_use]
     pub fn tip(&self) -> (Height, BlockHash) {
         let tip = self.chainman.active_chain().tip();
         (Height(tip.height().unsigned_abs()), BlockHash(tip.block_hash().to_bytes()))
     }
 
     /// Returns the hash of the active chain's block at `height`.
-    #[must_use]
     pub fn block_hash(&self, height: Height) -> Option<BlockHash> {
         let entry = self.chainman.active_chain().at_height(height.0 as usize)?;
         Some(BlockHash(entry.block_hash().to_bytes()))
     }
 
     /// Returns the header time of the active chain's block at `height`.
-    #[must_use]
     pub fn block_time(&self, height: Height) -> Option<BlockTime> {
         let entry = self.chainman.active_chain().at_height(height.0 as usize)?;
         Some(BlockTime(entry.header().timestamp()))

@@ -55,7 +55,6 @@ pub struct Reason {
 ///
 /// Core's `AcceptBlockHeader`, `ProcessNewBlock` and `ConnectTip` print `BlockValidationState::ToString`: the
 /// reject string, followed by a comma and the details, if there are any.
-#[must_use]
 pub fn reason_in(lines: &[String]) -> Option<Reason> {
     lines.iter().find_map(|line| {
         let state = if let Some((_, rest)) = line.split_once("AcceptBlock FAILED (") {

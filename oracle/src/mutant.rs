@@ -44,7 +44,6 @@ impl Site<'_> {
     ///
     /// # Panics
     /// If the site's block is not well-formed.
-    #[must_use]
     pub fn mutant(&self, rng: &mut Rng) -> GeneratedBlock {
         let mut block: Block = consensus::deserialize(&self.block.bytes).expect("a valid block");
         for _ in 0..1 + rng.below(3) {

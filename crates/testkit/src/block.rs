@@ -31,7 +31,6 @@ pub struct GeneratedBlock {
 
 impl GeneratedBlock {
     /// Returns the genesis block of regtest.
-    #[must_use]
     pub fn genesis() -> Self {
         let block = bitcoin::constants::genesis_block(bitcoin::Network::Regtest);
         let bytes = bitcoin::consensus::serialize(&block);
@@ -40,13 +39,11 @@ impl GeneratedBlock {
     }
 }
 
-#[must_use]
 pub fn header_of(block: &[u8]) -> Header {
     Header::read(&mut wire::Reader::new(block)).expect("a block starts with a header")
 }
 
 /// Returns the txids of a block, and its wtxids if a transaction has a witness.
-#[must_use]
 pub fn ids(block: &BlockView<'_>) -> (Vec<Txid>, Vec<Wtxid>) {
     let (mut txids, mut wtxids) = (Vec::new(), Vec::new());
     sha256d_many(&block.txs().map(|tx| tx.txid_message()).collect::<Vec<_>>(), &mut txids);
@@ -67,7 +64,6 @@ pub struct HeaderPlan {
 }
 
 /// Computes the root of a merkle tree (Core `ComputeMerkleRoot`): an odd level repeats its last node.
-#[must_use]
 pub fn merkle_root(mut level: Vec<[u8; 32]>) -> [u8; 32] {
     while level.len() > 1 {
         if level.len() % 2 == 1 {
@@ -81,7 +77,6 @@ pub fn merkle_root(mut level: Vec<[u8; 32]>) -> [u8; 32] {
 }
 
 /// Returns the median of the last eleven of these times.
-#[must_use]
 pub fn median_time_past(times: &[u32]) -> u32 {
     let mut last = times[times.len().saturating_sub(11)..].to_vec();
     last.sort_unstable();
@@ -89,7 +84,6 @@ pub fn median_time_past(times: &[u32]) -> u32 {
 }
 
 /// Makes a coinbase that pays `outputs` at `height`.
-#[must_use]
 pub fn coinbase(height: u32, extra_nonce: u64, outputs: Vec<TxOut>) -> Transaction {
     let script_sig = Builder::new()
         .push_int(height.into())
@@ -119,7 +113,6 @@ pub fn commit_to_witnesses(coinbase: &mut Transaction, wtxids: impl Iterator<Ite
 }
 
 /// Returns whether a hash meets regtest's target.
-#[must_use]
 pub fn has_work(hash: &BlockHash) -> bool {
     hash.0[31] < 0x7f
 }
@@ -136,7 +129,6 @@ pub fn mine(header: &mut Header, wanted: impl Fn(&BlockHash) -> bool) -> BlockHa
 }
 
 /// Serialises header and transactions.
-#[must_use]
 pub fn serialise<'a>(header: &Header, txs: impl ExactSizeIterator<Item = &'a MadeTx> + Clone) -> Vec<u8> {
     let size: usize = txs.clone().map(|tx| tx.bytes.len()).sum();
     let mut bytes = Vec::with_capacity(size + 89);
@@ -149,7 +141,6 @@ pub fn serialise<'a>(header: &Header, txs: impl ExactSizeIterator<Item = &'a Mad
 }
 
 /// Concatenates the undo data of a block's transactions.
-#[must_use]
 pub fn undo_data<'a>(txs: impl ExactSizeIterator<Item = &'a MadeTx> + Clone) -> Vec<u8> {
     let size: usize = txs.clone().map(|tx| tx.undo.len()).sum();
     let mut undo = Vec::with_capacity(size + 9);
@@ -161,7 +152,6 @@ pub fn undo_data<'a>(txs: impl ExactSizeIterator<Item = &'a MadeTx> + Clone) -> 
 }
 
 /// Assembles a valid block from the coinbase and the other transactions.
-#[must_use]
 pub fn assemble(plan: HeaderPlan, coinbase: &MadeTx, txs: &[MadeTx], stale: bool) -> GeneratedBlock {
     let all: Vec<&MadeTx> = std::iter::once(coinbase).chain(txs).collect();
     let mut header = Header {
@@ -180,7 +170,6 @@ pub fn assemble(plan: HeaderPlan, coinbase: &MadeTx, txs: &[MadeTx], stale: bool
 
 /// Makes a block on top of `prev` with only a coinbase, which claims the whole subsidy for anyone. `salt`
 /// distinguishes blocks of the same height.
-#[must_use]
 pub fn empty(prev: BlockHash, height: u32, time: u32, salt: u64) -> GeneratedBlock {
     let coinbase = coinbase(height, salt, vec![anyone(subsidy(height) as i64)]);
     let plan = HeaderPlan { height, prev, version: 0x2000_0000, time };

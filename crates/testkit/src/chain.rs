@@ -20,7 +20,6 @@ pub struct Chain {
 
 impl Chain {
     /// Generates a chain. Meant for tens of megabytes at most.
-    #[must_use]
     pub fn generate(spec: &ChainSpec) -> Self {
         let mut blocks = Vec::new();
         let collect = |block| -> Result<(), Infallible> {
@@ -41,7 +40,6 @@ impl Chain {
     }
 
     /// Returns the last block of the active chain.
-    #[must_use]
     pub fn tip(&self) -> &GeneratedBlock {
         self.main().next_back().expect("there is the genesis block")
     }

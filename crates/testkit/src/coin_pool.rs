@@ -24,7 +24,6 @@ pub struct PlannedCoin {
 
 impl PlannedCoin {
     /// Returns the height of the block that creates it.
-    #[must_use]
     pub const fn height(&self) -> u32 {
         self.code >> 1
     }
@@ -42,17 +41,14 @@ pub struct CoinPool {
 impl CoinPool {
     /// Creates an empty pool with `recent` coins in level 0: a little over half of the spends take one of
     /// them.
-    #[must_use]
     pub const fn new(recent: usize) -> Self {
         Self { first_level: recent, levels: Vec::new(), len: 0 }
     }
 
-    #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }

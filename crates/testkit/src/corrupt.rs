@@ -136,7 +136,6 @@ pub fn snapshot(dir: &Path) -> io::Result<Files> {
 ///
 /// # Panics
 /// After an I/O error.
-#[must_use]
 pub fn unlocked_files(dir: &Path) -> Files {
     let mut files = snapshot(dir).expect("files can be read");
     files.retain(|path, _| !path.ends_with(".lock") && !path.ends_with("LOCK"));

@@ -43,7 +43,6 @@ fn unpack(archive: File, to: &Path) -> io::Result<()> {
 }
 
 /// Returns the lines of `core-datadirs/NAME.known.jsonl`: Core's statistics of the chain at some heights.
-#[must_use]
 pub fn known_answers(name: &str) -> Option<Vec<serde_json::Value>> {
     let path = shared_data(&format!("core-datadirs/{name}.known.jsonl"))?;
     let text = fs::read_to_string(path).ok()?;

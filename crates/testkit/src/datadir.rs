@@ -56,7 +56,6 @@ pub struct Layout {
 
 impl Layout {
     /// Core's default layout, with a key that follows from the seed.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         let xor_key = Some(Rng::new(seed, "xor.dat").next_u64().to_le_bytes());
         Self {

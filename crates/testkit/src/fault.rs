@@ -109,19 +109,16 @@ const SECTOR: u64 = 512;
 
 impl FaultDisk {
     /// A disk without a fault, whose syncs cost nothing.
-    #[must_use]
     pub fn healthy() -> Self {
         Self::fail_at(u64::MAX, InjectedFault::Once, Operations::All, io::ErrorKind::Other)
     }
 
     /// The same, which counts the operations that change something.
-    #[must_use]
     pub fn counting_changes() -> Self {
         Self::failing_at(u64::MAX)
     }
 
     /// A disk on which operation number `at`, from 0 and among those counted, fails with `kind`.
-    #[must_use]
     pub fn fail_at(at: u64, fault: InjectedFault, operations: Operations, kind: io::ErrorKind) -> Self {
         let state = State {
             at,
@@ -143,20 +140,17 @@ impl FaultDisk {
     }
 
     /// A disk on which change number `at` fails, once.
-    #[must_use]
     pub fn failing_at(at: u64) -> Self {
         Self::fail_at(at, InjectedFault::Once, Operations::Changes, io::ErrorKind::Other)
     }
 
     /// A disk on which change number `at` and all later ones fail, as for a process that is killed there.
-    #[must_use]
     pub fn killed_at(at: u64) -> Self {
         Self::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::Other)
     }
 
     /// A disk with `bytes` bytes of free space. A write beyond it, and all later ones, fail with
     /// `StorageFull`. Removals do not free any space.
-    #[must_use]
     pub fn full_after(bytes: u64) -> Self {
         let disk = Self::healthy();
         disk.state.free.store(bytes, Ordering::Relaxed);
@@ -165,25 +159,21 @@ impl FaultDisk {
 
     /// A disk without a fault that sets `signal` at operation number `at` among those that change something:
     /// an event at the same moment on every machine.
-    #[must_use]
     pub fn signal_at(at: u64, signal: &Arc<AtomicBool>) -> Self {
         Self::signal_at_operation(at, Operations::Changes, signal)
     }
 
     /// The same, where the signal is [`FaultDisk::interrupt`].
-    #[must_use]
     pub fn interrupting_at(at: u64) -> Self {
         Self::signal_at(at, &Arc::default())
     }
 
     /// The same when file number `at`, from 0, is created.
-    #[must_use]
     pub fn interrupting_at_file(at: u64) -> Self {
         Self::signal_at_operation(at, Operations::NewFiles, &Arc::default())
     }
 
     /// Returns what interrupts a run on this disk: the signal, or what is never set.
-    #[must_use]
     pub fn interrupt(&self) -> &AtomicBool {
         static NEVER: AtomicBool = AtomicBool::new(false);
         self.state.signal.as_deref().unwrap_or(&NEVER)
@@ -200,7 +190,6 @@ impl FaultDisk {
     ///
     /// # Panics
     /// If the disk is in use, or the folder cannot be created.
-    #[must_use]
     pub fn with_names_at_risk(mut self, place: &Path) -> Self {
         let names = Names::new(place).expect("a folder can be made");
         Arc::get_mut(&mut self.state).expect("it is not in use").names = Some(Mutex::new(names));
@@ -208,58 +197,48 @@ impl FaultDisk {
     }
 
     /// Returns the number of counted operations so far.
-    #[must_use]
     pub fn count(&self) -> u64 {
         self.state.count.load(Ordering::Relaxed)
     }
 
     /// Makes the file system unable to swap names in one step: each of the three renames counts.
-    #[must_use]
     pub fn without_exchange(self) -> Self {
         Self { exchange_in_steps: true, ..self }
     }
 
-    #[must_use]
     pub fn with_mount(self, path: &Path) -> Self {
         Self { mounted: Some(path.to_owned()), ..self }
     }
 
     /// Denies the process permission to open the file at `path`.
-    #[must_use]
     pub fn with_denied(self, path: &Path) -> Self {
         Self { denied: Some(path.to_owned()), ..self }
     }
 
     /// Fails to read one byte of the file at `path`, as of a bad sector.
-    #[must_use]
     pub fn with_unreadable(self, path: &Path, at: u64) -> Self {
         Self { unreadable: Some((path.to_owned(), at)), ..self }
     }
 
     /// Lies about files whose path ends in `name` and that were written through this disk.
-    #[must_use]
     pub fn with_lie(self, name: &'static str, lie: Lie) -> Self {
         Self { lie: Some((name, lie)), ..self }
     }
 
-    #[must_use]
     pub fn with_user(self, user: u32) -> Self {
         Self { user: Some(user), ..self }
     }
 
     /// Gives no rights to `group`, as a process that is not in it.
-    #[must_use]
     pub fn with_foreign_group(self, group: u32) -> Self {
         Self { foreign_group: Some(group), ..self }
     }
 
     /// Reports the directory `path` as a file system of its own with so many free bytes. Writes succeed.
-    #[must_use]
     pub fn with_free_space(self, path: &Path, bytes: u64) -> Self {
         Self { free: Some((path.to_owned(), bytes)), ..self }
     }
 
-    #[must_use]
     pub fn with_read_only(self, path: &Path) -> Self {
         Self { frozen: Some(path.to_owned()), ..self }
     }
@@ -274,7 +253,6 @@ impl FaultDisk {
     ///
     /// # Panics
     /// If the disk is in use.
-    #[must_use]
     pub fn failing_again(mut self, at: u64, fault: InjectedFault) -> Self {
         Arc::get_mut(&mut self.state).expect("it is not in use").second = Some((at, fault));
         self
@@ -285,7 +263,6 @@ impl FaultDisk {
         self.state.healed.store(true, Ordering::Relaxed);
     }
 
-    #[must_use]
     pub fn has_failed(&self) -> bool {
         self.state.count.load(Ordering::Relaxed) > self.state.at
     }

@@ -73,7 +73,6 @@ pub const TARGETS: &[FuzzTarget] = &[
 pub const CANARY: FuzzTarget = FuzzTarget { name: "canary", body: wire::canary, seeds: samples::numbers };
 
 /// Returns the target of that name, which may be the canary.
-#[must_use]
 pub fn target(name: &str) -> Option<&'static FuzzTarget> {
     TARGETS.iter().chain([&CANARY]).find(|target| target.name == name)
 }

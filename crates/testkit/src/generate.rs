@@ -56,7 +56,6 @@ pub struct ChainSpec {
 
 impl ChainSpec {
     /// A chain of about `bytes` bytes with valid signatures.
-    #[must_use]
     pub const fn new(seed: u64, bytes: u64) -> Self {
         Self {
             seed,
@@ -121,7 +120,6 @@ impl Ages {
 
     /// Returns numbers of spends: the first of coins of the same block, number n of ages from 2^(n-1) to
     /// 2^n - 1 blocks.
-    #[must_use]
     pub fn by_powers_of_two(&self) -> Vec<u64> {
         let mut counts = Vec::new();
         for (age, count) in (0_u32..).zip(&self.0) {
@@ -132,7 +130,6 @@ impl Ages {
     }
 
     /// Returns the age that `percent` percent of the spent coins do not exceed.
-    #[must_use]
     pub fn percentile(&self, percent: u64) -> u32 {
         let wanted = self.0.iter().sum::<u64>() * percent / 100;
         let mut counted = 0;

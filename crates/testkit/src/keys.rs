@@ -63,7 +63,6 @@ pub struct Signer {
 
 impl Signer {
     /// Computes the nonces of a seed.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed, "nonces");
         let mut nonces = Vec::new();
@@ -90,7 +89,6 @@ impl Signer {
     ///
     /// # Panics
     /// If a number is 0 or not below the group order, with probability 2^-127.
-    #[must_use]
     pub fn ecdsa(&self, key: &Key, digest: &[u8; 32]) -> Vec<u8> {
         let nonce = self.nonce(digest);
         let r = Scalar::from_be_bytes(nonce.r).expect("x of a point is below the order");
@@ -111,7 +109,6 @@ impl Signer {
     ///
     /// # Panics
     /// If a number is 0 or not below the group order, with probability 2^-127.
-    #[must_use]
     pub fn schnorr(&self, key: &Key, digest: &[u8; 32]) -> Vec<u8> {
         let nonce = self.nonce(digest);
         let mut challenge = self.challenge.clone();
@@ -128,7 +125,6 @@ impl Signer {
     }
 }
 
-#[must_use]
 pub fn random_key(rng: &mut Rng) -> Key {
     loop {
         let mut bytes = [0; 32];

@@ -36,7 +36,6 @@ pub struct MadeTx {
 
 impl MadeTx {
     /// Serialises and hashes a transaction.
-    #[must_use]
     pub fn new(tx: &Transaction, undo: Vec<u8>) -> Self {
         let mut made = Self::serialised(tx, undo);
         hash_all(std::slice::from_mut(&mut made));
@@ -52,13 +51,11 @@ impl MadeTx {
         Self { bytes, stripped_size, undo, ..Self::default() }
     }
 
-    #[must_use]
     pub fn has_witness(&self) -> bool {
         self.stripped_size != self.bytes.len()
     }
 
     /// Returns its weight, in weight units.
-    #[must_use]
     pub fn weight(&self) -> u64 {
         self.stripped_size as u64 * 3 + self.bytes.len() as u64
     }
@@ -94,19 +91,16 @@ pub struct Maker<'a> {
 
 impl<'a> Maker<'a> {
     /// Creates a maker without coins.
-    #[must_use]
     pub const fn new(pool: &'a ScriptPool) -> Self {
         Self { pool, txids: Vec::new() }
     }
 
-    #[must_use]
     pub fn txid(&self, slot: u32) -> [u8; 32] {
         self.txids[slot as usize]
     }
 
     /// Makes the transactions of a block in block order, without the coinbase. Runs on the current rayon
     /// pool.
-    #[must_use]
     pub fn make(&mut self, plan: &BlockPlan) -> Vec<MadeTx> {
         let mut made = vec![MadeTx::default(); plan.txs.len()];
         let mut order: Vec<usize> = (0..plan.txs.len()).collect();
@@ -178,7 +172,6 @@ impl<'a> Maker<'a> {
         undo
     }
 
-    #[must_use]
     pub fn output(&self, plan: &OutputPlan) -> TxOut {
         TxOut { value: Amount::from_sat(plan.amount), script_pubkey: self.pool.script(plan.script) }
     }

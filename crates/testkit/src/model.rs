@@ -43,7 +43,6 @@ pub struct ModelStats {
 
 impl ModelStats {
     /// Counts and hashes coins in the order of their outpoints. Holds one coin at a time.
-    #[must_use]
     pub fn of_sorted(coins: impl Iterator<Item = (OutPoint, ModelCoin)>) -> Self {
         let mut hasher = Sha256::new();
         let (mut txouts, mut total_amount) = (0, 0);
@@ -64,7 +63,6 @@ impl ModelStats {
     }
 
     /// Returns the hash as Core prints it.
-    #[must_use]
     pub fn hash_hex(&self) -> String {
         wire::BlockHash(self.hash_serialized_3).to_string()
     }
@@ -76,14 +74,12 @@ pub struct Model {
     pub coins: BTreeMap<OutPoint, ModelCoin>,
 }
 
-#[must_use]
 pub fn outpoint(from: &bitcoin::OutPoint) -> OutPoint {
     OutPoint { txid: Txid(*from.txid.as_ref()), vout: from.vout }
 }
 
 impl Model {
     /// The coins after these blocks, of which the first one is the genesis block.
-    #[must_use]
     pub fn of<'b>(blocks: impl IntoIterator<Item = &'b GeneratedBlock>) -> Self {
         let mut model = Self::default();
         blocks.into_iter().for_each(|block| model.apply(&block.bytes, block.height));
@@ -125,7 +121,6 @@ impl Model {
         missing
     }
 
-    #[must_use]
     pub fn stats(&self) -> ModelStats {
         ModelStats::of_sorted(self.coins.iter().map(|(outpoint, coin)| (*outpoint, coin.clone())))
     }

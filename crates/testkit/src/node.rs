@@ -61,7 +61,6 @@ fn owned(flags: &[&str]) -> Vec<String> {
 
 /// Returns a bitcoind: the one that PEREGRINE_BITCOIND names, else that of `make bitcoind`. Without one, the
 /// test is skipped.
-#[must_use]
 pub fn program() -> Option<PathBuf> {
     let test = env::current_exe().unwrap_or_default();
     let mut built = test.ancestors().map(|folder| folder.join("bitcoind/bin/bitcoind"));
@@ -121,12 +120,10 @@ pub enum Started {
 
 impl Started {
     /// Returns whether the node has neither started nor ended.
-    #[must_use]
     pub fn hangs(&self) -> bool {
         matches!(self, Self::No(words) if HANGS.contains(&words.as_str()))
     }
 
-    #[must_use]
     pub const fn is_yes(&self) -> bool {
         matches!(self, Self::Yes { .. })
     }
@@ -230,13 +227,11 @@ impl Node {
     ///
     /// # Panics
     /// If it was not started to serve them.
-    #[must_use]
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.serves.expect("the node serves its blocks"))
     }
 
     /// Where the node answers calls, and its user and password.
-    #[must_use]
     pub fn rpc_server(&self) -> [String; 2] {
         [format!("127.0.0.1:{}", self.port), CREDENTIALS[0].to_owned()]
     }
@@ -317,7 +312,6 @@ impl Node {
     ///
     /// # Panics
     /// If the node does not answer.
-    #[must_use]
     pub fn height(&self) -> u32 {
         let height = self.call("getblockcount", json!([])).expect("bitcoind answers");
         height.as_u64().expect("a height is a number") as u32
@@ -466,7 +460,6 @@ impl Node {
         Ok(())
     }
 
-    #[must_use]
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)
     }

@@ -98,37 +98,31 @@ impl ScriptedPeer {
     }
 
     /// Returns the address on which it listens.
-    #[must_use]
     pub const fn address(&self) -> SocketAddr {
         self.address
     }
 
     /// Returns the address as the protocol has it.
-    #[must_use]
     pub fn peer_address(&self) -> PeerAddress {
         PeerAddress::from_socket(self.address)
     }
 
     /// Returns what a client dials.
-    #[must_use]
     pub fn target(&self) -> Target {
         Target::Address(self.peer_address())
     }
 
     /// Returns the number of connections that were accepted.
-    #[must_use]
     pub fn accepted(&self) -> usize {
         self.shared.accepted.load(Ordering::Relaxed)
     }
 
     /// Returns the hashes of the blocks that were asked for and that the peer has, in that order.
-    #[must_use]
     pub fn asked(&self) -> Vec<BlockHash> {
         lock(&self.shared.asked).clone()
     }
 
     /// Returns the number of questions for spent coins.
-    #[must_use]
     pub fn coins_asked(&self) -> usize {
         self.shared.coins_asked.load(Ordering::Relaxed)
     }

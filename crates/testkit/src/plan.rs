@@ -167,7 +167,6 @@ impl Cost {
 
 impl<'a> Planner<'a> {
     /// Creates a planner whose next block is the one after the genesis block.
-    #[must_use]
     pub fn new(spec: &'a ChainSpec, pool: &'a ScriptPool) -> Self {
         Self {
             spec,
@@ -191,7 +190,6 @@ impl<'a> Planner<'a> {
     }
 
     /// Returns the number of slots that the plan uses.
-    #[must_use]
     pub const fn slots(&self) -> u32 {
         self.slots
     }
@@ -561,7 +559,6 @@ impl<'a> Planner<'a> {
 }
 
 /// Returns the subsidy of a regtest block in satoshis (halved every 150 blocks).
-#[must_use]
 pub const fn subsidy(height: u32) -> u64 {
     let halvings = height / 150;
     if halvings >= 64 { 0 } else { 5_000_000_000 >> halvings }

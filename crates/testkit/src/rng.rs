@@ -12,7 +12,6 @@ pub struct Rng(Xoshiro256StarStar);
 
 impl Rng {
     /// A stream of numbers that depends on the seed and on the purpose.
-    #[must_use]
     pub fn new(seed: u64, purpose: &str) -> Self {
         let digest = sha256(&[&seed.to_le_bytes()[..], purpose.as_bytes()].concat());
         Self(Xoshiro256StarStar::from_seed(digest))

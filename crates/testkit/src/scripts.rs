@@ -98,7 +98,6 @@ pub enum ScriptRef {
 
 impl ScriptRef {
     /// The pool's script of a kind, with a key.
-    #[must_use]
     pub const fn new(kind: Kind, key: u16) -> Self {
         Self::Pool(kind as u16 * KEYS + key % KEYS)
     }
@@ -214,7 +213,6 @@ impl Prevout {
 impl ScriptPool {
     /// Computes the pool. If not `signed`, inputs get placeholders instead of signatures: different bytes of
     /// the same length, for chains whose scripts are never run.
-    #[must_use]
     pub fn new(seed: u64, signed: bool) -> Self {
         let mut rng = Rng::new(seed, "keys");
         let keys: Vec<Key> = (0..KEYS).map(|_| random_key(&mut rng)).collect();
@@ -225,24 +223,20 @@ impl ScriptPool {
         Self { scripts, by_script, signer: signed.then(|| Signer::new(seed)) }
     }
 
-    #[must_use]
     pub fn entry(&self, number: u16) -> &PoolScript {
         &self.scripts[number as usize]
     }
 
     /// Returns whether an input that spends the script has a witness.
-    #[must_use]
     pub fn has_witness(&self, script: ScriptRef) -> bool {
         matches!(script, ScriptRef::Pool(number) if !self.entry(number).witness.is_empty())
     }
 
     /// Returns the reference to a script of the pool. `None` for all other scripts.
-    #[must_use]
     pub fn find(&self, script: &Script) -> Option<ScriptRef> {
         self.by_script.get(script).map(|number| ScriptRef::Pool(*number))
     }
 
-    #[must_use]
     pub fn script(&self, script: ScriptRef) -> ScriptBuf {
         match script {
             ScriptRef::Pool(number) => self.entry(number).script.clone(),

@@ -17,7 +17,6 @@ use wire::BlockHash;
 ///
 /// # Panics
 /// If `of` is not a well-formed block.
-#[must_use]
 pub fn sibling(of: &GeneratedBlock, number: u64, change: impl FnOnce(&mut Block)) -> GeneratedBlock {
     let mut block: Block = consensus::deserialize(&of.bytes).expect("the block is well-formed");
     let coinbase = &mut block.txdata[0];
@@ -43,7 +42,6 @@ pub fn sibling(of: &GeneratedBlock, number: u64, change: impl FnOnce(&mut Block)
 }
 
 /// Makes a sibling whose coinbase pays 50 bitcoins too much.
-#[must_use]
 pub fn greedy_sibling(of: &GeneratedBlock, number: u64) -> GeneratedBlock {
     sibling(of, number, |block| {
         let output = &mut block.txdata[0].output[0];
@@ -54,7 +52,6 @@ pub fn greedy_sibling(of: &GeneratedBlock, number: u64) -> GeneratedBlock {
 /// Makes a sibling in which two adjacent transactions with the same number of inputs are swapped, with its
 /// undo data. `None` if `of` has no such transactions, or they spend from each other, or they spend equal
 /// coins.
-#[must_use]
 pub fn swapped_sibling(of: &GeneratedBlock, number: u64) -> Option<GeneratedBlock> {
     let block: Block = consensus::deserialize(&of.bytes).ok()?;
     let mut arena = UndoArena::default();

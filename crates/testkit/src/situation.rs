@@ -81,19 +81,16 @@ pub struct Place {
 
 impl Place {
     /// A datadir of regtest, and its store.
-    #[must_use]
     pub fn new(root: &Path, store: &Path) -> Self {
         Self { root: root.to_owned(), net: root.join("regtest"), store: store.to_owned() }
     }
 
     /// Where situations put what a user restores.
-    #[must_use]
     pub fn away(&self) -> PathBuf {
         self.store.join("away")
     }
 
     /// The directory for `-blocksdir` to which situations move block files.
-    #[must_use]
     pub fn other_blocksdir(&self) -> PathBuf {
         self.store.join("other")
     }

@@ -19,7 +19,6 @@ use wire::{BlockHash, BlockTime, Header};
 pub const SNAPSHOT_HEIGHT: u32 = 200;
 
 /// Returns the blocks from genesis up to `height`, of which that at [`SNAPSHOT_HEIGHT`] is the snapshot's.
-#[must_use]
 pub fn blocks(height: u32) -> Vec<GeneratedBlock> {
     let genesis = GeneratedBlock::genesis();
     let above = branch(&genesis, height, 0);
@@ -27,7 +26,6 @@ pub fn blocks(height: u32) -> Vec<GeneratedBlock> {
 }
 
 /// Returns `count` blocks above `parent`; those with another `number` are other blocks.
-#[must_use]
 pub fn branch(parent: &GeneratedBlock, count: u32, number: u8) -> Vec<GeneratedBlock> {
     let mut blocks: Vec<GeneratedBlock> = Vec::new();
     for _ in 0..count {

@@ -41,7 +41,6 @@ pub fn relay(mut reader: impl Read, socket: &TcpStream, mut peer: &TcpStream) ->
 pub type SocksRequests = Arc<Mutex<Vec<(Vec<u8>, Vec<u8>, String)>>>;
 
 /// Starts a SOCKS5 proxy that notes what it is asked, and connects to one address, whatever the name is.
-#[must_use]
 pub fn socks_proxy(to: SocketAddr) -> (SocketAddr, SocksRequests) {
     let requests = SocksRequests::default();
     let noted = Arc::clone(&requests);

@@ -57,7 +57,6 @@ pub struct Inputs {
 impl Inputs {
     /// Generates a chain of about `bytes` bytes. Its signatures are placeholders: no benchmark verifies
     /// scripts.
-    #[must_use]
     pub fn generate(bytes: u64) -> Self {
         let spec = ChainSpec { signed: false, stale: false, ..ChainSpec::new(1, bytes) };
         let blocks = Chain::generate(&spec).blocks.into_iter().map(|block| StoredBlock {
@@ -70,14 +69,12 @@ impl Inputs {
     }
 
     /// A chain of these blocks, from the genesis block on.
-    #[must_use]
     pub fn new(chain: Vec<StoredBlock>) -> Self {
         let median_times = median_times(chain.iter().map(|block| block.time).collect());
         Self { chain, median_times }
     }
 
     /// Creates the buffers for [`Inputs::blocks`].
-    #[must_use]
     pub fn arenas(&self) -> Arenas {
         Arenas(self.chain.iter().skip(1).map(|_| Default::default()).collect())
     }
@@ -86,7 +83,6 @@ impl Inputs {
     ///
     /// # Panics
     /// If a block or its undo data is malformed.
-    #[must_use]
     pub fn blocks<'a>(&'a self, arenas: &'a mut Arenas) -> Vec<Block<'a>> {
         let blocks = (1..).zip(self.chain.iter().skip(1)).zip(&mut arenas.0);
         blocks
@@ -128,7 +124,6 @@ impl Answers {
     }
 
     /// Returns the first 16 hexadecimal digits of the hash.
-    #[must_use]
     pub fn hash(&self) -> String {
         self.0.clone().finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
     }

@@ -22,7 +22,6 @@ pub struct RawBlock {
 ///
 /// # Panics
 /// If the data is damaged.
-#[must_use]
 pub fn raw_block() -> Option<RawBlock> {
     let bytes = std::fs::read(shared_data(&format!("blocks/{HEIGHT}.raw"))?).ok()?;
     let undo = undo_data(&bytes, &shared_data(&format!("prevouts/{HEIGHT}.prevouts.jsonl"))?)?;

@@ -50,7 +50,6 @@ pub struct Records {
 
 impl Records {
     /// Opens no file yet.
-    #[must_use]
     pub fn new(datadir: &Datadir, obfuscation: Obfuscation) -> Self {
         let files = BlockFiles::new(&RealDisk, datadir, obfuscation);
         Self { files, open: HashMap::new(), buffer: RecordBuffer::default() }

@@ -42,7 +42,6 @@ fn joined(blocks: &[Block<'_>]) -> (Join, u64) {
 ///
 /// # Panics
 /// If the chain is not valid.
-#[must_use]
 pub fn join(blocks: &[Block<'_>]) -> (Survivors, u64) {
     let (join, operations) = joined(blocks);
     (join.finish().expect("generated chains are valid"), operations)
@@ -53,7 +52,6 @@ pub fn join(blocks: &[Block<'_>]) -> (Survivors, u64) {
 ///
 /// # Panics
 /// If the chain is not valid.
-#[must_use]
 pub fn join_parts(blocks: &[Block<'_>], parts: usize) -> Vec<Vec<SurvivorShard>> {
     let spans = blocks.chunks(blocks.len().div_ceil(parts).max(1));
     let open = spans.map(|span| joined(span).0.finish_spilled().expect("generated chains are valid"));
@@ -61,7 +59,6 @@ pub fn join_parts(blocks: &[Block<'_>], parts: usize) -> Vec<Vec<SurvivorShard>>
 }
 
 /// Sorts the survivors of a join and reads them in order; returns the total length of their outputs in bytes.
-#[must_use]
 pub fn sort_and_walk(survivors: Survivors) -> usize {
     let sorted = survivors.into_shards().into_iter().map(SurvivorShard::sort);
     sorted.map(|shard| shard.iter().map(|entry| entry.coin.out.len()).sum::<usize>()).sum()
@@ -71,7 +68,6 @@ pub fn sort_and_walk(survivors: Survivors) -> usize {
 ///
 /// # Panics
 /// If the disk fails.
-#[must_use]
 pub fn write_run(path: &Path, shards: Vec<SurvivorShard>) -> u64 {
     let mut run = SortedRunWriter::create(&RealDisk, path, Network::Regtest, RUN_BUFFER_BYTES).expect(DISK);
     let mut source = ShardSource::new(shards);
@@ -87,7 +83,6 @@ const DISK: &str = "the disk works";
 ///
 /// # Panics
 /// If the disk fails.
-#[must_use]
 pub fn open_run(path: &Path) -> SortedRunReader {
     SortedRunReader::open(&RealDisk, path, Network::Regtest).expect(DISK)
 }
@@ -96,7 +91,6 @@ pub fn open_run(path: &Path) -> SortedRunReader {
 ///
 /// # Panics
 /// If the disk fails.
-#[must_use]
 pub fn read_run(run: &SortedRunReader) -> usize {
     let (mut cursor, mut bytes) = (run.cursor(0..coins::SHARDS, RUN_BUFFER_BYTES), 0);
     while let Some(entry) = cursor.advance().expect(DISK) {
@@ -121,7 +115,6 @@ impl EntrySource for RunSource<'_> {
 ///
 /// # Panics
 /// If the disk fails, or the entries of the runs do not match.
-#[must_use]
 pub fn merge_runs(runs: &[SortedRunReader]) -> (u64, usize) {
     let source = |run| RunSource(SortedRunReader::cursor(run, 0..coins::SHARDS, RUN_BUFFER_BYTES));
     let mut merge = Merge::new(runs.iter().map(source).collect()).expect(DISK);
@@ -135,7 +128,6 @@ pub fn merge_runs(runs: &[SortedRunReader]) -> (u64, usize) {
 }
 
 /// Returns all coins that the chain spends, in key order: there are more of them than survivors.
-#[must_use]
 pub fn spent_coins<'a>(blocks: &[Block<'a>]) -> Vec<(OutPoint, Coin<'a>)> {
     let mut coins = Vec::new();
     for block in blocks {
@@ -159,7 +151,6 @@ pub fn write_chainstate(dir: &Path, coins: &[(OutPoint, Coin<'_>)]) {
 ///
 /// # Panics
 /// If the disk fails.
-#[must_use]
 pub fn open_chainstate(dir: &Path) -> ChainstateReader<'static> {
     ChainstateReader::open(&RealDisk, dir).expect(DISK)
 }
@@ -168,7 +159,6 @@ pub fn open_chainstate(dir: &Path) -> ChainstateReader<'static> {
 ///
 /// # Panics
 /// If the disk fails.
-#[must_use]
 pub fn read_chainstate(reader: &ChainstateReader<'_>) -> StatsPart {
     let (mut rows, mut part) = (reader.coins().expect(DISK), StatsPart::new(false));
     while let Some((outpoint, coin)) = rows.advance().expect(DISK) {
@@ -181,7 +171,6 @@ pub fn read_chainstate(reader: &ChainstateReader<'_>) -> StatsPart {
 ///
 /// # Panics
 /// Never.
-#[must_use]
 pub fn utxo_hash(part: StatsPart) -> String {
     let mut hasher = UtxoHasher::new(false);
     hasher.merge(part);

@@ -14,7 +14,6 @@ pub struct MemoryDisk(BTreeMap<PathBuf, Vec<u8>>);
 
 impl MemoryDisk {
     /// The same disk with one more file.
-    #[must_use]
     pub fn with(mut self, path: impl Into<PathBuf>, bytes: impl Into<Vec<u8>>) -> Self {
         self.0.insert(path.into(), bytes.into());
         self

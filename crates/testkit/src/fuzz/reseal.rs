@@ -28,7 +28,6 @@ pub fn log(file: &mut [u8]) {
 }
 
 /// Returns a log with one record that is shorter than a log block.
-#[must_use]
 pub fn log_record(record: &[u8]) -> Vec<u8> {
     let mut file = vec![0; 4];
     file.extend((record.len() as u16).to_le_bytes());

@@ -88,7 +88,6 @@ pub struct BlockBuilder<'a> {
 
 impl<'a> BlockBuilder<'a> {
     /// Creates a builder whose next block extends the chain's tip.
-    #[must_use]
     pub fn new(chain: &'a Chain, salt: u64) -> Self {
         let next = chain.tip().height + 1;
         let free = |(outpoint, coin): (&OutPoint, &ModelCoin)| {
@@ -112,19 +111,16 @@ impl<'a> BlockBuilder<'a> {
     }
 
     /// Returns the height of the next block.
-    #[must_use]
     pub fn height(&self) -> u32 {
         self.times.len() as u32
     }
 
     /// Returns the median time of the eleven blocks up to `height`.
-    #[must_use]
     pub fn median_time_past(&self, height: u32) -> u32 {
         median_time_past(&self.times[..=height as usize])
     }
 
     /// Returns the median time of the last eleven blocks.
-    #[must_use]
     pub fn median_time(&self) -> u32 {
         median_time_past(&self.times)
     }
@@ -142,7 +138,6 @@ impl<'a> BlockBuilder<'a> {
     }
 
     /// Returns an unspent coinbase coin that was created at `height`.
-    #[must_use]
     pub fn coinbase_of(&self, height: u32) -> BuilderCoin {
         let found = self.model.coins.iter().find(|(_, coin)| {
             coin.code == height << 1 | 1
@@ -153,19 +148,16 @@ impl<'a> BlockBuilder<'a> {
     }
 
     /// Returns a script of the pool whose coins [`BlockBuilder::spend`] can sign.
-    #[must_use]
     pub fn pool_script(&self, script: ScriptRef) -> ScriptBuf {
         self.pool.script(script)
     }
 
     /// Returns an output of a transaction as a coin of the next block.
-    #[must_use]
     pub fn coin_of(&self, tx: &Transaction, vout: u32) -> BuilderCoin {
         self.made_by(tx, self.height(), vout)
     }
 
     /// Returns an output of a transaction as a coin of the newest block.
-    #[must_use]
     pub fn tip_coin_of(&self, tx: &Transaction, vout: u32) -> BuilderCoin {
         self.made_by(tx, self.height() - 1, vout)
     }
@@ -181,7 +173,6 @@ impl<'a> BlockBuilder<'a> {
     }
 
     /// Makes a signed transaction of version 2 with these outputs.
-    #[must_use]
     pub fn spend(&self, coins: &[&BuilderCoin], output: Vec<TxOut>) -> Transaction {
         let input = coins.iter().map(|coin| {
             let txid = bitcoin::Txid::from_byte_array(coin.outpoint.txid.0);
@@ -209,7 +200,6 @@ impl<'a> BlockBuilder<'a> {
     }
 
     /// Makes a transaction that spends a whole coin to `TRUE`.
-    #[must_use]
     pub fn send(&self, coin: &BuilderCoin) -> Transaction {
         self.spend(&[coin], vec![anyone(coin.coin.amount)])
     }
@@ -247,7 +237,6 @@ impl<'a> BlockBuilder<'a> {
     }
 
     /// Makes a draft with these transactions, whose coinbase claims the whole reward.
-    #[must_use]
     pub fn draft(&self, txs: Vec<Transaction>) -> Draft {
         let amount_in: i64 = txs
             .iter()
@@ -287,7 +276,6 @@ impl<'a> BlockBuilder<'a> {
     }
 
     /// Makes a block from a draft, without changing the builder.
-    #[must_use]
     pub fn seal(&self, draft: &Draft) -> GeneratedBlock {
         let mut made: Vec<MadeTx> =
             draft.txs.iter().map(|tx| MadeTx::new(tx, self.undo(tx, draft))).collect();
@@ -348,18 +336,15 @@ impl<'a> BlockBuilder<'a> {
         self.added.push(block);
     }
 
-    #[must_use]
     pub fn into_added(self) -> Vec<GeneratedBlock> {
         self.added
     }
 
     /// Returns the content of this builder's coinbase scripts after the height.
-    #[must_use]
     pub const fn salt(&self) -> u64 {
         self.salt
     }
 
-    #[must_use]
     pub const fn chain(&self) -> &Chain {
         self.chain
     }
@@ -400,13 +385,11 @@ fn true_script() -> ScriptBuf {
 }
 
 /// Returns an output that anyone can spend. The amount may be negative.
-#[must_use]
 pub fn anyone(amount: i64) -> TxOut {
     paying(amount, true_script())
 }
 
 /// Returns an output. The amount may be negative.
-#[must_use]
 pub fn paying(amount: i64, script_pubkey: ScriptBuf) -> TxOut {
     TxOut { value: Amount::from_sat(amount as u64), script_pubkey }
 }

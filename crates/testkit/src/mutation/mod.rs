@@ -88,7 +88,6 @@ impl CheckLevel {
 
 impl Mutation {
     /// Builds the mutated block on `chain`, which must have enough reserved coins; see [`base_chain`].
-    #[must_use]
     pub fn apply(&self, chain: &Chain) -> MutatedChain {
         let mut builder = BlockBuilder::new(chain, Rng::new(chain.spec.seed, self.name).next_u64());
         let draft = (self.make)(&mut builder);
@@ -107,7 +106,6 @@ impl Mutation {
 }
 
 /// Generates a small chain with reserved coins for mutations.
-#[must_use]
 pub fn base_chain(seed: u64) -> Chain {
     let spec = ChainSpec { blocks: Some(160), reserved: 30, ..ChainSpec::new(seed, 400_000) };
     Chain::generate(&spec)

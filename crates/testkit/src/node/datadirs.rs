@@ -114,13 +114,11 @@ impl<'a> SnapshotDatadirs<'a> {
         Ok(Self { writer, file, blocks, branch })
     }
 
-    #[must_use]
     pub fn up_to(&self, height: u32) -> &[GeneratedBlock] {
         &self.blocks[1..=height as usize]
     }
 
     /// The blocks above the snapshot's.
-    #[must_use]
     pub fn above(&self) -> &[GeneratedBlock] {
         &self.blocks[SNAPSHOT_HEIGHT as usize + 1..]
     }

@@ -189,13 +189,11 @@ impl Fault {
     ];
 
     /// Returns whether bytes of version 1 of the transport are wrong: with version 2, there is no such fault.
-    #[must_use]
     pub const fn is_of_v1(self) -> bool {
         matches!(self, Self::WrongChecksum | Self::Oversized | Self::PingFlood)
     }
 
     /// Returns what becomes of the connection to a peer with this fault.
-    #[must_use]
     pub const fn end(self) -> End {
         match self {
             Self::Stall(_) => End::ClosedLate("sent nothing although blocks were asked for"),
@@ -219,7 +217,6 @@ impl Fault {
     }
 
     /// Returns what a peer with this fault does when a block is asked of it that its chain has.
-    #[must_use]
     pub const fn block(self, asked: Asked) -> BlockAnswer {
         match self {
             Self::Stall(after) if asked.before >= after => BlockAnswer::Silence,
@@ -238,7 +235,6 @@ impl Fault {
 
     /// Returns the headers that a peer with this fault and with this chain sends for a locator; `None` if it
     /// does not answer.
-    #[must_use]
     pub fn headers(self, chain: &ServedChain, locator: &[BlockHash]) -> Option<Vec<Header>> {
         let start = locator.iter().find_map(|hash| chain.find(hash)).unwrap_or(0) + 1;
         let mut headers: Vec<Header> = chain.headers.iter().skip(start).take(MAX_HEADERS).copied().collect();

@@ -21,7 +21,6 @@ impl ServedChain {
     ///
     /// # Panics
     /// If a block is shorter than a header.
-    #[must_use]
     pub fn new(blocks: Vec<Vec<u8>>) -> Self {
         let headers: Vec<Header> = blocks.iter().map(|block| header_of(block)).collect();
         let hashes: Vec<BlockHash> = headers.iter().map(Header::hash).collect();
@@ -30,7 +29,6 @@ impl ServedChain {
     }
 
     /// The same chain, with this undo data of each block from the genesis block on.
-    #[must_use]
     pub fn with_undo(mut self, undo: impl IntoIterator<Item = Vec<u8>>) -> Self {
         self.undo.iter_mut().zip(undo).for_each(|(own, undo)| *own = undo);
         self
@@ -40,14 +38,12 @@ impl ServedChain {
     ///
     /// # Panics
     /// If the undo data is malformed.
-    #[must_use]
     pub fn coins(&self, height: usize) -> Vec<(u32, Vec<u8>)> {
         let mut arena = UndoArena::default();
         let undo = UndoView::parse(&self.undo[height], &mut arena).expect("the undo data is sound");
         undo.coins().map(|coin| (coin.code, coin.out.to_vec())).collect()
     }
 
-    #[must_use]
     pub fn of<'a>(blocks: impl IntoIterator<Item = &'a GeneratedBlock>) -> Self {
         let all =
             blocks.into_iter().map(|block| (block.bytes.clone(), block.undo.clone().unwrap_or_default()));
@@ -56,13 +52,11 @@ impl ServedChain {
     }
 
     /// Returns the height of the last block.
-    #[must_use]
     pub fn height(&self) -> usize {
         self.blocks.len() - 1
     }
 
     /// Returns the height of a block.
-    #[must_use]
     pub fn find(&self, hash: &BlockHash) -> Option<usize> {
         self.heights.get(hash).copied()
     }

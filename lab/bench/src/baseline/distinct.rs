@@ -5,14 +5,12 @@ use std::collections::{BTreeSet, HashSet};
 use wire::{OutPoint, TxView};
 
 /// Inserts each outpoint into an ordered set, as Bitcoin Core does.
-#[must_use]
 pub fn by_ordered_set(tx: &TxView<'_>) -> bool {
     let mut seen = BTreeSet::new();
     tx.inputs().all(|input| seen.insert(input.prevout()))
 }
 
 /// Inserts each outpoint into a hash set.
-#[must_use]
 pub fn by_hash_set(tx: &TxView<'_>) -> bool {
     let mut seen = HashSet::new();
     tx.inputs().all(|input| seen.insert(input.prevout()))
@@ -20,7 +18,6 @@ pub fn by_hash_set(tx: &TxView<'_>) -> bool {
 
 /// Sorts the outpoints and compares neighbours, as is proposed for Bitcoin Core. With `SHORTCUTS`, one input
 /// needs neither, and two are compared directly.
-#[must_use]
 pub fn by_sorting<const SHORTCUTS: bool>(tx: &TxView<'_>) -> bool {
     let mut prevouts = tx.inputs().map(|input| input.prevout());
     match prevouts.len() {
@@ -31,14 +28,12 @@ pub fn by_sorting<const SHORTCUTS: bool>(tx: &TxView<'_>) -> bool {
 }
 
 /// Sorts the outpoints, compares neighbours, and asks of each whether it is null.
-#[must_use]
 pub fn by_sorting_and_each_null(tx: &TxView<'_>) -> bool {
     sorted(tx).is_sorted_by(|a, b| a != b) && !tx.inputs().any(|input| input.prevout().is_null())
 }
 
 /// Sorts the outpoints, compares neighbours, and looks for a null outpoint only where the order puts it:
 /// among the first, those of the txid zero.
-#[must_use]
 pub fn by_sorting_and_ends(tx: &TxView<'_>) -> bool {
     let prevouts = sorted(tx);
     let zeros = prevouts.iter().take_while(|prevout| prevout.txid.0 == [0; 32]);

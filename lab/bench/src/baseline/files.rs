@@ -151,7 +151,6 @@ impl Fields for FieldReader {
 }
 
 impl FieldReader {
-    #[must_use]
     pub fn new(file: File, xor: Xor) -> Self {
         let file = BufReader::with_capacity(SMALL_BUFFER, file);
         Self { file, xor, offset: 0, block: Vec::new() }
@@ -227,7 +226,6 @@ pub struct FieldWriter {
 
 impl FieldWriter {
     /// Writes to `file` from its beginning on.
-    #[must_use]
     pub fn new(file: File, xor: Xor) -> Self {
         let file = BufWriter::with_capacity(SMALL_BUFFER, file);
         Self { file, xor, offset: 0, hash: Sha256::new(), field: Vec::new() }

@@ -162,7 +162,6 @@ pub struct OutpointSet<H> {
 
 impl<H: OutpointHasher> OutpointSet<H> {
     /// Creates a set of these outpoints, which grows as they come.
-    #[must_use]
     pub fn of(outpoints: &[OutPoint]) -> Self {
         let (hasher, mut table) = (H::new(1, 2), HashTable::new());
         for outpoint in outpoints {
@@ -173,7 +172,6 @@ impl<H: OutpointHasher> OutpointSet<H> {
     }
 
     /// Returns how many of these outpoints are in the set.
-    #[must_use]
     pub fn count(&self, outpoints: &[OutPoint]) -> usize {
         let is_in = |outpoint: &&OutPoint| {
             self.outpoints.find(self.hasher.hash(outpoint), |other| other == *outpoint).is_some()
@@ -183,7 +181,6 @@ impl<H: OutpointHasher> OutpointSet<H> {
 }
 
 /// Returns the sum of the outpoints' hashes.
-#[must_use]
 pub fn sum<H: OutpointHasher>(outpoints: &[OutPoint]) -> u64 {
     let hasher = H::new(1, 2);
     outpoints.iter().fold(0, |sum, outpoint| sum.wrapping_add(hasher.hash(black_box(outpoint))))

@@ -101,7 +101,6 @@ impl<H: OutpointHasher, C> Default for CoinTable<H, C> {
 }
 
 impl<H: OutpointHasher, C: KeptCoin> CoinTable<H, C> {
-    #[must_use]
     pub fn count(&self) -> usize {
         self.places.len()
     }
@@ -138,7 +137,6 @@ impl<H: OutpointHasher, C: KeptCoin> CoinTable<H, C> {
     }
 
     /// Returns a hash of all coins.
-    #[must_use]
     pub fn answer(&self) -> String {
         let mut coins: Vec<_> = self.places.iter().map(|place| self.pool.get(*place)).collect();
         coins.sort_unstable_by(|(a, _), (b, _)| chainstate_key_order(a, b));
