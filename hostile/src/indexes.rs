@@ -24,9 +24,6 @@ pub type Answers = BTreeMap<String, Answer>;
 
 /// Asks a node that runs for a transaction of each block, and for the spender of an output; `None` if it has
 /// no index by which it could answer, or its indexes do not get to its tip.
-///
-/// # Errors
-/// Any error of the connection.
 pub fn ask(node: &Node, base: &Base) -> Res<Option<Answers>> {
     if !base.has_index("-txindex") || node.wait_for_indexes().is_err() {
         return Ok(None);

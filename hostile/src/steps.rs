@@ -274,9 +274,6 @@ fn damaged(context: &Context, scene: &Scene<'_>) -> Res<Vec<String>> {
 }
 
 /// Chooses the steps of a case.
-///
-/// # Errors
-/// Any error of the node that serves blocks.
 pub fn plan(context: &Context, scene: &mut Scene<'_>, dir: &Path) -> Res<Vec<Step>> {
     let main = reindex(scene);
     let mut steps = Vec::new();

@@ -25,9 +25,6 @@ pub struct Rows(pub Vec<Row>);
 
 impl Rows {
     /// Reads the database in `dir`. No process may have it open for writing.
-    ///
-    /// # Errors
-    /// The same errors as [`Database`].
     pub fn read(dir: &Path) -> Result<Self, LevelDbError> {
         let database = Database::open(&RealDisk, dir)?;
         // Length 8, then the key; a database without one is not obfuscated.

@@ -67,9 +67,6 @@ impl Rebuild {
 }
 
 /// Removes all undo data of a datadir.
-///
-/// # Errors
-/// Any I/O error.
 pub fn remove_undo_files(root: &Path, network: Network) -> std::io::Result<()> {
     for entry in std::fs::read_dir(Datadir::at(root, network).blocks_dir())? {
         let path = entry?.path();
@@ -81,9 +78,6 @@ pub fn remove_undo_files(root: &Path, network: Network) -> std::io::Result<()> {
 }
 
 /// Returns the number of tables of the database in `dir`.
-///
-/// # Errors
-/// Any I/O error.
 pub fn tables(dir: &Path) -> std::io::Result<usize> {
     let mut count = 0;
     for entry in std::fs::read_dir(dir)? {

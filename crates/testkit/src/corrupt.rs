@@ -16,9 +16,6 @@ use std::{
 use vfs::RealDisk;
 
 /// Copies a folder with its contents.
-///
-/// # Errors
-/// The first I/O error.
 pub fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
@@ -35,9 +32,6 @@ pub fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
 
 /// Replaces the block index and the chainstate in the directory of a network by copies of themselves, and is
 /// interrupted when only the block index is in place.
-///
-/// # Errors
-/// Any I/O error.
 ///
 /// # Panics
 /// If a replacement cannot be interrupted there.
@@ -86,25 +80,16 @@ pub fn flip_bit(path: &Path, offset: u64, bit: u32) -> io::Result<()> {
 }
 
 /// Truncates or extends a file to `len` bytes.
-///
-/// # Errors
-/// Any I/O error.
 pub fn truncate(path: &Path, len: u64) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.set_len(len)
 }
 
 /// Appends `len` zero bytes to a file.
-///
-/// # Errors
-/// Any I/O error.
 pub fn pad(path: &Path, len: u64) -> io::Result<()> {
     truncate(path, std::fs::metadata(path)?.len() + len)
 }
 
 /// Overwrites bytes of a file.
-///
-/// # Errors
-/// Any I/O error.
 pub fn overwrite(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all_at(bytes, offset)
 }
@@ -113,9 +98,6 @@ pub fn overwrite(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
 pub type Files = BTreeMap<PathBuf, Vec<u8>>;
 
 /// Reads all files below `dir`: if two snapshots are equal, no file has changed.
-///
-/// # Errors
-/// The first I/O error.
 pub fn snapshot(dir: &Path) -> io::Result<Files> {
     let (mut files, mut open) = (Files::new(), vec![PathBuf::new()]);
     while let Some(next) = open.pop() {
@@ -143,9 +125,6 @@ pub fn unlocked_files(dir: &Path) -> Files {
 }
 
 /// Writes files into `dir`, which is created if it is missing.
-///
-/// # Errors
-/// The first I/O error.
 pub fn write_files(files: &Files, dir: &Path) -> io::Result<()> {
     for (name, bytes) in files {
         let path = dir.join(name);

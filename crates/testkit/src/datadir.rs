@@ -92,9 +92,6 @@ pub struct DatadirWriter {
 
 impl DatadirWriter {
     /// Creates the folders below `root`.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn create(root: &Path, layout: Layout) -> Result<Self, DiskError> {
         let paths = Datadir::at(root, Network::Regtest);
         let blocks = paths.blocks_dir();
@@ -121,9 +118,6 @@ impl DatadirWriter {
     }
 
     /// Adds the next block.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn push(&mut self, block: GeneratedBlock) -> Result<(), DiskError> {
         if block.height == 0 {
             return self.write_block(block);
@@ -133,9 +127,6 @@ impl DatadirWriter {
     }
 
     /// Writes the blocks that are still in the window, and the block index.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn finish(mut self) -> Result<(), DiskError> {
         while !self.waiting.is_empty() {
             self.write_any()?;
@@ -215,9 +206,6 @@ impl DatadirWriter {
 
 impl Chain {
     /// Writes the chain as a datadir `root`, in `root/regtest`.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn write_datadir(&self, root: &Path, layout: &Layout) -> Result<(), DiskError> {
         let mut writer = DatadirWriter::create(root, layout.clone())?;
         for block in &self.blocks {

@@ -268,9 +268,6 @@ impl FaultDisk {
     }
 
     /// Simulates the mildest power cut: truncates each file written through this disk to its synced length.
-    ///
-    /// # Errors
-    /// The first I/O error.
     pub fn lose_unsynced(&self) -> io::Result<()> {
         for (path, synced) in self.state.synced().iter() {
             match OpenOptions::new().write(true).open(path) {
@@ -285,9 +282,6 @@ impl FaultDisk {
     /// Simulates a power cut, depending on `seed`: in each file written through this disk, the unsynced bytes
     /// are lost, kept, truncated, or zeroed sector by sector. With [`FaultDisk::with_names_at_risk`], the
     /// last changes of each directory since its sync are taken back.
-    ///
-    /// # Errors
-    /// The first I/O error.
     pub fn cut_power(&self, seed: u64) -> io::Result<()> {
         let mut rng = Rng::new(seed, "power cut");
         for (path, synced) in self.state.synced().drain(..) {

@@ -73,9 +73,6 @@ pub fn program() -> Option<PathBuf> {
 }
 
 /// Returns the options of all indexes that a bitcoind knows.
-///
-/// # Errors
-/// If it cannot be asked.
 pub fn index_options(program: &Path) -> Res<Vec<&'static str>> {
     let help = Command::new(program).arg("-help").output()?;
     let help = String::from_utf8_lossy(&help.stdout).into_owned();
@@ -84,9 +81,6 @@ pub fn index_options(program: &Path) -> Res<Vec<&'static str>> {
 }
 
 /// A port of the loopback address that nobody uses.
-///
-/// # Errors
-/// If there is none.
 pub fn free_port() -> Res<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
@@ -170,9 +164,6 @@ impl Node {
     }
 
     /// Starts the process.
-    ///
-    /// # Errors
-    /// If that is not possible.
     pub fn spawn(start: Start<'_>) -> Res<Self> {
         let mut command = Command::new(start.program);
         command.arg(format!("-datadir={}", start.datadir.display()));
@@ -195,9 +186,6 @@ impl Node {
     }
 
     /// Starts a command of bitcoind, to which only what is needed to read its log and to call it is added.
-    ///
-    /// # Errors
-    /// If that is not possible.
     pub fn run(mut command: Command, patience: Duration) -> Res<Self> {
         let port = free_port()?;
         let [credentials, _] = CREDENTIALS;
@@ -370,9 +358,6 @@ impl Node {
     }
 
     /// Submits blocks in this order. That the node finds one invalid is not an error.
-    ///
-    /// # Errors
-    /// If the node cannot be asked.
     pub fn submit<'b>(&self, blocks: impl IntoIterator<Item = &'b GeneratedBlock>) -> Res<()> {
         let calls = blocks.into_iter().map(|block| json!([block.bytes.to_lower_hex_string()]));
         self.call_each("submitblock", &calls.collect::<Vec<_>>())
@@ -402,9 +387,6 @@ impl Node {
 
     /// Calls a method several times, and returns what the node answers to each call. The server needs some
     /// 50 milliseconds for each request, so that many calls are one.
-    ///
-    /// # Errors
-    /// If the node cannot be asked.
     pub fn call_all(&self, method: &str, params: &[Value]) -> Res<Vec<Res<Value>>> {
         let mut all = Vec::with_capacity(params.len());
         for some in params.chunks(100) {

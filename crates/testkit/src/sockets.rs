@@ -25,9 +25,6 @@ pub fn listen(serve: impl Fn(TcpStream) -> io::Result<()> + Send + Sync + 'stati
 }
 
 /// Passes on what two sockets send each other; `reader` reads from the first one.
-///
-/// # Errors
-/// The first I/O error.
 pub fn relay(mut reader: impl Read, socket: &TcpStream, mut peer: &TcpStream) -> io::Result<()> {
     let (mut from, mut back) = (peer.try_clone()?, socket.try_clone()?);
     thread::spawn(move || {

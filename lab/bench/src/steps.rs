@@ -56,9 +56,6 @@ impl Records {
     }
 
     /// Reads the record at a position: a block, or undo data and its checksum.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
     pub fn read<E: From<FileError> + From<RecordError>>(
         &mut self,
         kind: FileKind,
@@ -378,9 +375,6 @@ const fn outcome(answer: String, count: usize) -> Outcome {
 }
 
 /// Returns the number of bytes after `xz -9`.
-///
-/// # Errors
-/// If the bytes cannot be read.
 pub fn packed_len(bytes: impl io::Read) -> io::Result<u64> {
     io::copy(&mut XzEncoder::new(bytes, 9), &mut io::sink())
 }

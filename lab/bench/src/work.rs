@@ -65,9 +65,6 @@ pub fn sort_and_walk(survivors: Survivors) -> usize {
 }
 
 /// Writes the open entries of shards to a sorted run; returns their number.
-///
-/// # Panics
-/// If the disk fails.
 pub fn write_run(path: &Path, shards: Vec<SurvivorShard>) -> u64 {
     let mut run = SortedRunWriter::create(&RealDisk, path, Network::Regtest, RUN_BUFFER_BYTES).expect(DISK);
     let mut source = ShardSource::new(shards);
@@ -80,17 +77,11 @@ pub fn write_run(path: &Path, shards: Vec<SurvivorShard>) -> u64 {
 const DISK: &str = "the disk works";
 
 /// Opens a sorted run.
-///
-/// # Panics
-/// If the disk fails.
 pub fn open_run(path: &Path) -> SortedRunReader {
     SortedRunReader::open(&RealDisk, path, Network::Regtest).expect(DISK)
 }
 
 /// Reads a whole sorted run; returns the total length of its outputs in bytes.
-///
-/// # Panics
-/// If the disk fails.
 pub fn read_run(run: &SortedRunReader) -> usize {
     let (mut cursor, mut bytes) = (run.cursor(0..coins::SHARDS, RUN_BUFFER_BYTES), 0);
     while let Some(entry) = cursor.advance().expect(DISK) {
@@ -148,17 +139,11 @@ pub fn write_chainstate(dir: &Path, coins: &[(OutPoint, Coin<'_>)]) {
 }
 
 /// Opens a chainstate.
-///
-/// # Panics
-/// If the disk fails.
 pub fn open_chainstate(dir: &Path) -> ChainstateReader<'static> {
     ChainstateReader::open(&RealDisk, dir).expect(DISK)
 }
 
 /// Reads all coins and serialises them for the UTXO hash.
-///
-/// # Panics
-/// If the disk fails.
 pub fn read_chainstate(reader: &ChainstateReader<'_>) -> StatsPart {
     let (mut rows, mut part) = (reader.coins().expect(DISK), StatsPart::new(false));
     while let Some((outpoint, coin)) = rows.advance().expect(DISK) {
@@ -168,9 +153,6 @@ pub fn read_chainstate(reader: &ChainstateReader<'_>) -> StatsPart {
 }
 
 /// Returns the statistics of serialised coins, including their hash, as text.
-///
-/// # Panics
-/// Never.
 pub fn utxo_hash(part: StatsPart) -> String {
     let mut hasher = UtxoHasher::new(false);
     hasher.merge(part);

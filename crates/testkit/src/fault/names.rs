@@ -66,9 +66,6 @@ fn ignore_missing(done: io::Result<()>) -> io::Result<()> {
 impl Names {
     /// Creates an empty list of changes. Removed files are kept in a new folder below `place`, which must be
     /// on the same file system.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn new(place: &Path) -> io::Result<Self> {
         let guard = TempDir::new_in(place)?;
         Ok(Self { kept: guard.path().to_owned(), _guard: Some(guard), kept_count: 0, changes: Vec::new() })
@@ -103,9 +100,6 @@ impl Names {
     }
 
     /// Removes a file or a directory so that it can be restored. Returns the path where it is kept.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn remove(&mut self, path: &Path) -> io::Result<PathBuf> {
         let kept = self.new_kept_path();
         RealDisk.rename(path, &kept)?;
@@ -115,9 +109,6 @@ impl Names {
     }
 
     /// Renames so that it can be undone. Returns the path where a replaced file is kept.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn rename(&mut self, from: &Path, to: &Path) -> io::Result<Option<PathBuf>> {
         let mut replaced = None;
         if to.is_file() {
@@ -133,9 +124,6 @@ impl Names {
     }
 
     /// Swaps two names so that it can be undone.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn exchange(&mut self, a: &Path, b: &Path) -> io::Result<()> {
         RealDisk.exchange(a, b)?;
         self.moved(&[(a, b), (b, a)]);
@@ -168,9 +156,6 @@ impl Names {
     }
 
     /// Takes back a random number of the last changes of each directory.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn lose(&mut self, rng: &mut Rng) -> io::Result<()> {
         let mut counts: BTreeMap<&Path, u64> = BTreeMap::new();
         for (dir, _) in &self.changes {

@@ -61,9 +61,6 @@ impl Writer<'_> {
     /// Writes `datadir` in a folder, and beside it `backup`, the network's folder before the `last` blocks
     /// were submitted. Of a pruned node, there is also `full`, the datadir before its oldest blocks were
     /// deleted.
-    ///
-    /// # Errors
-    /// If the node does not do what it must.
     pub fn write(&self, dir: &Path, blocks: &[GeneratedBlock], last: usize, tail: Tail) -> Res<()> {
         let datadir = dir.join("datadir");
         let (first, last) = blocks.split_at(blocks.len() - last);
@@ -99,9 +96,6 @@ pub struct SnapshotDatadirs<'a> {
 
 impl<'a> SnapshotDatadirs<'a> {
     /// Lets the bitcoind write the snapshot in a folder.
-    ///
-    /// # Errors
-    /// If it does not do so.
     pub fn new(writer: Writer<'a>, dir: &Path) -> Res<Self> {
         let blocks = snapshot_chain::blocks(SNAPSHOT_HEIGHT + 3);
         let branch = snapshot_chain::branch(&blocks[SNAPSHOT_HEIGHT as usize - 1], 10, 1);
@@ -134,9 +128,6 @@ impl<'a> SnapshotDatadirs<'a> {
     }
 
     /// Writes a datadir with all headers, and with the blocks up to a height.
-    ///
-    /// # Errors
-    /// If the node does not do so.
     pub fn begin(&self, datadir: &Path, height: u32) -> Res<()> {
         self.work(datadir, |node| {
             node.submit_headers(&self.blocks[1..])?;
@@ -145,18 +136,12 @@ impl<'a> SnapshotDatadirs<'a> {
     }
 
     /// Lets the node load the snapshot.
-    ///
-    /// # Errors
-    /// If it refuses that.
     pub fn load(&self, datadir: &Path) -> Res<()> {
         self.work(datadir, |node| node.call("loadtxoutset", json!([self.file])).map(drop))
     }
 }
 
 /// Copies with `cp -a`, which preserves modes, owners and links, and keeps holes.
-///
-/// # Errors
-/// If that is not possible.
 pub fn copy_all(from: &Path, to: &Path) -> Res<()> {
     let done = Command::new("cp").args(["-a", "--sparse=always"]).arg(from).arg(to).output()?;
     if done.status.success() {

@@ -66,9 +66,6 @@ pub struct Connected {
 
 impl Connected {
     /// Returns a hash of all coins and of the files of blocks and undo data.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn answer(mut self) -> io::Result<String> {
         let mut answers = Answers::default();
         answers.add("coins", self.database.answer().map_err(io::Error::other)?.as_bytes());
@@ -83,9 +80,6 @@ const BLOCKS: &str = "blocks";
 const UNDO: &str = "undo";
 
 /// Connects all blocks in these ways: the sum of the bits of [`WAYS`] that are new.
-///
-/// # Errors
-/// If the disk fails.
 ///
 /// # Panics
 /// If a block is not valid.

@@ -49,9 +49,6 @@ pub fn obfuscate_bytewise(key: [u8; 8], bytes: &mut [u8], offset: u64) {
 }
 
 /// Reads the record at `pos` into `record`, in one piece.
-///
-/// # Errors
-/// Any I/O error.
 pub fn read_whole(file: &File, xor: Xor, pos: u64, record: &mut Vec<u8>) -> io::Result<()> {
     let mut frame = [0; FRAME_BYTES];
     let start = pos - FRAME_BYTES as u64;
@@ -157,9 +154,6 @@ impl FieldReader {
     }
 
     /// Reads the block whose first byte is at `pos`, and returns its fields.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn read_block(&mut self, pos: u64) -> io::Result<&[u8]> {
         self.file.seek(SeekFrom::Start(pos))?;
         self.offset = pos;
@@ -253,9 +247,6 @@ impl FieldWriter {
     }
 
     /// Writes the record of a block.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn write_block(&mut self, magic: [u8; 4], block: &[u8]) -> io::Result<()> {
         self.begin(magic, block.len() as u32)?;
         visit_fields(block, |field, _| {
@@ -265,9 +256,6 @@ impl FieldWriter {
     }
 
     /// Writes the record of a block's undo data, the coins that each transaction spends, in `length` bytes.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn write_undo<'a, C: ExactSizeIterator<Item = Coin<'a>>>(
         &mut self,
         magic: [u8; 4],
@@ -299,9 +287,6 @@ impl FieldWriter {
     }
 
     /// Writes what is still in the buffer.
-    ///
-    /// # Errors
-    /// Any I/O error.
     pub fn finish(mut self) -> io::Result<()> {
         self.file.flush()
     }

@@ -22,9 +22,6 @@ pub struct Database {
 
 impl Database {
     /// Creates a database in an empty or missing folder.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn create(dir: &Path, batch_bytes: usize) -> Result<Self, Status> {
         let options = Options { max_file_size: FILE_BYTES, ..Options::default() };
         let db = DB::open(dir, options)?;
@@ -32,9 +29,6 @@ impl Database {
     }
 
     /// Writes coins, and removes those without one.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn write<'c>(
         &mut self,
         rows: impl IntoIterator<Item = (OutPoint, Option<Coin<'c>>)>,
@@ -74,9 +68,6 @@ impl Database {
     }
 
     /// Returns a hash of all coins.
-    ///
-    /// # Errors
-    /// If the disk fails.
     pub fn answer(&mut self) -> Result<String, Status> {
         let (mut rows, mut answers) = (self.db.new_iter()?, Answers::default());
         while let Some((key, value)) = rows.next() {
