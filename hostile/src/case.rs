@@ -194,7 +194,6 @@ fn baseline(context: &Context, scene: &Scene<'_>, dir: &Path) -> Res<(Started, O
     Ok((started, answers))
 }
 
-/// Returns the files of the block index.
 fn index_files(tree: &Tree) -> BTreeMap<PathBuf, What> {
     let in_index = |name: &&PathBuf| name.iter().any(|part| part == "index");
     let names = tree.keys().filter(in_index);

@@ -111,9 +111,7 @@ impl Ran {
     }
 }
 
-/// The program and how to run it.
 pub struct Program<'a> {
-    /// The executable.
     pub path: &'a Path,
     /// The user that it runs as.
     pub user: Option<u32>,

@@ -62,7 +62,6 @@ impl Scene<'_> {
         self.paths.blocks_dir()
     }
 
-    /// Returns a random number below `bound`.
     pub fn below(&mut self, bound: usize) -> usize {
         self.rng.below(bound as u64) as usize
     }
@@ -229,7 +228,6 @@ fn resolve(live: &Path, files: BTreeMap<PathBuf, Vec<u8>>) -> BTreeMap<PathBuf, 
     files.into_iter().filter_map(|(name, content)| Some((real(&name)?, content))).collect()
 }
 
-/// Returns whether the path is a regular file.
 pub fn is_file(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
 }

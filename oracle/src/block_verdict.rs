@@ -33,7 +33,6 @@ pub enum BlockVerdict {
 }
 
 impl BlockVerdict {
-    /// Converts the verdict of Core's node.
     pub fn from_core(verdict: Verdict) -> Self {
         match verdict {
             Verdict::Connected => Self::Accepted,

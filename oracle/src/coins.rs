@@ -55,7 +55,6 @@ impl Rows {
         Self(rows)
     }
 
-    /// Returns the number of coins.
     pub fn coins(&self) -> usize {
         self.0.iter().filter(|(key, _)| key.first() == Some(&coin::COIN_KEY_PREFIX)).count()
     }

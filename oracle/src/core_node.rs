@@ -15,9 +15,7 @@ use wire::{BlockHash, BlockTime, Height, Network};
 
 /// Why Core could not be used. (A rejected block is a [`Verdict`], not an error.)
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum CoreError {
-    /// Core did not open the datadir.
     #[error("Core does not open {path}: {log}")]
     Open {
         /// The network folder.
@@ -30,12 +28,7 @@ pub enum CoreError {
     Import(String),
     /// Core has no such block on its active chain, or cannot read it.
     #[error("Core does not read the block of height {height}: {source}")]
-    Read {
-        /// The requested height.
-        height: Height,
-        /// The error of the kernel API.
-        source: KernelError,
-    },
+    Read { height: Height, source: KernelError },
 }
 
 /// What to delete before Core opens a datadir.

@@ -66,7 +66,6 @@ impl Rebuild {
     }
 }
 
-/// Removes all undo data of a datadir.
 pub fn remove_undo_files(root: &Path, network: Network) -> std::io::Result<()> {
     for entry in std::fs::read_dir(Datadir::at(root, network).blocks_dir())? {
         let path = entry?.path();

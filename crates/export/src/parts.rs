@@ -31,16 +31,13 @@ pub enum PartsError {
     /// The disk failed, or another process writes the directory.
     #[error(transparent)]
     Unfinished(#[from] UnfinishedError),
-    /// The directory exists and is complete.
     #[error("{}: it exists already", .0.display())]
     Exists(PathBuf),
-    /// An earlier run for something else has left a part of its directory.
     #[error("{}: an interrupted run that wanted something else has left this", .0.display())]
     OtherRequest(PathBuf),
     /// The directory is complete, and has something else than what it was to be continued with.
     #[error("{}: it is complete, and has something else", .0.display())]
     OtherContent(PathBuf),
-    /// A file has the name of one to come, and no run that has written the directory has written it.
     #[error("{}: a file belongs here, but no export has written this one; move it away", .0.display())]
     Foreign(PathBuf),
     /// Continuing the directory would lose rows of it.

@@ -20,7 +20,6 @@ pub struct GeneratedBlock {
     pub hash: BlockHash,
     pub header: Header,
     pub height: u32,
-    /// Number of transactions.
     pub txs: u32,
     /// Undo data (without magic, length and checksum). `None` for the genesis block and for blocks that were
     /// never connected. A stale block with undo data was in the active chain for a time.
@@ -57,7 +56,6 @@ pub fn ids(block: &BlockView<'_>) -> (Vec<Txid>, Vec<Wtxid>) {
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderPlan {
     pub height: u32,
-    /// Hash of the parent.
     pub prev: BlockHash,
     pub version: i32,
     pub time: u32,
@@ -83,7 +81,6 @@ pub fn median_time_past(times: &[u32]) -> u32 {
     last[last.len() / 2]
 }
 
-/// Makes a coinbase that pays `outputs` at `height`.
 pub fn coinbase(height: u32, extra_nonce: u64, outputs: Vec<TxOut>) -> Transaction {
     let script_sig = Builder::new()
         .push_int(height.into())
@@ -128,7 +125,6 @@ pub fn mine(header: &mut Header, wanted: impl Fn(&BlockHash) -> bool) -> BlockHa
     }
 }
 
-/// Serialises header and transactions.
 pub fn serialise<'a>(header: &Header, txs: impl ExactSizeIterator<Item = &'a MadeTx> + Clone) -> Vec<u8> {
     let size: usize = txs.clone().map(|tx| tx.bytes.len()).sum();
     let mut bytes = Vec::with_capacity(size + 89);

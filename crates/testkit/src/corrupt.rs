@@ -15,7 +15,6 @@ use std::{
 };
 use vfs::RealDisk;
 
-/// Copies a folder with its contents.
 pub fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::create_dir_all(to)?;
     for entry in std::fs::read_dir(from)? {
@@ -89,7 +88,6 @@ pub fn pad(path: &Path, len: u64) -> io::Result<()> {
     truncate(path, std::fs::metadata(path)?.len() + len)
 }
 
-/// Overwrites bytes of a file.
 pub fn overwrite(path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all_at(bytes, offset)
 }

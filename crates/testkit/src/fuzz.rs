@@ -77,7 +77,6 @@ pub fn target(name: &str) -> Option<&'static FuzzTarget> {
     TARGETS.iter().chain([&CANARY]).find(|target| target.name == name)
 }
 
-/// The result of [`hunt`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Hunt {
     /// Number of inputs tried.

@@ -48,7 +48,6 @@ pub struct ChainSpec {
     /// The coinbases up to this height pay to `TRUE` and are never spent, so that tests can spend them in
     /// blocks that they add to the chain.
     pub reserved: u32,
-    /// Whether there are stale branches.
     pub stale: bool,
     /// Height of a block that starts with a transaction of 17,000 outputs (about 600 kB); 0 for none.
     pub wide_tx: u32,
@@ -81,7 +80,6 @@ impl ChainSpec {
 pub struct Totals {
     /// Height of the last block.
     pub height: u32,
-    /// Its hash.
     pub hash: BlockHash,
     /// Hash of the last block before the empty tail: the block to assume valid so that unsigned scripts are
     /// skipped.
@@ -94,7 +92,6 @@ pub struct Totals {
     pub inputs: u64,
     /// Number of outputs, with unspendable ones.
     pub outputs: u64,
-    /// Number of inputs that have a witness.
     pub witness_inputs: u64,
     /// Ages of the spent coins.
     pub ages: Ages,

@@ -55,7 +55,6 @@ impl MadeTx {
         self.stripped_size != self.bytes.len()
     }
 
-    /// Returns its weight, in weight units.
     pub fn weight(&self) -> u64 {
         self.stripped_size as u64 * 3 + self.bytes.len() as u64
     }
@@ -90,7 +89,6 @@ pub struct Maker<'a> {
 }
 
 impl<'a> Maker<'a> {
-    /// Creates a maker without coins.
     pub const fn new(pool: &'a ScriptPool) -> Self {
         Self { pool, txids: Vec::new() }
     }

@@ -33,7 +33,6 @@ pub fn write_undo<'c>(coins: impl ExactSizeIterator<Item = &'c ModelCoin>, undo:
 /// The statistics that Core's `gettxoutsetinfo` reports of a UTXO set.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ModelStats {
-    /// Number of coins.
     pub txouts: u64,
     /// Sum of their amounts, in satoshis.
     pub total_amount: u64,

@@ -98,7 +98,6 @@ pub struct Node {
 /// What is said of a node that hangs.
 const HANGS: [&str; 2] = ["it logs nothing", "it does not finish in time"];
 
-/// The result of starting a node.
 #[derive(Clone, Debug)]
 pub enum Started {
     /// The node runs.
@@ -163,7 +162,6 @@ impl Node {
         }
     }
 
-    /// Starts the process.
     pub fn spawn(start: Start<'_>) -> Res<Self> {
         let mut command = Command::new(start.program);
         command.arg(format!("-datadir={}", start.datadir.display()));

@@ -97,7 +97,6 @@ impl ScriptedPeer {
         Self { address, shared }
     }
 
-    /// Returns the address on which it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }

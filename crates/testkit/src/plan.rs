@@ -66,7 +66,6 @@ const SHARES: [(Kind, u64); 14] = [
 
 #[derive(Clone, Copy, Debug)]
 pub struct InputPlan {
-    /// The coin that it spends.
     pub coin: PlannedCoin,
     pub sequence: u32,
 }

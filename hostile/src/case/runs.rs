@@ -47,7 +47,6 @@ impl Runs {
     }
 }
 
-/// Returns whether a run has a flag.
 pub(super) fn has(args: &[String], flag: &str) -> bool {
     args.iter().any(|arg| arg == flag)
 }

@@ -292,7 +292,6 @@ impl<'a> Lab<'a> {
         Ok(outcome(answers.hash(), self.block_bytes))
     }
 
-    /// Sums the weights of all blocks.
     fn weigh(
         &self,
         watch: &mut Stopwatch,

@@ -76,7 +76,6 @@ pub fn write_run(path: &Path, shards: Vec<SurvivorShard>) -> u64 {
 
 const DISK: &str = "the disk works";
 
-/// Opens a sorted run.
 pub fn open_run(path: &Path) -> SortedRunReader {
     SortedRunReader::open(&RealDisk, path, Network::Regtest).expect(DISK)
 }
@@ -90,7 +89,6 @@ pub fn read_run(run: &SortedRunReader) -> usize {
     bytes
 }
 
-/// A sorted run as a source of a merge.
 pub struct RunSource<'r>(SortedRunCursor<'r>);
 
 impl EntrySource for RunSource<'_> {
@@ -138,7 +136,6 @@ pub fn write_chainstate(dir: &Path, coins: &[(OutPoint, Coin<'_>)]) {
     testkit::datadir::write_chainstate(&RealDisk, dir, key, best_block, coins.iter().copied()).expect(DISK);
 }
 
-/// Opens a chainstate.
 pub fn open_chainstate(dir: &Path) -> ChainstateReader<'static> {
     ChainstateReader::open(&RealDisk, dir).expect(DISK)
 }

@@ -137,7 +137,6 @@ impl Statement {
         if self.unit.ends_with("/s") { self.after / self.before } else { self.before / self.after }
     }
 
-    /// Returns the numbers as text.
     pub fn numbers(&self) -> String {
         let Self { before, after, unit, .. } = self;
         match before == after {

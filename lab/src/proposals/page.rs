@@ -170,7 +170,6 @@ impl CoreBench {
     }
 }
 
-/// A recorded run.
 #[derive(Default)]
 struct Recorded {
     /// The name of its folder.

@@ -17,7 +17,6 @@ const ADDED: &str = "and ";
 /// If the middle half of the runs differs by more, they say little.
 const SPREAD_LIMIT: f64 = 1.25;
 
-/// The columns of the CSV.
 pub const COLUMNS: [&str; 10] =
     ["proposal", "variant", "commit", "run", "wall_s", "cpu_s", "peak_rss_kib", "count", "size", "answer"];
 

@@ -32,7 +32,6 @@ use testkit::node::Node;
 const BITCOIND: &str = "bitcoind";
 /// Maximum number of links: each has an address of its own.
 const LINKS: usize = 200;
-/// The columns of the CSV.
 const COLUMNS: &[&str] = &[
     "program",
     "commit",

@@ -154,7 +154,6 @@ pub fn packed_files() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Returns a file in Peregrine's format.
 pub fn peregrine_files() -> Vec<Vec<u8>> {
     vec![sample(HintFormat::Peregrine)]
 }

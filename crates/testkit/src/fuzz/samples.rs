@@ -193,7 +193,6 @@ static DATABASE: LazyLock<Vec<File>> = LazyLock::new(|| {
     })
 });
 
-/// Returns name and bytes of each table of a chainstate.
 pub fn chainstate_tables() -> impl Iterator<Item = &'static File> {
     DATABASE.iter().filter(|(name, _)| name.ends_with(".ldb"))
 }

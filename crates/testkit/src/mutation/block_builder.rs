@@ -19,7 +19,6 @@ use bitcoin::{
 use std::collections::BTreeMap;
 use wire::{BlockHash, BlockTime, Header, OutPoint};
 
-/// A coin and its outpoint.
 #[derive(Clone, Debug)]
 pub struct BuilderCoin {
     pub outpoint: OutPoint,

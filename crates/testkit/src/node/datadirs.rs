@@ -84,7 +84,6 @@ impl Writer<'_> {
 
 /// Datadirs of nodes that are started from a snapshot of [`snapshot_chain`].
 pub struct SnapshotDatadirs<'a> {
-    /// The bitcoind.
     pub writer: Writer<'a>,
     /// The snapshot, which bitcoind has written.
     pub file: PathBuf,
@@ -135,7 +134,6 @@ impl<'a> SnapshotDatadirs<'a> {
         })
     }
 
-    /// Lets the node load the snapshot.
     pub fn load(&self, datadir: &Path) -> Res<()> {
         self.work(datadir, |node| node.call("loadtxoutset", json!([self.file])).map(drop))
     }

@@ -141,7 +141,6 @@ pub enum BlockAnswer {
 /// The state of a peer of which a block is asked.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
-    /// Height of the block.
     pub height: usize,
     /// Height of the last block of the peer.
     pub tip: usize,

@@ -246,7 +246,6 @@ impl FieldWriter {
         self.write_only()
     }
 
-    /// Writes the record of a block.
     pub fn write_block(&mut self, magic: [u8; 4], block: &[u8]) -> io::Result<()> {
         self.begin(magic, block.len() as u32)?;
         visit_fields(block, |field, _| {

@@ -111,7 +111,6 @@ impl<H: OutpointHasher, C: KeptCoin> CoinTable<H, C> {
         places.drain().map(|place| pool.take(place))
     }
 
-    /// Removes a coin and returns it.
     pub fn take(&mut self, outpoint: &OutPoint) -> Option<C> {
         let Self { hasher, places, pool } = self;
         let found = places.find_entry(hasher.hash(outpoint), |place| pool.get(*place).0 == *outpoint);
