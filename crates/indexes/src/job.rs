@@ -236,17 +236,11 @@ impl IndexJob<'_> {
     }
 
     /// Checks that there is space for what indexes get, and for temporary files.
-    ///
-    /// # Errors
-    /// Those of [`check_space`].
     pub fn check_space(&self, spaces: &[(IndexKind, [u64; 2])]) -> Result<(), Error> {
         check_space(self.files.disk, [self.files.datadir.net_dir(), self.work.path()], spaces)
     }
 
     /// The form of the rows of a new `txindex`, if one of `kinds` is made.
-    ///
-    /// # Errors
-    /// Those of [`IndexOptions::form_of_new`].
     pub fn tx_form(&self, kinds: &[IndexKind]) -> Result<TxForm, Error> {
         match kinds.contains(&IndexKind::Tx) {
             true => self.options.form_of_new(self.files.disk, self.files.datadir),

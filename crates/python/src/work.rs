@@ -64,18 +64,12 @@ impl<M: Send + 'static, R: Send + 'static> Work<M, R> {
 
 impl<M, R> Work<M, R> {
     /// Waits for the result; there must be no more messages.
-    ///
-    /// # Errors
-    /// That of the work.
     pub fn finish(&mut self) -> Result<R, Error> {
         let thread = self.thread.take().ok_or_else(Error::interrupted)?;
         thread.join().unwrap_or_else(|_| Err(Error::panicked()))
     }
 
     /// Interrupts the work, and waits for its end.
-    ///
-    /// # Errors
-    /// That of the work.
     pub fn stop(&mut self) -> Result<R, Error> {
         self.interrupt.store(true, Ordering::Relaxed);
         // Without a receiver, no message waits.

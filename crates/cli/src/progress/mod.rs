@@ -175,9 +175,6 @@ impl Recorder {
     }
 
     /// Writes the events of the run to a new file too.
-    ///
-    /// # Errors
-    /// Those of [`RunLog::create`].
     pub fn begin_log(&self, file: &Path, run: Run) -> Result<(), Error> {
         let log = RunLog::create(file, run)?;
         self.log.get_or_init(|| log);
