@@ -6,9 +6,6 @@
 
 use wire::Reader;
 
-/// Maximum length of a name, in bytes.
-pub const MAX_NAME_LEN: usize = 255;
-
 /// Why a proxy did not connect us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -86,7 +83,7 @@ impl Socks {
     /// Starts a request with random credentials. The bytes are to be sent first.
     ///
     /// # Errors
-    /// [`SocksError::Name`] if the name is empty or longer than [`MAX_NAME_LEN`].
+    /// [`SocksError::Name`] if the name is empty or longer than 255 bytes.
     pub fn start(name: &str, port: u16) -> Result<(Self, Vec<u8>), SocksError> {
         let len = u8::try_from(name.len()).ok().filter(|len| *len > 0).ok_or(SocksError::Name(name.len()))?;
         let mut request = vec![5, 1, 0, 3, len];
