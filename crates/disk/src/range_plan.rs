@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! magic 8 "PGRN-PLN" | version 4 | network 4: magic of its messages | magic of the block files 4
-//! | rules: length 1, text | scripts 1: 0 (none are run) or 1
+//! | rules: length 1, text | activation heights: length 1, text | scripts 1: 0 (none are run) or 1
 //! | heights + 1 up to which scripts are not run 4, 4, or 0 | key of the coinbase hashes 8, 8 | shards 4
 //! | number of ranges 4 | ranges: height after the last block 4 each | number of blocks 4
 //! | blocks: hash 32, median time past 4, file 4, position 4, position of the undo data 4, or 0
@@ -55,6 +55,8 @@ pub struct RangePlan {
     pub magic: [u8; 4],
     /// The rules by which blocks are checked: a version of Bitcoin Core.
     pub rules: String,
+    /// The heights from which on they apply, of which regtest can have others.
+    pub activation_heights: String,
     pub scripts: bool,
     /// Height up to which they are not run, because of the assumed-valid block.
     pub assumed_valid_to: Option<Height>,
@@ -118,6 +120,7 @@ pack_fields!(RangePlan {
     network,
     magic,
     rules,
+    activation_heights,
     scripts,
     assumed_valid_to,
     checked_to,
@@ -128,7 +131,7 @@ pack_fields!(RangePlan {
 });
 
 impl Sealed for RangePlan {
-    const SEAL: Seal = Seal { magic: *b"PGRN-PLN", version: 3, what: "a plan of ranges" };
+    const SEAL: Seal = Seal { magic: *b"PGRN-PLN", version: 4, what: "a plan of ranges" };
 
     fn check(&self) -> Result<(), &'static str> {
         let is_ascending =
@@ -163,6 +166,7 @@ mod tests {
             network: Network::Signet,
             magic: [1, 2, 3, 4],
             rules: "31.99".to_owned(),
+            activation_heights: "segwit@1 csv@1".to_owned(),
             scripts: true,
             assumed_valid_to: Some(Height(0)),
             checked_to: Some(Height(7)),
@@ -188,7 +192,7 @@ mod tests {
     #[test]
     fn the_bytes_of_a_plan_are_those_of_its_version() {
         let found = sha256(&plan().to_bytes()).to_lower_hex_string();
-        assert_eq!(found, "5591cdb5f5e4706b501229f71a76a9f13b35265d6747c443e4d697fa9dad071e");
+        assert_eq!(found, "cd7d8bfa926e43fb9626a58262acd978b84e462a94d4e6d65bb18eb691a9a097");
     }
 
     #[test]
@@ -228,6 +232,6 @@ mod tests {
         bytes[8] += 1;
         std::fs::write(&path, &bytes).unwrap();
         let error = RangePlan::read(&RealDisk, &path).unwrap_err().to_string();
-        assert!(error.contains("written by another version of peregrine (format 4"), "{error}");
+        assert!(error.contains("written by another version of peregrine (format 5"), "{error}");
     }
 }

@@ -129,6 +129,11 @@ fn chain_options(plan: &RangePlan, options: &ChainOptions) -> Result<ChainOption
         let text = format!("the plan is for chain {of_plan}, not for the {chosen} that was chosen");
         return Err(usage(text).with_remedies([Remedy::ChooseNetwork(of_plan)]));
     }
+    let (of_plan, chosen) = (&plan.plan.activation_heights, options.params.activation_heights());
+    if *of_plan != chosen {
+        let text = format!("the plan is for the activation heights {of_plan}; choose these, not {chosen}");
+        return Err(usage(text));
+    }
     if plan.plan.scripts && !options.scripts.are_run() {
         let text = "the plan asks for scripts to be run, and this program was built without that";
         return Err(usage(text.to_owned()));

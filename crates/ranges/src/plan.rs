@@ -64,6 +64,7 @@ pub fn plan_ranges(
             network: params.network,
             magic: params.magic,
             rules: CORE_VERSION.to_owned(),
+            activation_heights: params.activation_heights(),
             scripts: chain.scripts.are_run(),
             assumed_valid_to: job.plan.choice.assumed_valid_to,
             checked_to: job.plan.choice.checked_to,

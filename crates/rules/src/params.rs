@@ -397,6 +397,15 @@ impl ChainParams {
         Box::leak(Box::new(params))
     }
 
+    /// Returns the activation heights as [`ChainParams::custom_regtest`] takes them, in Core's words.
+    pub fn activation_heights(&self) -> String {
+        let Self { segwit_height, bip34_height, bip66_height, bip65_height, csv_height, .. } = self;
+        format!(
+            "segwit@{segwit_height} bip34@{bip34_height} dersig@{bip66_height} cltv@{bip65_height} \
+             csv@{csv_height}"
+        )
+    }
+
     /// Returns the number of blocks from one retarget to the next.
     pub const fn difficulty_adjustment_interval(&self) -> u32 {
         self.pow_target_timespan / self.pow_target_spacing
@@ -515,6 +524,7 @@ mod tests {
         let params = ChainParams::custom_regtest(&[set("csv", 5), set("bip34", 7), set("csv", 9)]);
         let expected = ChainParams { csv_height: Height(9), bip34_height: Height(7), ..REGTEST.clone() };
         assert_eq!(*params, expected);
+        assert_eq!(params.activation_heights(), "segwit@0 bip34@7 dersig@1 cltv@1 csv@9");
         let names = BuriedDeployment::NAMES.map(|(name, _)| name.parse());
         assert_eq!(names, BuriedDeployment::NAMES.map(|(_, deployment)| Ok(deployment)));
         let error = "taproot".parse::<BuriedDeployment>().unwrap_err().to_string();

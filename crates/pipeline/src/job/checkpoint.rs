@@ -78,10 +78,7 @@ pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32
         let challenge = params.signet_challenge.unwrap_or_default();
         sha.update(&(challenge.len() as u64).to_le_bytes());
         sha.update(challenge);
-        let ChainParams { bip34_height, bip65_height, bip66_height, csv_height, segwit_height, .. } = params;
-        for height in [bip34_height, bip65_height, bip66_height, csv_height, segwit_height] {
-            sha.update(&height.0.to_le_bytes());
-        }
+        sha.update(params.activation_heights().as_bytes());
     }
     sha.update(&options.assume_valid.hash(params).unwrap_or_default().0);
     if let Some(height) = plan.choice.checked_to {

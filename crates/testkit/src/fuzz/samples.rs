@@ -279,6 +279,7 @@ pub fn range_plans() -> Vec<Vec<u8>> {
             network: NETWORK,
             magic: NETWORK.magic(),
             rules: "31.99".to_owned(),
+            activation_heights: "csv@1".to_owned(),
             scripts: blocks > 1,
             assumed_valid_to: (blocks > 2).then_some(Height(1)),
             checked_to: None,

@@ -103,6 +103,18 @@ fn duplicates_gaps_and_other_plans_are_refused_by_name() {
     assert_says(cut.merge(&deltas, (Some(2), false), "s2"), &["no shard 2", "0 to 1"]);
 }
 
+/// The plan did not say by which heights of soft forks its blocks are checked: each machine took its own.
+#[test]
+fn a_range_is_not_checked_with_other_activation_heights_than_the_plan_has() {
+    let (_case, cut) = cut(2, None);
+    let of = |height| ChainParams::custom_regtest(&[(BuriedDeployment::Csv, Height(height))]);
+    let mut options = cut.check_options(1);
+    options.chain.params = of(9);
+    assert_fails(cut.check_as(&options, "r1"), ErrorKind::Usage, &["csv@1; choose", "csv@9"]);
+    options.chain.params = of(1);
+    cut.check_as(&options, "r1").unwrap();
+}
+
 #[test]
 fn a_machine_needs_only_the_bytes_that_the_plan_names() {
     let (case, cut) = cut(5, None);
