@@ -194,8 +194,8 @@ pub fn verify(
     Ok(SnapshotVerdict { metadata, hash_serialized_3, pinned, proven: sum.as_mut().map(Sum::is_zero) })
 }
 
-/// Returns the sum of all coins created less all coins spent. Where undo data is missing, the coins that are
-/// left are summed up.
+/// Returns the sum of all coins created less all coins spent. Where undo data is missing, or coinbases
+/// repeat, the coins that are left are summed up.
 fn aggregate_from_blocks(
     disk: &dyn Disk,
     options: &ChainOptions,
@@ -221,17 +221,14 @@ fn aggregate_from_blocks(
             let base = metadata.base_block;
             return Err(usage(format!("the snapshot's base block {base} is not in the most-work chain")));
         }
-        let mut resume = job.resume;
         if job.expects_undo() {
-            match (Job { method: &hinted_spent, ..*job }).sum(clock) {
-                Err(error) if error.is_about(Subject::UndoData) && options.undo == UndoPolicy::Auto => {
-                    job.work.remove()?;
-                    resume = None;
-                }
-                done => return done,
+            let makes_undo = options.undo == UndoPolicy::Auto;
+            let may_go_on = |error: &Error| makes_undo && error.is_about(Subject::UndoData);
+            let sum = (Job { method: &hinted_spent, ..*job }).sum(clock).transpose();
+            if let Some(sum) = sum.filter(|sum| !sum.as_ref().is_err_and(may_go_on)) {
+                return sum;
             }
         }
-        let job = &Job { method: &Method::of(options.undo), resume, ..*job };
         job.check_temporary_need()?;
         let matched = job.match_spends(clock)?;
         let (sum, _) = job.for_each_coin(matched, clock, |coins| {

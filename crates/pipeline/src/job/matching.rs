@@ -225,8 +225,9 @@ impl Job<'_> {
         Ok(PassResult { state, join, spill, fault })
     }
 
-    /// Returns the sum of all coins created less all coins spent.
-    pub fn sum(&self, clock: &mut Clock) -> Result<Sum, Error> {
+    /// Returns the sum of all coins created less all coins spent; `None` if coinbases repeat, of which only a
+    /// check in order tells whether they may.
+    pub fn sum(&self, clock: &mut Clock) -> Result<Option<Sum>, Error> {
         let PassResult { state, join, spill, fault } = self.run_workers(clock, None)?;
         // What a block does wrong with its own coins is not in the sum.
         let is_matched = !join.has_mismatches() && !spill.has_mismatch();
@@ -235,7 +236,8 @@ impl Job<'_> {
         let PartialState { mut coinbases, matching, .. } = state.outcome.partial;
         match (fault, matching) {
             (Some((_, BlockFault::Error(error))), _) => Err(error),
-            (None, MatchState::Hints { sum, .. }) if is_matched && !coinbases.has_duplicate() => Ok(sum),
+            (None, _) if coinbases.has_duplicate() => Ok(None),
+            (None, MatchState::Hints { sum, .. }) if is_matched => Ok(Some(sum)),
             // The check without undo data reports what is wrong.
             _ => self.check_without_undo(clock).and_then(|_| Err(Error::inconsistent_data())),
         }

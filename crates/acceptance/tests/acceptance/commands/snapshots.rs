@@ -1,7 +1,7 @@
 //! Snapshots made from blocks are byte for byte what Core's `dumptxoutset` wrote at the same heights, and the
 //! proof of a snapshot against the blocks detects each wrong coin.
 
-use super::shared_snapshots::assert_chunks_join;
+use super::{shared_snapshots::assert_chunks_join, update::repeated_coinbases};
 use acceptance::prelude::*;
 use acceptance::{
     StoredCoin, change_output, hinted::with_frequent_checkpoints, snapshot_coins, write_snapshot,
@@ -201,6 +201,26 @@ fn no_coins_are_proven_of_a_chain_that_core_rejects() {
             assert_eq!(error.kind, ErrorKind::Consensus, "{name}: {error}");
             assert_eq!((error.core.as_deref(), error.block_hash), (mutation.core, Some(block.hash)));
         }
+    }
+}
+
+/// It was said that the blocks form no valid chain.
+#[test]
+fn coins_of_a_chain_with_repeated_coinbases_are_proven() {
+    let (blocks, params) = repeated_coinbases();
+    let (dir, files) = (behind(blocks.iter(), 109, &layout()), TempDir::new().unwrap());
+    let options = changed(options(dir.path()), |it| it.chain.params = params);
+    // Blocks have undo data up to the chainstate's best one.
+    update(&options.chain).unwrap();
+    let (path, lacking) = (files.path().join("true"), files.path().join("lacking"));
+    let report = make(&options, &path).unwrap();
+    let mut coins = snapshot_coins(&path);
+    coins.pop();
+    write_snapshot(&lacking, report.hash, &coins);
+    for undo in [UndoPolicy::Auto, UndoPolicy::Trust] {
+        let options = changed(options.clone(), |it| it.chain.undo = undo);
+        let is_proven = |path: &Path| verify(path, Some(&options), AGGREGATES[0]).unwrap().proven.unwrap();
+        assert_eq!((is_proven(&path), is_proven(&lacking)), (true, false), "{undo:?}");
     }
 }
 

@@ -228,12 +228,9 @@ fn an_invalid_block_ends_the_update_at_the_last_commit() {
     }
 }
 
-/// A coinbase that is made again is valid if the first one is spent below it in the same window, which only
-/// connecting its blocks one by one shows. Two such windows once followed each other for ever.
-#[test]
-fn coinbases_are_made_again_once_they_are_spent() {
-    const BELOW: u32 = 109;
-    let params = ChainParams::custom_regtest(&[(BuriedDeployment::Bip34, Height(10_000))]);
+/// A valid chain of 148 blocks, two of which make a coinbase again, 111 and 147: each was spent one block
+/// below.
+pub fn repeated_coinbases() -> (Vec<GeneratedBlock>, &'static ChainParams) {
     let mut blocks = vec![GeneratedBlock::genesis()];
     for height in 1..149 {
         let (prev, time) = (blocks[height as usize - 1].hash, 1_700_000_000 + height);
@@ -253,6 +250,15 @@ fn coinbases_are_made_again_once_they_are_spent() {
             _ => testkit::block::empty(prev, height, time, 1),
         });
     }
+    (blocks, ChainParams::custom_regtest(&[(BuriedDeployment::Bip34, Height(10_000))]))
+}
+
+/// A coinbase that is made again is valid if the first one is spent below it in the same window, which only
+/// connecting its blocks one by one shows. Two such windows once followed each other for ever.
+#[test]
+fn coinbases_are_made_again_once_they_are_spent() {
+    const BELOW: u32 = 109;
+    let (blocks, params) = repeated_coinbases();
     for how in [AT_ONCE, EACH_BLOCK] {
         let dir = behind(blocks.iter(), BELOW, &layout());
         let options = ChainOptions { params, ..update_options(dir.path(), how, None) };
