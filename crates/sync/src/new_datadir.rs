@@ -32,7 +32,7 @@ use wire::{ByteOffset, FileNo, Height};
 /// Creates the datadir, unless it has block files. Each step is complete after a power cut or did not happen,
 /// and the block file, which is what makes it a datadir, comes last. `has_sources`: blocks will be taken from
 /// other files, so undo files and a block index may exist without block files. `check_indexes` is asked
-/// before anything is written: indexes outlive the blocks.
+/// before anything is written, which indexes are set aside: they outlive the blocks.
 ///
 /// # Errors
 /// Any I/O error; [`ErrorKind::Environment`] if another process uses the datadir;
@@ -52,12 +52,10 @@ pub fn create(
         Err(error) => error,
     };
     let (blocks, index_dir) = (datadir.blocks_dir(), datadir.index_dir());
-    if !disk.exists(&index_dir).during("look at", &index_dir)? {
-        let (datadir, obfuscation) = (&datadir, Default::default());
-        let files = Files { disk, datadir, obfuscation, params, verifier: None, awaited: None };
-        // They are set aside when the first block is stored.
-        drop(check_indexes(&files)?);
-    }
+    let obfuscation = Default::default();
+    let files = &Files { disk, datadir: &datadir, obfuscation, params, verifier: None, awaited: None };
+    let has_index = || disk.exists(&index_dir).during("look at", &index_dir);
+    let aside = if has_index()? { SetAside::default() } else { check_indexes(files)? };
     for dir in [dir_of(&index_dir), &blocks] {
         disk.create_dir_all(dir).during_creation(dir)?;
     }
@@ -67,14 +65,13 @@ pub fn create(
         return Err(no_blocks.into());
     }
     let index = genesis_index(params);
-    if has_sources && disk.exists(&index_dir).during("look at", &index_dir)? {
-        // The blocks that it places in files will be restored.
-    } else if disk.exists(&index_dir).during("look at", &index_dir)? {
-        if read_block_index(disk, &index_dir)? != index {
-            return Err(no_blocks.into());
-        }
-    } else {
+    if !has_index()? {
+        // Beside a block index, even of a run that ends here, nothing would show that they are left over.
+        aside.apply(files, sink)?;
         commit_index(disk, &datadir, &index, sink)?;
+    } else if !has_sources && read_block_index(disk, &index_dir)? != index {
+        // With sources, the blocks that it places in files will be restored.
+        return Err(no_blocks.into());
     }
     let obfuscation = read_or_create_block_obfuscation(disk, &blocks, random()?)?;
     write_genesis(disk, params, obfuscation, &datadir.blk_path(FileNo(0)))

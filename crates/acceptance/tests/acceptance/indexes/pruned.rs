@@ -6,6 +6,7 @@ use crate::sync::prune::{END, interrupted_at, long, peer, pruned};
 use acceptance::indexes::{Rows, all_indexes, make, update, with_indexes};
 use acceptance::prelude::*;
 use acceptance::sync::run_on as download;
+use engine::reindex::SetAsideIndexes;
 use indexes::{
     IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm, bring_indexes, check_indexes,
 };
@@ -95,13 +96,31 @@ fn blocks_that_an_index_is_continued_from_are_not_deleted_behind_a_download() {
     }
 }
 
-/// A datadir was begun, with all headers, before the error said that nothing was changed.
-#[test]
-fn statistics_whose_blocks_are_gone_are_refused_before_a_datadir_is_begun() {
-    let ((case, _), dir, peer) = (with_indexes(TxForm::ByTxid), scratch(), peer());
+/// A folder that has only coin statistics.
+fn with_statistics_alone() -> TempDir {
+    let ((case, _), dir) = (with_indexes(TxForm::ByTxid), scratch());
     let statistics = Path::new("regtest/indexes/coinstatsindex");
     fs::create_dir_all(dir.path().join("regtest/indexes")).unwrap();
     copy_dir(&case.root().join(statistics), &dir.path().join(statistics)).unwrap();
+    dir
+}
+
+/// They stayed beside the datadir that was begun, with which bitcoind did not start.
+#[test]
+fn statistics_whose_blocks_are_gone_are_set_aside_even_if_the_run_is_interrupted() {
+    let (dir, peer) = (with_statistics_alone(), peer());
+    let set_aside_indexes = SetAsideIndexes::Any;
+    interrupt_when(&SyncOptions { set_aside_indexes, ..pruned(dir.path(), &[&peer]) }, || true);
+    let net_dir = dir.path().join("regtest");
+    assert!(net_dir.join("blocks/index/CURRENT").exists());
+    assert!(!IndexKind::CoinStats.is_in(healthy(), &net_dir).unwrap());
+    assert!(net_dir.join("indexes/coinstatsindex.old").exists());
+}
+
+/// A datadir was begun, with all headers, before the error said that nothing was changed.
+#[test]
+fn statistics_whose_blocks_are_gone_are_refused_before_a_datadir_is_begun() {
+    let (dir, peer) = (with_statistics_alone(), peer());
     let before = tree(dir.path());
     let done = download(healthy(), &pruned(dir.path(), &[&peer]));
     let error = assert_fails(done, ErrorKind::Usage, &["coinstatsindex: ", "nothing was changed"]);
