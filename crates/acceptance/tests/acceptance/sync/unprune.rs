@@ -120,6 +120,29 @@ fn nothing_is_deleted_that_bitcoind_needs_to_complete_a_flush() {
     assert_rebuilt(&case, false, "a lost block");
 }
 
+/// The run that was interrupted has stored the blocks that bitcoind lacked, so that the next one was refused.
+#[test]
+fn a_run_that_has_stored_what_a_flush_lacked_is_resumed() {
+    let dir = behind(chain().main().take(TIP as usize), TIP - 1, &layout());
+    let (case, peer) = (Case::of(dir), honest());
+    interrupt_flush(&case, 50);
+    let files = case.index().files;
+    // Above the first batch of blocks, after which a checkpoint is written.
+    let (number, lost) = (0..).zip(&files).find(|(_, info)| info.height_first > 32).unwrap();
+    truncate(&case.blocks(&format!("blk{number:05}.dat")), 100).unwrap();
+    let mut options = SyncOptions { prune_bytes: Some(1), ..from(case.root(), &[&peer]) };
+    options.chain.threads = NonZeroUsize::MIN;
+    // The block at the tip does not come.
+    interrupt_at(&options, &peer, lost.blocks as usize, Duration::from_secs(1));
+    let without = scratch();
+    copy_dir(case.root(), without.path()).unwrap();
+    fs::remove_dir_all(without.path().join("regtest/peregrine-work")).unwrap();
+    let error = assert_fails(run(&pruning(without.path(), &peer)), ErrorKind::Damaged, &[]);
+    assert_offers(&error, &[Remedy::LetBitcoindFinish]);
+    assert!(run(&options).unwrap().rebuild.is_some());
+    assert_eq!(stats(case.root(), Network::Regtest).unwrap().best_block, chain().tip().hash);
+}
+
 /// Asserts that a run rebuilds the chainstate, and that a second one leaves a sound datadir of a pruned node.
 fn assert_rebuilt(case: &Case, is_deep: bool, what: &str) {
     let peer = honest();
