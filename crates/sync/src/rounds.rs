@@ -8,7 +8,7 @@ use crate::{
     new_datadir,
     options::{SyncOptions, SyncReport, SyncSink, SyncWarnings},
     prune_stored::prune_stored,
-    stored_coins::must_be_replaced,
+    stored_coins::{must_be_replaced, refuse_lower_end},
 };
 use api::{
     error::{Error, ErrorKind},
@@ -116,6 +116,9 @@ fn sync_session<'d>(
     ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
     let is_resumed = work.may_have_checkpoint();
     let cannot_stay = must_be_replaced(files, &options, is_resumed, Watch { sink, interrupt })?;
+    if cannot_stay {
+        refuse_lower_end(files, &options)?;
+    }
     if let Some(which) = options.chain.reconsider.take() {
         // What is invalid is marked again.
         reconsider(files, which)?;

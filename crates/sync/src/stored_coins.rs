@@ -12,12 +12,14 @@ use chain::{
     blocks::files::Files,
     plan::{
         best_block::{can_replay, lacks_undo},
+        existing_state::ExistingState,
         second_chainstate::CHECKED_AT_START,
     },
 };
 use disk::{
     DiskError,
     chainstate::{ChainstateReader, read_heads},
+    index::find_height,
 };
 use pipeline::stages::finish;
 use wire::BlockHash;
@@ -76,4 +78,23 @@ pub fn must_be_replaced(
         return Err(error.with_remedies([Remedy::LetBitcoindFinish]));
     }
     Ok(read_all(files, &options.chain, watch)?.is_none())
+}
+
+/// Checks that the chainstate will not end below the one that cannot stay, whose blocks may be deleted.
+///
+/// # Errors
+/// [`ErrorKind::Usage`] if the last block that the user has chosen is below; any I/O error.
+pub fn refuse_lower_end(files: &Files<'_>, options: &SyncOptions) -> Result<(), Error> {
+    let Some(best) = ExistingState::read(files, false)?.best_block else { return Ok(()) };
+    let height = find_height(files.disk, &files.datadir.index_dir(), &best)?;
+    let Some((height, end)) = height.zip(options.chain.stop_at_height).filter(|(height, end)| end < height)
+    else {
+        return Ok(());
+    };
+    let detail = format!(
+        "the chainstate must be replaced, because its coins cannot be used; it reaches height {height}, and \
+         the new one would end at height {end}; nothing was changed"
+    );
+    let error = Error::new(ErrorKind::Usage, detail).in_file(files.datadir.chainstate_dir(), None);
+    Err(error.with_remedies([Remedy::StopAtHeight(height)]))
 }

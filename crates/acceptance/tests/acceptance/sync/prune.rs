@@ -199,6 +199,24 @@ fn a_chainstate_at_the_tip_whose_coins_cannot_be_read_is_replaced_by_a_lower_one
     assert_pruned(dir.path(), "replaced");
 }
 
+/// The error said that the first block, which is downloaded again, is in no file, and offered to rebuild the
+/// chainstate from the blocks, which are deleted.
+#[test]
+fn a_last_block_below_a_chainstate_whose_coins_cannot_be_read_is_refused_before_the_download() {
+    let (dir, peer) = (scratch(), peer());
+    run(&pruned(dir.path(), &[&peer])).unwrap();
+    situation::cause("chainstate: a table flipped", dir.path(), dir.path());
+    let to = |height| {
+        let it = pruned(dir.path(), &[&peer]);
+        changed(it, |it| it.chain.stop_at_height = Some(Height(height)))
+    };
+    let words = ["reaches height 398", "would end at height 300"];
+    let error = refused_by(dir.path(), ErrorKind::Usage, &words, || run(&to(300)));
+    assert_eq!(error.remedies, [Remedy::StopAtHeight(Height(END))]);
+    assert!(run(&to(END)).unwrap().rebuild.is_some());
+    assert_eq!(stats(dir.path(), Network::Regtest).unwrap().best_block, TRUTH.hash(END));
+}
+
 #[test]
 fn a_lost_block_that_the_checkpoint_has_is_reported() {
     let (dir, peer) = (scratch(), peer());
