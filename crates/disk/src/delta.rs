@@ -38,6 +38,11 @@ const NAME: &str = "delta";
 /// Maximum length of a list, which is read at once, in bytes: enough for a chain with 20 million blocks.
 const MAX_LEN: u64 = 256 << 20;
 
+/// Bits of each number of a shard, and of a count, at most: more than any chain needs, and few enough that
+/// those of all shards of as many lists as there can be ranges can be added.
+const SHARD_BITS: u32 = 40;
+const COUNT_BITS: u32 = 48;
+
 /// A range that a machine has checked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CheckedRange {
@@ -203,6 +208,11 @@ impl Sealed for Delta {
         if self.shards.iter().any(|shard| shard.spends > shard.entries) {
             return Err("a shard has more spends than entries");
         }
+        if self.shards.iter().any(|shard| (shard.entries | shard.bytes) >> SHARD_BITS > 0)
+            || self.counts.iter().any(|count| count >> COUNT_BITS > 0)
+        {
+            return Err("a number in it is impossible");
+        }
         Ok(())
     }
 }
@@ -282,7 +292,11 @@ mod tests {
     #[test]
     fn an_impossible_list_is_neither_written_nor_read() {
         let dir = tempfile::tempdir().unwrap();
-        let wrong: [fn(&mut Delta); 6] = [
+        let wrong: [fn(&mut Delta); 9] = [
+            // Sums of these overflowed.
+            |delta| delta.shards[1].entries = 1 << 40,
+            |delta| delta.shards[0].bytes = u64::MAX,
+            |delta| delta.counts[5] = 1 << 48,
             |delta| delta.ranges.clear(),
             |delta| delta.shards.clear(),
             |delta| delta.ranges.swap(0, 1),
