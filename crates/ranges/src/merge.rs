@@ -255,13 +255,13 @@ impl Merging<'_> {
         MergeInput::of_run(run, self.plan.plan.first_bytes(shard))
     }
 
-    /// The directory of the delta that has the block at a height.
-    fn dir_of(&self, height: Height) -> String {
+    /// The directory of the delta that has the block at a height; `None` if no delta has it.
+    fn dir_of(&self, height: Height) -> Option<String> {
         let has = |named: &&NamedDelta| {
             let heights = named.delta.ranges.iter().filter_map(|range| self.plan.plan.heights(range.number));
             heights.into_iter().any(|heights| heights.contains(&height.0))
         };
-        self.deltas.iter().find(has).map_or("no range".to_owned(), |named| named.dir.display().to_string())
+        self.deltas.iter().find(has).map(|named| named.dir.display().to_string())
     }
 
     /// The error for a coin whose creations and spends do not match: which ranges say what of it.
@@ -284,11 +284,14 @@ impl Merging<'_> {
             return error;
         }
         let detail = match (create.as_slice(), spend.as_slice()) {
-            ([], spend) => format!(
-                "coin {outpoint}: {} spends it as one of block {claimed}, but {} does not create it",
-                spend.join(" and "),
-                self.dir_of(claimed)
-            ),
+            ([], spend) => {
+                let creator = self.dir_of(claimed).map(|dir| format!("but {dir} does not create it"));
+                format!(
+                    "coin {outpoint}: {} spends it as one of block {claimed}, {}",
+                    spend.join(" and "),
+                    creator.unwrap_or("which no range has".to_owned())
+                )
+            }
             ([create], [spend]) => format!(
                 "coin {outpoint}: {create} creates it, and {spend} spends it with another amount, script or \
                  height"

@@ -172,6 +172,19 @@ fn a_machine_that_lies_is_found_out() {
     assert_eq!(leftovers(honest.dir.path()), [] as [PathBuf; 0]);
 }
 
+/// The error was that no range does not create the coin.
+#[test]
+fn a_spend_of_a_coin_of_no_range_is_worded() {
+    let (_case, cut) = cut(2, Some(1));
+    let deltas = cut.check_all().unwrap();
+    let left = rows(&cut.merge_all(&deltas).unwrap(), 0);
+    let is_left = |row: &Row| left.iter().any(|left| left.outpoint == row.outpoint);
+    let coin = rows(&deltas[1], 0).into_iter().find(is_left).unwrap().outpoint;
+    lie(&deltas[1], 0, coin, Some(|row| (row.is_spend, row.code) = (true, row.code + 2_000_000)));
+    let words = ["/r1 spends it as one of block 1000", ", which no range has; "];
+    assert_fails(cut.merge(&deltas, (None, false), "lie"), ErrorKind::Damaged, &words);
+}
+
 /// Regression: what it says of its ranges is true, and only that was compared when these were checked again.
 #[test]
 fn a_delta_of_two_ranges_that_lies_does_not_pass_a_second_check_of_both() {
