@@ -83,22 +83,13 @@ struct Below<'a> {
     new: &'a [Header],
 }
 
-impl Below<'_> {
-    fn at(&self, height: Height) -> &Header {
+impl Ancestors for Below<'_> {
+    fn at(&self, height: Height) -> (BlockTime, u32) {
         let at = height.0 as usize;
         let above = || at - self.chain.len();
         let kept = || self.kept.get(above());
-        self.chain.get(at).or_else(kept).unwrap_or_else(|| &self.new[above() - self.kept.len()])
-    }
-}
-
-impl Ancestors for Below<'_> {
-    fn time(&self, height: Height) -> BlockTime {
-        self.at(height).time
-    }
-
-    fn bits(&self, height: Height) -> u32 {
-        self.at(height).bits
+        let header = self.chain.get(at).or_else(kept).unwrap_or_else(|| &self.new[above() - self.kept.len()]);
+        (header.time, header.bits)
     }
 }
 

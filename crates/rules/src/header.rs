@@ -18,9 +18,16 @@ pub const MEDIAN_TIME_SPAN: usize = 11;
 
 /// The ancestors of a header, by height. The methods are called only with heights below the header's.
 pub trait Ancestors {
-    fn time(&self, height: Height) -> BlockTime;
-    /// Returns the compact target of the ancestor at `height`.
-    fn bits(&self, height: Height) -> u32;
+    /// Returns the time and the compact target of the ancestor at `height`.
+    fn at(&self, height: Height) -> (BlockTime, u32);
+
+    fn time(&self, height: Height) -> BlockTime {
+        self.at(height).0
+    }
+
+    fn bits(&self, height: Height) -> u32 {
+        self.at(height).1
+    }
 }
 
 /// A branch that starts with the genesis header: the index is the height.
@@ -28,12 +35,9 @@ pub trait Ancestors {
 /// # Panics
 /// If it has no header at the height.
 impl Ancestors for &[Header] {
-    fn time(&self, height: Height) -> BlockTime {
-        self[height.0 as usize].time
-    }
-
-    fn bits(&self, height: Height) -> u32 {
-        self[height.0 as usize].bits
+    fn at(&self, height: Height) -> (BlockTime, u32) {
+        let header = &self[height.0 as usize];
+        (header.time, header.bits)
     }
 }
 

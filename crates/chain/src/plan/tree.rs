@@ -657,8 +657,8 @@ struct Branch<'a> {
     last: Cell<(u32, u32)>,
 }
 
-impl Branch<'_> {
-    fn at(&self, height: Height) -> &Node {
+impl Ancestors for Branch<'_> {
+    fn at(&self, height: Height) -> (BlockTime, u32) {
         let (mut number, mut at) = self.last.get();
         if at < height.0 {
             (number, at) = self.parent;
@@ -667,17 +667,8 @@ impl Branch<'_> {
             (number, at) = (self.nodes[number as usize].parent, at - 1);
         }
         self.last.set((number, at));
-        &self.nodes[number as usize]
-    }
-}
-
-impl Ancestors for Branch<'_> {
-    fn time(&self, height: Height) -> BlockTime {
-        self.at(height).time
-    }
-
-    fn bits(&self, height: Height) -> u32 {
-        self.at(height).bits
+        let node = &self.nodes[number as usize];
+        (node.time, node.bits)
     }
 }
 

@@ -289,9 +289,7 @@ impl<'a> Job<'a> {
             watch,
         }
     }
-}
 
-impl<'a> Job<'a> {
     /// The blocks that come while the job runs, if block files are deleted behind it.
     pub fn pruned_download(&self) -> Option<&'a AwaitedBlocks> {
         self.files.awaited.filter(|awaited| awaited.settle_bytes.is_some())
