@@ -93,9 +93,8 @@ impl AggregateKey {
 
     /// Returns the two words of SipHash's key.
     fn words(&self) -> (u64, u64) {
-        let word =
-            |at: usize| self.0[at..at + 8].iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
-        (word(0), word(8))
+        let word = |number: usize| u64::from_le_bytes(self.0.as_chunks::<8>().0[number]);
+        (word(0), word(1))
     }
 
     /// Returns the state of SHA-256 after the key's block.

@@ -156,10 +156,8 @@ impl OutputFinder<'_> {
             .as_chunks::<COIN_LEN>()
             .0
             .iter()
-            .map(|bytes| {
-                let (height, hash) = bytes.split_at(4);
-                let height = height.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte));
-                (height, hash.iter().rev().fold(0, |number, &byte| number << 8 | u128::from(byte)))
+            .map(|&[a, b, c, d, ref hash @ ..]| {
+                (u32::from_le_bytes([a, b, c, d]), u128::from_le_bytes(*hash))
             })
             .collect();
         coins.sort_unstable();

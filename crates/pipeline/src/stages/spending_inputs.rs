@@ -417,8 +417,7 @@ impl Records {
 
     fn input(&self, at: usize) -> SpendingInput {
         let (place, txid) = self.record(at)[HASH_LEN..].split_at(3 * 4);
-        let number =
-            |at: usize| place[at * 4..].iter().take(4).rev().fold(0, |sum, &byte| sum << 8 | u32::from(byte));
+        let number = |at: usize| u32::from_le_bytes(place.as_chunks::<4>().0[at]);
         let txid = txid.try_into().ok().map(Txid);
         SpendingInput { height: Height(number(0)), tx_index: number(1), input_index: number(2), txid }
     }
