@@ -241,7 +241,7 @@ impl History<'_> {
         parts.read(buckets, self.watch)?;
         self.watch.sink.event(Event::Started(Stage::Export));
         let totals = self.take(buckets, consumer)?;
-        buckets.remove_file()?;
+        buckets.parts.remove_file()?;
         let HistoryTotals { rows, scripts, unspent } = totals;
         let CoinSums { coins, amount: total_amount, muhash } = unspent;
         let muhash = muhash.finalize();
@@ -280,7 +280,7 @@ impl History<'_> {
         consumer: &impl HistoryConsumer,
     ) -> Result<HistoryTotals, Error> {
         let meter = CoinMeter::new(self.watch.sink, buckets.outputs());
-        let (wanted, totals) = (buckets.wanted(), Mutex::new(HistoryTotals::default()));
+        let (wanted, totals) = (&buckets.wanted, Mutex::new(HistoryTotals::default()));
         let look = |outputs| {
             meter.add(outputs);
             Error::check_interrupt(self.watch.interrupt)

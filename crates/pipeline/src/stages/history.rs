@@ -173,9 +173,11 @@ impl HistoryTotals {
 
 /// The movements of all scripts, by buckets.
 pub struct HistoryBuckets<'a> {
-    parts: Parts<'a>,
+    /// The buckets. The temporary file is removed after all of them have been taken.
+    pub parts: Parts<'a>,
     digits: u32,
-    wanted: RangeInclusive<u32>,
+    /// Those that are filled.
+    pub wanted: RangeInclusive<u32>,
     key: SipKey,
     times: Vec<AtomicU32>,
     outputs: AtomicU64,
@@ -198,19 +200,9 @@ impl<'a> HistoryBuckets<'a> {
         Self { parts, digits, wanted, key, times, outputs: AtomicU64::new(0) }
     }
 
-    /// The buckets that are filled.
-    pub fn wanted(&self) -> RangeInclusive<u32> {
-        self.wanted.clone()
-    }
-
     /// Whether all buckets are filled.
     pub fn are_all_wanted(&self) -> bool {
         self.wanted.clone().count() == self.parts.count()
-    }
-
-    /// Number of buckets.
-    pub fn count(&self) -> usize {
-        self.parts.count()
     }
 
     /// Number of outputs that were added.
@@ -268,11 +260,6 @@ impl<'a> HistoryBuckets<'a> {
         follower.end_script()?;
         look(follower.outputs)?;
         Ok(follower.totals)
-    }
-
-    /// Removes the temporary file, after all buckets have been taken.
-    pub fn remove_file(&self) -> Result<(), Error> {
-        self.parts.remove_file()
     }
 
     /// Gives the movements of a bucket to `each`, in the order of their keys.
@@ -389,7 +376,7 @@ impl Run {
 
 impl BlockConsumer for HistoryBuckets<'_> {
     fn begin_part(&self, _: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
-        let (pending, script) = (vec![Vec::new(); self.count()], Vec::new());
+        let (pending, script) = (vec![Vec::new(); self.parts.count()], Vec::new());
         Ok(Some(Box::new(HistoryAdder { buckets: self, pending, pending_len: 0, outputs: 0, script })))
     }
 }

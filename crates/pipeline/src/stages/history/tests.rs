@@ -64,7 +64,7 @@ fn a_bucket_that_exceeds_the_memory_is_merged() {
         assert_eq!((totals.rows, totals.scripts, totals.unspent.coins), (u64::from(2 * COINS - 10), 1, 10));
         assert_eq!(sink.scripts, [(u64::from(2 * COINS - 10), Sats(45))]);
         found.push((totals.unspent.amount, totals.unspent.muhash.finalize()));
-        buckets.remove_file().unwrap();
+        buckets.parts.remove_file().unwrap();
     }
     assert!(found.iter().all(|it| it == &found[0]));
     work.remove().unwrap();
