@@ -31,7 +31,6 @@ pub enum Host {
 wire::named! {
 /// A network over which peers are reached.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[expect(missing_docs, reason = "the names are the networks' own")]
 pub enum NetworkKind {
     Ipv4 = "ipv4",
     Ipv6 = "ipv6",
@@ -41,10 +40,8 @@ pub enum NetworkKind {
 }
 }
 
-/// A host and its port.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PeerAddress {
-    /// The host.
     pub host: Host,
     /// Its TCP port; 0 for I2P.
     pub port: u16,
@@ -147,7 +144,6 @@ fn is_routable_v6(ip: Ipv6Addr) -> bool {
 }
 
 impl PeerAddress {
-    /// Creates an address from a socket address.
     pub fn from_socket(address: SocketAddr) -> Self {
         Self { host: Host::from_ip(address.ip()), port: address.port() }
     }
@@ -238,7 +234,6 @@ pub enum AddressError {
     /// The bytes end early.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The length is not that of the network.
     #[error("an address of network {kind} has {len} bytes")]
     Length {
         /// The number of the network (BIP 155).

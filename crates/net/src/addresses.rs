@@ -79,17 +79,14 @@ pub struct AddressTable {
 }
 
 impl AddressTable {
-    /// Creates an empty table.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Returns the number of addresses.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns whether there is no address.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -35,7 +35,6 @@ const SPENT_SHARE: usize = 4;
 /// Connections that are kept when all blocks are there.
 const KEPT_PEERS: usize = 8;
 
-/// Options of a client.
 #[derive(Clone, Debug)]
 pub struct ClientOptions {
     /// Options of the connections.
@@ -51,7 +50,6 @@ pub struct ClientOptions {
 pub enum ClientEvent {
     /// The handshake with a peer is done.
     Ready {
-        /// The peer.
         peer: PeerId,
         /// What was dialled.
         target: Target,
@@ -66,7 +64,6 @@ pub enum ClientEvent {
         peer: Option<PeerId>,
         /// What was dialled.
         target: Target,
-        /// The reason.
         reason: CloseReason,
     },
     /// Headers that the caller has to validate.
@@ -75,7 +72,6 @@ pub enum ClientEvent {
     Block {
         /// The peer that sent it.
         peer: PeerId,
-        /// Its height.
         height: u32,
         /// Its hash: that of its first 80 bytes. Nothing else of it was checked.
         hash: BlockHash,
@@ -88,7 +84,6 @@ pub enum ClientEvent {
     CoinsRefused {
         /// What was dialled.
         target: Target,
-        /// The reason.
         fault: SpentCoinsFault,
     },
 }

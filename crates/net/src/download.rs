@@ -73,7 +73,6 @@ impl Default for DownloadOptions {
 pub enum Action {
     /// Send a `getdata` for these blocks, with witnesses, and then a `ping` with this number.
     Request {
-        /// The peer.
         peer: PeerId,
         /// Hashes of the blocks, at most [`MAX_REQUESTED_AT_ONCE`].
         hashes: Vec<BlockHash>,
@@ -82,9 +81,7 @@ pub enum Action {
     },
     /// Close the connection. The peer is forgotten already.
     Close {
-        /// The peer.
         peer: PeerId,
-        /// The reason.
         reason: CloseReason,
         /// Bytes per second with which it delivered blocks, if it delivered any.
         speed: Option<f64>,
@@ -107,7 +104,6 @@ pub enum Arrival {
 pub struct DownloadTotals {
     /// Blocks delivered.
     pub blocks: u64,
-    /// Their bytes.
     pub bytes: u64,
     /// Bytes of blocks that came twice.
     pub duplicate_bytes: u64,
@@ -226,7 +222,6 @@ impl Download {
         self.peers.get(&id)
     }
 
-    /// Returns all peers.
     pub fn peers(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
         self.peers.iter().map(|(id, peer)| (*id, peer))
     }

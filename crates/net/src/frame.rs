@@ -75,7 +75,6 @@ impl fmt::Debug for Command {
 /// A message whose payload has not been read yet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RawMessage {
-    /// Kind of message.
     pub command: Command,
     /// The bytes after the head of the frame.
     pub payload: Vec<u8>,
@@ -84,7 +83,6 @@ pub struct RawMessage {
 /// An item that a transport found in the stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Received {
-    /// A message.
     Message(RawMessage),
     /// A message that is ignored, as Core does, for this reason.
     Dropped(DropReason),
@@ -108,15 +106,12 @@ pub enum DropReason {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The first bytes are not the network's magic.
     #[error("the frame begins with {got:02x?} instead of the network's {expected:02x?}")]
     Magic {
-        /// The bytes.
         got: [u8; 4],
         /// The network's magic.
         expected: [u8; 4],
     },
-    /// The payload is too long.
     #[error("a message of {len} bytes is above the limit of {MAX_PAYLOAD_LEN}")]
     TooLong {
         /// Length in bytes that the head of the frame states.

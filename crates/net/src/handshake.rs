@@ -48,7 +48,6 @@ impl HandshakeOptions {
 pub struct PeerInfo {
     /// The protocol version that both speak.
     pub version: i32,
-    /// The services of the peer.
     pub services: Services,
     /// Name and version of the peer's program, sanitised.
     pub user_agent: String,
@@ -60,32 +59,25 @@ pub struct PeerInfo {
     pub round_trip: Duration,
 }
 
-/// Why a handshake failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The peer is this program itself.
     #[error("connected to ourselves")]
     Ourselves,
-    /// The peer's protocol version is too low.
     #[error("protocol version {got} is below {MIN_VERSION}")]
     OldVersion {
         /// The peer's version.
         got: i32,
     },
-    /// The peer does not offer what we need.
     #[error("the peer offers {}", what_is_offered(*.0))]
     Services(Services),
-    /// The peer sent a second `version`.
     #[error("a second version message")]
     SecondVersion,
-    /// The peer sent `verack` before `version`.
     #[error("verack before version")]
     VerackBeforeVersion,
     /// The peer sent more than a few other messages before `verack`.
     #[error("{0} other messages before the end of the handshake")]
     EarlyMessages(u32),
-    /// The handshake took more than [`TIMEOUT`].
     #[error("the handshake took more than 10 seconds")]
     TimedOut,
 }
@@ -101,7 +93,6 @@ fn what_is_offered(services: Services) -> &'static str {
 pub enum Progress {
     /// The handshake goes on. These messages are to be sent.
     Continue(Vec<Message>),
-    /// The handshake is done.
     Done(PeerInfo),
 }
 

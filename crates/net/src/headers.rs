@@ -40,7 +40,6 @@ pub enum HeaderFault {
     /// The first header does not follow a block of the locator.
     #[error("the first header does not connect to what was asked for")]
     NotConnected,
-    /// A header does not follow the one before it.
     #[error("header {at} of the batch does not follow the one before it")]
     NotContinuous {
         /// Index of the header.
@@ -60,16 +59,13 @@ pub struct HeaderBatch {
     pub parent: BlockHash,
     /// The headers, at least one.
     pub headers: Vec<Header>,
-    /// Their hashes.
     pub hashes: Vec<BlockHash>,
 }
 
 /// A `getheaders` that is to be sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HeaderRequest {
-    /// The peer.
     pub peer: PeerId,
-    /// Its locator.
     pub locator: Vec<BlockHash>,
 }
 
@@ -160,7 +156,6 @@ impl HeaderSync {
         self.peers.insert(id, HeaderPeer { round_trip, ..HeaderPeer::default() });
     }
 
-    /// Forgets a peer.
     pub fn remove_peer(&mut self, id: PeerId) {
         self.peers.remove(&id);
         if self.leader == Some(id) {

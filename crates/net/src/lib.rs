@@ -5,7 +5,6 @@
 //! them. All but the poll loop are state machines without sockets and clocks: bytes, messages and the time
 //! are arguments, what is to be sent is a result.
 #![forbid(unsafe_code)]
-#![warn(missing_docs)]
 #![cfg_attr(not(test), deny(clippy::indexing_slicing))]
 
 pub mod address;

@@ -37,7 +37,6 @@ pub const SPENT_COINS_FEATURE: &[u8] = b"blockspentcoinsv1";
 const SPENT_COINS_VERSION: u8 = 1;
 
 /// The commands that this crate knows.
-#[expect(missing_docs, reason = "the names are the protocol's own")]
 pub mod command {
     use crate::frame::Command;
 
@@ -69,7 +68,6 @@ pub mod command {
 pub struct Inventory {
     /// Kind of thing, for example [`Inventory::WITNESS_BLOCK`].
     pub kind: u32,
-    /// Its hash.
     pub hash: [u8; 32],
 }
 
@@ -97,11 +95,9 @@ pub struct AddressRecord {
     pub time: u32,
     /// Services that the peer is said to offer.
     pub services: Services,
-    /// The address.
     pub address: PeerAddress,
 }
 
-/// A message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Message {
@@ -145,12 +141,10 @@ pub enum Message {
     GetSpentCoins {
         /// The form of the question and of the answer.
         form: SpentCoinsForm,
-        /// Hash of the block.
         block: BlockHash,
     },
     /// The coins that a block spends, not parsed.
     SpentCoins {
-        /// Their form.
         form: SpentCoinsForm,
         /// Hash of the block and coins.
         bytes: Vec<u8>,
@@ -169,36 +163,25 @@ pub enum Message {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// The bytes are malformed.
     #[error("{command}: {source}")]
     Malformed {
-        /// Kind of message.
         command: Command,
         /// The flaw, and its place in the payload.
         source: WireError,
     },
-    /// An address is malformed.
     #[error("{command}: {source}")]
-    Address {
-        /// Kind of message.
-        command: Command,
-        /// The flaw.
-        source: AddressError,
-    },
+    Address { command: Command, source: AddressError },
     /// A list is longer than the protocol allows.
     #[error("{command} with {count} entries, above the limit of {limit}")]
     TooMany {
-        /// Kind of message.
         command: Command,
         /// Number of entries that the message states.
         count: usize,
-        /// The limit.
         limit: usize,
     },
     /// A text is longer than the protocol allows.
     #[error("{command} with a text of {len} bytes, above the limit of {limit}")]
     TooLong {
-        /// Kind of message.
         command: Command,
         /// Length that the message states, in bytes.
         len: usize,

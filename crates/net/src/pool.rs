@@ -49,7 +49,6 @@ const I2P_SESSION: Token = Token(usize::MAX - 1);
 /// The target of a connection.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Target {
-    /// An address.
     Address(PeerAddress),
     /// A name, which only a proxy resolves, and a port.
     Name(String, u16),
@@ -116,7 +115,6 @@ impl Default for PeerOptions {
 /// How the pool connects, and what it says of us.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// The network.
     pub network: Network,
     /// The bytes that start each frame: the network's, except on a custom signet.
     pub magic: [u8; 4],
@@ -128,7 +126,6 @@ pub struct PoolOptions {
     pub needed: Services,
     /// Whether the coins that blocks spend are of use.
     pub wants_spent_coins: bool,
-    /// The peers.
     pub peers: PeerOptions,
     /// Memory for incomplete messages and blocks that are not released, in bytes; at least 8 MiB are used.
     pub memory_bytes: usize,
@@ -136,12 +133,10 @@ pub struct PoolOptions {
     pub now: fn() -> Instant,
 }
 
-/// An event of the pool.
 #[derive(Clone, Debug)]
 pub enum PoolEvent {
     /// The handshake with a peer is done.
     Ready {
-        /// The peer.
         peer: PeerId,
         /// Its own description.
         info: PeerInfo,
@@ -150,14 +145,12 @@ pub enum PoolEvent {
     },
     /// Bytes came from a peer, in the handshake or later.
     Bytes {
-        /// The peer.
         peer: PeerId,
         /// Their number.
         bytes: u64,
     },
     /// A peer sent a message.
     Message {
-        /// The peer.
         peer: PeerId,
         /// The message. For a block or spent coins, [`Pool::release`] is to be called when their bytes are no
         /// longer in memory.
@@ -165,11 +158,9 @@ pub enum PoolEvent {
     },
     /// A connection ended that the caller did not close.
     Closed {
-        /// The peer.
         peer: PeerId,
         /// The target that was dialled.
         target: Target,
-        /// The reason.
         reason: CloseReason,
         /// Whether it should be dialled again with version 1 of the transport.
         should_retry_with_v1: bool,

@@ -17,13 +17,11 @@ const TUNNELS: u32 = 3;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SamError {
-    /// The bytes are not those of a router with SAM 3.1.
     #[error("the answer is not that of an I2P router with SAM 3.1")]
     NotSam,
     /// The router does not know the session any more.
     #[error("the session has ended")]
     NoSession,
-    /// The router refused a request.
     #[error("refused the request: {0}")]
     Refused(String),
 }

@@ -13,7 +13,6 @@ pub enum SocksError {
     /// The name is empty or too long.
     #[error("a name of {0} bytes cannot be sent to a proxy")]
     Name(usize),
-    /// The bytes are not those of a SOCKS5 proxy.
     #[error("the answer is not that of a SOCKS5 proxy")]
     NotSocks,
     /// The proxy accepts neither no authentication nor a password.
@@ -24,10 +23,7 @@ pub enum SocksError {
     Authentication,
     /// The proxy could not connect; the number is RFC 1928's or Tor's.
     #[error("could not connect ({}, code {code})", reason(.code))]
-    Refused {
-        /// The code.
-        code: u8,
-    },
+    Refused { code: u8 },
 }
 
 fn reason(code: &u8) -> &'static str {

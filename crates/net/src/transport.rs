@@ -32,7 +32,6 @@ pub enum TransportError {
     /// No terminator came after 4,095 bytes of garbage.
     #[error("the garbage of the version 2 transport has no end")]
     GarbageTooLong,
-    /// A packet's length is above the limit.
     #[error("a packet of {len} bytes is above the limit of the version 2 transport")]
     PacketTooLong {
         /// Length of its contents, in bytes.
@@ -82,7 +81,6 @@ impl Transport {
         Self { protocol, out, out_sent: 0, sent_total: 0, received_total: 0 }
     }
 
-    /// Returns the version of the transport.
     pub const fn version(&self) -> TransportVersion {
         match self.protocol {
             Protocol::V1 { .. } => TransportVersion::V1,

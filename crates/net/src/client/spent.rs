@@ -21,11 +21,9 @@ const MAX_ASKED_OF_OTHERS: usize = 16;
 /// The coins that a block spends, as a peer has sent them.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SentCoins {
-    /// The peer.
     pub peer: PeerId,
     /// What was dialled to reach it.
     pub target: Target,
-    /// Their form.
     pub form: SpentCoinsForm,
     /// The bytes, of which only the block's hash was looked at.
     pub bytes: Vec<u8>,

@@ -11,26 +11,19 @@ use wire::SpentCoinsError;
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// The connection could not be opened.
     #[error("could not connect: {0}")]
     Connect(io::ErrorKind),
-    /// The connection was not open in time.
     #[error("could not connect in time")]
     ConnectTimedOut,
-    /// What is to connect us, at this address, cannot be reached.
     #[error("{what} at {address} cannot be reached: {error}")]
     NoProxy {
         /// The proxy or the I2P router.
         what: &'static str,
-        /// Its address.
         address: SocketAddr,
-        /// Why.
         error: io::ErrorKind,
     },
-    /// The proxy did not connect us.
     #[error("the proxy: {0}")]
     Proxy(SocksError),
-    /// The I2P router did not connect us.
     #[error("the I2P router: {0}")]
     I2p(SamError),
     /// The bytes are not those of the protocol.
@@ -39,25 +32,19 @@ pub enum CloseReason {
     /// A message is malformed or too long.
     #[error(transparent)]
     Message(MessageError),
-    /// The handshake failed.
     #[error("handshake: {0}")]
     Handshake(HandshakeError),
-    /// The headers are wrong.
     #[error("headers: {0}")]
     Headers(HeaderFault),
-    /// The peer closed the connection.
     #[error("closed by the peer")]
     ClosedByPeer,
-    /// Reading or writing failed.
     #[error("the connection failed: {0}")]
     Io(io::ErrorKind),
-    /// No byte came although blocks were asked for.
     #[error("sent nothing although blocks were asked for")]
     Stalled,
     /// Bytes came, but no block that was asked for, for too long.
     #[error("sent bytes, but no block that was asked for")]
     NoBlocks,
-    /// Bytes came too slowly to be of use.
     #[error("too slow to be of use")]
     TooSlow,
     /// The slowest of all, far below the others, while another address waits.
@@ -73,22 +60,17 @@ pub enum CloseReason {
     /// Spent coins came that were not asked for, or are malformed.
     #[error(transparent)]
     SpentCoins(SpentCoinsFault),
-    /// Several blocks came that were not asked for.
     #[error("sent blocks that were not asked for")]
     Unrequested,
-    /// The peer has none of the blocks that were asked for.
     #[error("has none of the blocks that were asked for")]
     HasNoBlocks,
-    /// A ping was not answered.
     #[error("did not answer a ping")]
     NoPong,
-    /// Our messages were not read.
     #[error("does not read our messages")]
     DoesNotRead,
     /// The memory for incomplete messages was used up, and this connection was the slowest.
     #[error("held memory for an incomplete message for too long")]
     OutOfMemory,
-    /// We have no more use for the connection.
     #[error("no longer needed")]
     NotNeeded,
 }
@@ -103,7 +85,6 @@ pub enum SpentCoinsFault {
     /// Nothing came for that long.
     #[error("offers spent coins, but did not send them within 10 seconds")]
     Late,
-    /// Coins of a block came for which it was not asked.
     #[error("sent spent coins that were not asked for")]
     Unrequested,
     /// The coins are not those of the block.

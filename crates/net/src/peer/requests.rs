@@ -6,9 +6,7 @@ use wire::BlockHash;
 /// A block that was asked of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Its height.
     pub height: u32,
-    /// Its hash.
     pub hash: BlockHash,
     /// Estimated size in bytes.
     pub bytes: u64,
