@@ -229,7 +229,6 @@ fn is_old_onion(ip: Ipv6Addr) -> bool {
 
 /// The error for an address that an `addrv2` message cannot hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum AddressError {
     /// The bytes end early.
     #[error(transparent)]

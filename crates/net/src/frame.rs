@@ -90,7 +90,6 @@ pub enum Received {
 
 /// Why a message was dropped although the connection goes on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
 pub enum DropReason {
     /// The checksum is not that of the payload.
     Checksum,
@@ -104,7 +103,6 @@ pub enum DropReason {
 
 /// The error for bytes that no frame can begin with. It ends the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum FrameError {
     #[error("the frame begins with {got:02x?} instead of the network's {expected:02x?}")]
     Magic {

@@ -60,7 +60,6 @@ pub struct PeerInfo {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum HandshakeError {
     #[error("connected to ourselves")]
     Ourselves,

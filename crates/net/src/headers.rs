@@ -35,7 +35,6 @@ const MAX_STALE_BATCHES: u32 = 3;
 
 /// A flaw in a peer's headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum HeaderFault {
     /// The first header does not follow a block of the locator.
     #[error("the first header does not connect to what was asked for")]

@@ -99,7 +99,6 @@ pub struct AddressRecord {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[non_exhaustive]
 pub enum Message {
     /// Opens the handshake.
     Version(Version),
@@ -161,7 +160,6 @@ pub enum Message {
 
 /// The error for a payload that is not what its command announces. The peer is broken or hostile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum MessageError {
     #[error("{command}: {source}")]
     Malformed {

@@ -15,7 +15,6 @@ const TUNNELS: u32 = 3;
 
 /// Why an I2P router did not connect us.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum SamError {
     #[error("the answer is not that of an I2P router with SAM 3.1")]
     NotSam,

@@ -8,7 +8,6 @@ use wire::Reader;
 
 /// Why a proxy did not connect us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum SocksError {
     /// The name is empty or too long.
     #[error("a name of {0} bytes cannot be sent to a proxy")]

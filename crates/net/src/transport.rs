@@ -21,7 +21,6 @@ pub enum TransportVersion {
 
 /// The error for bytes that the transport does not allow. The connection must be closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum TransportError {
     /// A frame of version 1 is wrong.
     #[error(transparent)]

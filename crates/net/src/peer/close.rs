@@ -9,7 +9,6 @@ use wire::SpentCoinsError;
 
 /// Why a connection was closed or could not be opened.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum CloseReason {
     #[error("could not connect: {0}")]
     Connect(io::ErrorKind),
@@ -77,7 +76,6 @@ pub enum CloseReason {
 
 /// Why a peer is not asked for spent coins any more.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum SpentCoinsFault {
     /// It answered what was asked after them.
     #[error("offers spent coins, but does not send those of its blocks")]
