@@ -55,7 +55,6 @@ pub enum ClientEvent {
         target: Target,
         /// What it said of itself.
         info: PeerInfo,
-        /// The transport that is used.
         transport: TransportVersion,
     },
     /// A connection ended or could not be opened.
@@ -94,7 +93,6 @@ pub struct Client {
     pub pool: Pool,
     download: Download,
     headers: HeaderSync,
-    /// What is dialled.
     pub dialer: Dialer,
     /// The coins that blocks spend.
     pub spent: SpentCoins,
@@ -144,12 +142,10 @@ impl Client {
         }
     }
 
-    /// Returns the state of the header sync.
     pub const fn headers(&self) -> &HeaderSync {
         &self.headers
     }
 
-    /// Returns the state of the download.
     pub const fn download(&self) -> &Download {
         &self.download
     }

@@ -217,7 +217,6 @@ impl Download {
         self.totals
     }
 
-    /// Returns the state of a peer.
     pub fn peer(&self, id: PeerId) -> Option<&Peer> {
         self.peers.get(&id)
     }

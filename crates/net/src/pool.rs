@@ -46,7 +46,6 @@ const WAKER: Token = Token(usize::MAX);
 /// The token of the session with the I2P router.
 const I2P_SESSION: Token = Token(usize::MAX - 1);
 
-/// The target of a connection.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Target {
     Address(PeerAddress),
@@ -136,20 +135,13 @@ pub struct PoolOptions {
 #[derive(Clone, Debug)]
 pub enum PoolEvent {
     /// The handshake with a peer is done.
-    Ready {
-        peer: PeerId,
-        /// Its own description.
-        info: PeerInfo,
-        /// The transport that is used.
-        transport: TransportVersion,
-    },
+    Ready { peer: PeerId, info: PeerInfo, transport: TransportVersion },
     /// Bytes came from a peer, in the handshake or later.
     Bytes {
         peer: PeerId,
         /// Their number.
         bytes: u64,
     },
-    /// A peer sent a message.
     Message {
         peer: PeerId,
         /// The message. For a block or spent coins, [`Pool::release`] is to be called when their bytes are no
@@ -159,7 +151,6 @@ pub enum PoolEvent {
     /// A connection ended that the caller did not close.
     Closed {
         peer: PeerId,
-        /// The target that was dialled.
         target: Target,
         reason: CloseReason,
         /// Whether it should be dialled again with version 1 of the transport.

@@ -45,7 +45,6 @@ impl Services {
 pub struct Version {
     /// The highest protocol version that the sender speaks.
     pub version: i32,
-    /// The services of the sender.
     pub services: Services,
     /// The sender's clock, in seconds since 1970.
     pub time: i64,
