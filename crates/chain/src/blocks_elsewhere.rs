@@ -2,9 +2,9 @@
 //! or its own that have another key or name. The key of each block is found in its file.
 //!
 //! Nothing vouches for such a file, and nothing needs to: the block index has the header, and the header
-//! commits to the rest of the block. Blocks are appended to the last block file, as a download does it, and
-//! then the block index is exchanged. After a crash in between, the appended bytes are beyond those in use,
-//! where the next run finds them.
+//! commits to the rest of the block. Blocks of other files are appended to the last block file, as a download
+//! does it; those of the datadir's own files stay where they are. Then the block index is exchanged. After a
+//! crash in between, the appended bytes are beyond those in use, where the next run finds them.
 
 use crate::{
     block_writer::{BlockOutcome, check_arrived},
@@ -189,7 +189,7 @@ struct Taking<'a> {
     wanted: u32,
     /// Headers of blocks that the chain does not have, if it is to be extended.
     unknown: Option<BTreeMap<BlockHash, Header>>,
-    /// Those with which it was extended, and that it does not have nevertheless.
+    /// Headers that were offered to the chain, or that it had, and that are not in it.
     left_out: Vec<(Header, BlockHash)>,
     /// The indexes that are set aside before the first block is stored.
     aside: SetAside,
@@ -324,6 +324,9 @@ impl Taking<'_> {
     /// heights.
     fn find_in_place(&mut self) -> Result<Vec<Height>, Error> {
         let (mut found, infos) = (self.lacking(), self.appender.infos_mut());
+        if found.is_empty() {
+            return Ok(found);
+        }
         for (number, from) in self.files.beyond_use(&[])? {
             Error::check_interrupt(self.watch.interrupt)?;
             let (path, part) = (self.files.path(FileKind::Blk, number), BTreeMap::from([(number, from)]));

@@ -138,7 +138,8 @@ impl StoredBlocks {
         self.get(height).map(|position| (FileNo(position.file), ByteOffset(position.pos.into())))
     }
 
-    /// Returns the lowest blocks that are not stored below one that is, or that the block index places.
+    /// Returns the blocks that are not stored, below one that is or one that the block index places: the
+    /// lowest first.
     pub fn missing(&self) -> impl Iterator<Item = Height> {
         let missing = (0..).map(Height).zip(&self.positions).filter(|(_, position)| position.pos == 0);
         missing.map(|(height, _)| height)

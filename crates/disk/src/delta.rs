@@ -38,8 +38,8 @@ const NAME: &str = "delta";
 /// Maximum length of a list, which is read at once, in bytes: enough for a chain with 20 million blocks.
 const MAX_LEN: u64 = 256 << 20;
 
-/// Bits of each number of a shard, and of a count, at most: more than any chain needs, and few enough that
-/// those of all shards of as many lists as there can be ranges can be added.
+/// Maximum number of bits of each number of a shard, and of a count: more than any chain needs. With so few,
+/// no sum over all shards and all ranges overflows.
 const SHARD_BITS: u32 = 40;
 const COUNT_BITS: u32 = 48;
 

@@ -257,8 +257,9 @@ impl NodeIndex {
         Ok(totals.zip(muhash).is_some_and(|(totals, muhash)| totals.starts_with(&muhash.finalize())))
     }
 
-    /// What is wrong with filters that end with this block: bitcoind does not start without the row that it
-    /// reads then (Core `BlockFilterIndex::CustomInit`), and looks for a file when it is asked for a filter.
+    /// What is wrong with filters that end with this block: bitcoind does not start without the row by height
+    /// that it reads then (Core `BlockFilterIndex::CustomInit`), even if there is one by hash. `with_files`:
+    /// whether a missing file counts, which bitcoind needs only when it is asked for a filter.
     ///
     /// # Errors
     /// [`DiskError::LevelDb`] if its database is damaged; any I/O error.
@@ -267,6 +268,7 @@ impl NodeIndex {
         disk: &dyn Disk,
         best: &BlockHash,
         height: Height,
+        with_files: bool,
     ) -> Result<Option<String>, DiskError> {
         let dir = self.path.join(self.kind.database());
         let row = Database::open(disk, &dir)?.get(&[&b"t"[..], &height.0.to_be_bytes()].concat())?;
@@ -277,7 +279,7 @@ impl NodeIndex {
             let detail = "the row of its best block, which bitcoind reads when it starts, is missing";
             return Ok(Some(detail.to_owned()));
         };
-        for name in (0..=last).map(|number| format!("fltr{number:05}.dat")) {
+        for name in (0..=last).filter(|_| with_files).map(|number| format!("fltr{number:05}.dat")) {
             if !exists(disk, &dir.with_file_name(&name))? {
                 return Ok(Some(format!("{name} is missing, and with it the filters of its blocks")));
             }

@@ -274,7 +274,7 @@ impl<'a> FilterCheck<'a> {
             return Ok(());
         };
         if block != *hash {
-            flaw(&format!("its row is that of block {block}, as a crash after a reorganisation leaves it"));
+            flaw(&format!("its row is that of block {block}; a crash after a reorganisation can leave that"));
             return Ok(());
         }
         if hashes != filter.hashes {

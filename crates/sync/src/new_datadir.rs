@@ -31,8 +31,8 @@ use wire::{ByteOffset, FileNo, Height};
 
 /// Creates the datadir, unless it has block files. Each step is complete after a power cut or did not happen,
 /// and the block file, which is what makes it a datadir, comes last. `has_sources`: blocks will be taken from
-/// other files, so undo files and a block index may exist without block files. `check_indexes` is asked
-/// before anything is written, which indexes are set aside: they outlive the blocks.
+/// other files, so undo files and a block index may exist without block files. Before anything is written,
+/// `check_indexes` says which indexes are set aside: they outlive the blocks.
 ///
 /// # Errors
 /// Any I/O error; [`ErrorKind::Environment`] if another process uses the datadir;
@@ -66,7 +66,7 @@ pub fn create(
     }
     let index = genesis_index(params);
     if !has_index()? {
-        // Beside a block index, even of a run that ends here, nothing would show that they are left over.
+        // If the run ended behind this, its block index would hide from the next one that they are left over.
         aside.apply(files, sink)?;
         commit_index(disk, &datadir, &index, sink)?;
     } else if !has_sources && read_block_index(disk, &index_dir)? != index {

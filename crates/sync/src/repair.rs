@@ -94,13 +94,13 @@ pub struct RepairReport {
     pub first with "ErrorTexts": Vec<Error>,
     /// Number of such errors that `first` leaves out.
     pub others [skip]: u32,
-    /// Number of blocks that were taken from other block files.
+    /// Number of blocks that were taken from block files.
     pub taken: u32,
     /// Their bytes.
     pub taken_bytes: u64,
     /// What was found in each file or folder from which blocks were to be taken.
     pub sources: Vec<SourceReport>,
-    /// What was downloaded; `None` if all blocks were sound, or taken from other files.
+    /// What was downloaded; `None` if all blocks were sound, or taken from files.
     pub download with "Downloaded" [flatten]: Option<DownloadReport>,
     /// The peers that have sent blocks, the one that has sent the most bytes first.
     pub peers as "senders": Vec<PeerStatus>,

@@ -207,7 +207,9 @@ fn check(plan: &Plan, files: &Files<'_>) -> Result<BestBlock, Error> {
             format!("the chainstate is at height {height}; an update does not go back to height {end}");
         return Err(Error::new(ErrorKind::Usage, detail)
             .in_file(files.datadir.chainstate_dir(), None)
-            .with_remedies([Remedy::StopAtHeight(height), Remedy::AcceptLowerTipAt(end)]));
+            .with_remedies([Remedy::StopAtHeight(height)])
+            // A pruned node lacks blocks for that.
+            .with_remedies((!plan.is_pruned).then_some(Remedy::AcceptLowerTipAt(end))));
     }
     if let Some(loss) = loss {
         return Err(loss.error(files.datadir.net_dir()));

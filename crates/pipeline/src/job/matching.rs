@@ -225,8 +225,8 @@ impl Job<'_> {
         Ok(PassResult { state, join, spill, fault })
     }
 
-    /// Returns the sum of all coins created less all coins spent; `None` if coinbases repeat, of which only a
-    /// check in order tells whether they may.
+    /// Returns the sum of all coins created less all coins spent; `None` if coinbases repeat: only a check in
+    /// order tells whether that is valid.
     pub fn sum(&self, clock: &mut Clock) -> Result<Option<Sum>, Error> {
         let PassResult { state, join, spill, fault } = self.run_workers(clock, None)?;
         // What a block does wrong with its own coins is not in the sum.

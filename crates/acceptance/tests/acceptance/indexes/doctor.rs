@@ -124,7 +124,10 @@ fn an_index_with_which_bitcoind_cannot_go_on_is_to_be_made_anew() {
 fn filters_without_the_row_of_their_best_block_or_without_a_file_are_to_be_made_anew() {
     let of_another = |rows: &mut Rows| {
         let (_, last) = rows.iter_mut().rfind(|(key, _)| key[0] == b't').unwrap();
+        let by_hash = (last[..32].to_vec(), last[32..].to_vec());
         last[..32].fill(7);
+        // After a reorganisation, bitcoind does not read this one at the start.
+        rows.insert([&b"s"[..], &by_hash.0].concat(), by_hash.1);
     };
     let (case, _) = with_indexes(TxForm::ByTxid);
     let name = "fltr00000.dat";

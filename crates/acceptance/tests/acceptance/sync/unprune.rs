@@ -7,7 +7,7 @@ use acceptance::prelude::*;
 use acceptance::{
     sync::{
         assert_index_is_true, assert_sound, assert_synced_to, from, greedy_branch, honest, index,
-        interrupt_at, peer_with, run_on, serving, tip, try_run as run,
+        interrupt_at, interrupt_when, peer_with, run_on, serving, tip, try_run as run,
     },
     update::behind,
 };
@@ -132,11 +132,16 @@ fn a_run_that_has_stored_what_a_flush_lacked_is_resumed() {
     truncate(&case.blocks(&format!("blk{number:05}.dat")), 100).unwrap();
     let mut options = SyncOptions { prune_bytes: Some(1), ..from(case.root(), &[&peer]) };
     options.chain.threads = NonZeroUsize::MIN;
+    options.chain.resume.checkpoint_interval = Duration::ZERO;
     // The block at the tip does not come.
-    interrupt_at(&options, &peer, lost.blocks as usize, Duration::from_secs(1));
+    let (blocks, work) = (lost.blocks as usize, "regtest/peregrine-work");
+    let checkpoint = case.root().join(work).join("manifest");
+    peer.hold_at(blocks);
+    interrupt_when(&options, || peer.asked().len() >= blocks && checkpoint.exists());
+    peer.hold_at(usize::MAX);
     let without = scratch();
     copy_dir(case.root(), without.path()).unwrap();
-    fs::remove_dir_all(without.path().join("regtest/peregrine-work")).unwrap();
+    fs::remove_dir_all(without.path().join(work)).unwrap();
     let error = assert_fails(run(&pruning(without.path(), &peer)), ErrorKind::Damaged, &[]);
     assert_offers(&error, &[Remedy::LetBitcoindFinish]);
     assert!(run(&options).unwrap().rebuild.is_some());

@@ -162,7 +162,8 @@ pub fn find(
         let standing = standing(tree, &branch, &contents, is_placed);
         if let Some(end) = contents.best_block
             && let Some(height) = tree.branch_to(&end).len().checked_sub(1)
-            && let Some(flaw) = flaw_at_end(files.disk, index, &end, Height(height as u32))?
+            && let Some(flaw) =
+                flaw_at_end(files.disk, index, &end, Height(height as u32), first == Height(0))?
         {
             return Err(Error::damaged(flaw).in_file(&index.path, None));
         }
@@ -186,18 +187,20 @@ pub fn find(
     Ok(found.collect())
 }
 
-/// What is wrong with what bitcoind continues an index from that ends with this block.
+/// What is wrong with what bitcoind continues an index from that ends with this block. If it can be made
+/// anew, lost filters count too, without which bitcoind goes on.
 fn flaw_at_end(
     disk: &dyn Disk,
     index: &NodeIndex,
     end: &BlockHash,
     height: Height,
+    can_be_made: bool,
 ) -> Result<Option<String>, DiskError> {
     match index.kind {
         IndexKind::CoinStats if !index.has_muhash_of(disk, end, height)? => {
             Ok(Some("the MuHash of the index is not that of its best block".to_owned()))
         }
-        IndexKind::BlockFilter => index.flaw_of_filters(disk, end, height),
+        IndexKind::BlockFilter => index.flaw_of_filters(disk, end, height, can_be_made),
         _ => Ok(None),
     }
 }

@@ -334,7 +334,7 @@ fn common_len(one: &[u32], other: &[u32]) -> usize {
     one.iter().zip(other).take_while(|(a, b)| a == b).count()
 }
 
-/// Advises a scan on a block that is elsewhere in the files: a repair would store all blocks a second time.
+/// Advises a scan on a block that is elsewhere in the files: that finds all blocks, whatever the index says.
 pub fn scan_if_elsewhere(files: &Files<'_>, fault: StartFault) -> StartFault {
     match fault.advice {
         Advice::Repair if is_elsewhere(files, &fault.error) => {
