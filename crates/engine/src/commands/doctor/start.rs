@@ -5,7 +5,7 @@ use super::advice::Advice;
 use super::diagnosis::{DatabaseState, DatadirState, IndexSetting, LockState, NodeSettings, StartFault};
 use super::indexes::{FoundIndex, IndexStanding};
 use super::log::LastStart;
-use super::survey::is_elsewhere;
+use super::survey::{is_elsewhere, used_bytes};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
@@ -274,15 +274,25 @@ impl ReadAtStart<'_> {
             // the undo data of a deleted block.
             UndoState::Missing => is_connected && self.index.pruned && chain.was_stored(height),
         };
-        let found = (heights.start as u32..heights.end as u32).map(Height).find(is_flawed);
-        Ok(found.map(|height| {
-            let block = chain.block(height);
-            let detail = "the undo data is missing, not that of this block, or cannot be read";
-            let error = Error::damaged(detail)
-                .at_block(height, block.hash)
-                .in_file(files.path(FileKind::Rev, block.file), block.undo_pos.map(|pos| pos.0));
-            start_fault(error, of_undo)
-        }))
+        let mut flawed = (heights.start as u32..heights.end as u32).map(Height).filter(is_flawed).peekable();
+        let Some(&height) = flawed.peek() else { return Ok(None) };
+        let block = chain.block(height);
+        let detail = "the undo data is missing, not that of this block, or cannot be read";
+        let error = Error::damaged(detail)
+            .at_block(height, block.hash)
+            .in_file(files.path(FileKind::Rev, block.file), block.undo_pos.map(|pos| pos.0));
+        let is_short = |height| {
+            let file = chain.block(height).file;
+            let used = used_bytes(&self.index.files, FileKind::Rev, file);
+            files.len(FileKind::Rev, file).is_ok_and(|len| len < used)
+        };
+        // An update appends to no file that lacks bytes in use.
+        let advice = match *of_undo == Advice::Update && flawed.any(is_short) {
+            false => of_undo.clone(),
+            true if self.index.pruned => Advice::StartWithoutUndo,
+            true => Advice::Reindex,
+        };
+        Ok(Some(start_fault(error, &advice)))
     }
 
     /// Disconnects the last blocks of the chainstate in `dir`, in memory. Returns what is wrong with its

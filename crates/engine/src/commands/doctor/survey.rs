@@ -164,7 +164,7 @@ struct Records<'a> {
 }
 
 /// Bytes in use of a file, as the block index records them.
-fn used_bytes(infos: &[FileInfo], kind: FileKind, file: FileNo) -> u64 {
+pub fn used_bytes(infos: &[FileInfo], kind: FileKind, file: FileNo) -> u64 {
     let info = infos.get(file.0 as usize).copied().unwrap_or_default();
     u64::from(if kind == FileKind::Blk { info.size } else { info.undo_size })
 }
