@@ -29,8 +29,8 @@ pub enum Event {
         hash: BlockHash,
         /// Upper bound of the bytes of block files to read (framing and undo data not counted).
         block_bytes: u64,
-        /// Number of blocks of the best chain above `height` that are on disk but were never connected (no
-        /// undo data); bitcoind connects them when it starts.
+        /// Number of blocks of the best chain above `height` that are on disk but not connected; bitcoind
+        /// connects them when it starts.
         unconnected: u32,
     },
     /// How the memory limit of a job is divided.

@@ -265,7 +265,7 @@ pub enum Warning {
         the result: its undo data was made without them; do not ask this peer again";
     /// The result is lower than what it replaces, as the caller has accepted.
     LowerTip(LowerTip) => "{_0}";
-    /// Blocks above the last one have no undo data.
+    /// Stored blocks above the last one are not connected.
     Unconnected {
         /// Number of these blocks.
         blocks: u32,

@@ -103,7 +103,7 @@ pub(super) fn missing_files(files: &[FileNo]) -> String {
 
 pub(super) const fn why_unconnected(may_be_lost: bool) -> &'static str {
     match may_be_lost {
-        false => "were never connected",
+        false => "are not connected",
         true => "have no undo data: they were never connected, or their undo data is lost",
     }
 }

@@ -68,6 +68,10 @@ fn names_what_is_missing_or_damaged_and_makes_it() {
     assert!(check(&options, false).is_sound());
     assert_is_complete(&case);
     assert!(rest == others(&case), "only undo files and the block index change");
+    // It was said that they were never connected, though the block index places their undo data.
+    let notes: Vec<String> = report.notes.iter().map(ToString::to_string).collect();
+    let above = format!("3 stored blocks above height {} are not connected; bitcoind", TIP - 3);
+    assert!(notes.iter().any(|note| note.starts_with(&above)), "{notes:?}");
     let verifying = changed(trusting(&case.options()), |it| it.chain.work_dir = options.work_dir.clone());
     let disk = FaultDisk::healthy();
     let report = engine::verify(&disk, &verifying.chain, true, unwatched());
