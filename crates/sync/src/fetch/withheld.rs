@@ -69,6 +69,7 @@ impl Fetch<'_> {
         let detail = format!("no peer that is connected has this block: {chains}; name a peer that has it");
         Error::new(ErrorKind::Environment, detail)
             .at_block(height, self.chain.hash(height).unwrap_or_default())
+            .with_remedies(shared.map(|_| Remedy::Sync))
             .with_remedies([Remedy::GiveBlock, Remedy::EndBelowDamage])
     }
 }

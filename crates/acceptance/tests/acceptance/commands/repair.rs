@@ -301,6 +301,8 @@ fn peers_of_another_chain_end_a_repair_that_has_changed_nothing() {
         let error = try_repair(&from(&case, &[&peer])).map(drop).unwrap_err();
         assert_eq!((error.kind, error.height), (ErrorKind::Environment, Some(Height(60))), "{what}: {error}");
         assert_mentions(&error, &["no peer that is connected has this block", "above height"]);
+        // Nobody may ever have the block of a stale tip.
+        assert_eq!(error.remedies.first(), Some(&Remedy::Sync), "{what}: {error}");
         assert!(start.elapsed() < Duration::from_secs(40), "{what}: {:?}", start.elapsed());
         assert!(tree(case.root()) == before, "{what}: something was changed");
     }
