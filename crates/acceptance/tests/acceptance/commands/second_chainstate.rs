@@ -334,6 +334,24 @@ fn what_bitcoind_reads_beside_a_second_chainstate_is_sound_before_it_is_to_be_st
     }
 }
 
+/// The snapshot was to be moved away, and all to be rebuilt. bitcoind makes the other chainstate anew, or, if
+/// that one has come to the snapshot's block, goes on without it before it checks blocks.
+#[test]
+fn a_validated_snapshot_stays_whatever_is_wrong_beside_it() {
+    let damages: [fn(&Case); 3] = [
+        |case| fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap(),
+        |case| case.flip_block(BASE - 1, 100),
+        |case| case.flip_undo(BASE - 1),
+    ];
+    for (number, damage) in damages.into_iter().enumerate() {
+        let case = Case::at_tip();
+        chainstate_at(&case, BASE);
+        second(&case, hash(BASE), hash(TIP));
+        damage(&case);
+        assert_eq!(doctor(&case).advice, Advice::StartBitcoind, "{number}");
+    }
+}
+
 /// bitcoind requires the chainstate to be below the snapshot's block, not only to have less work.
 #[test]
 fn a_snapshot_is_not_loaded_beside_a_chainstate_on_another_branch() {

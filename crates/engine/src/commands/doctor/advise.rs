@@ -253,18 +253,18 @@ fn of_chainstate(found: &DatadirState, is_usable: bool) -> Advice {
         }
         _ => false,
     };
+    let is_absent = matches!(chainstate.state, DatabaseState::Absent);
     let lacks_undo = undo.lacking() > 0
         || found.has_start_fault(&Advice::MakeUndo)
         || found.deep.as_ref().is_some_and(DeepState::lacks_undo);
     if found.is_refused_for(Subject::BlockIndex) {
         Advice::ReindexByScan
-    } else if found.is_refused_for(Subject::UnvalidatedSnapshot) {
-        // bitcoind checks the undo data of the last blocks below the snapshot too.
+    } else if found.is_refused_for(Subject::UnvalidatedSnapshot) || found.snapshot.exists && is_absent {
+        // bitcoind completes the chainstate beside it, or makes it anew, and checks its last undo data too.
         if lacks_undo { Advice::MakeUndo } else { Advice::StartBitcoind }
     } else if !is_usable && !is_new || needs_rebuild {
         // An interrupted download: the rest of it comes with the rebuild.
         let is_partial = index.header_height.0.saturating_sub(index.stored_height.0) > DOWNLOAD_WINDOW;
-        let is_absent = matches!(chainstate.state, DatabaseState::Absent);
         if is_partial && is_absent { Advice::Sync } else { Advice::Reindex }
     } else if lacks_undo && found.rebuild.refusal.is_some() {
         // `undo make` would be refused, too: a block of the chainstate is marked as invalid.

@@ -193,10 +193,14 @@ impl ReadAtStart<'_> {
             None => (Advice::Repair, Advice::Update, Advice::Reindex),
         };
         let advice = &StartAdvice { blocks, undo, undo_above, chainstate };
-        // Above the snapshot's block, the second one goes on.
-        let base = self.second.and_then(SecondChainstate::base).map(|base| self.tree.branch_to(&base));
-        let of_blocks = self.of_chainstate(dir, base.as_deref().unwrap_or(headers), advice)?;
-        let found = if of_blocks.is_some() { of_blocks } else { self.of_coins(dir, &advice.chainstate)? };
+        // Above the snapshot's block, the second one goes on: alone, if the other one has come to it.
+        let base = self.second.and_then(SecondChainstate::base);
+        let is_left = read_heads(self.files.disk, dir).is_ok_and(|heads| heads.iter().eq(base.as_ref()));
+        let to_base = base.map(|base| self.tree.branch_to(&base));
+        let found = match self.of_chainstate(dir, to_base.as_deref().unwrap_or(headers), advice)? {
+            None => self.of_coins(dir, &advice.chainstate)?,
+            found => found.filter(|_| !is_left),
+        };
         let Some(second) = self.second.filter(|_| found.is_none()) else { return Ok(found) };
         let [blocks, undo, undo_above, chainstate] = [(); 4].map(|()| Advice::MoveSnapshotAway);
         self.of_chainstate(&second.dir, headers, &StartAdvice { blocks, undo, undo_above, chainstate })
