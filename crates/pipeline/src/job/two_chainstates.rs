@@ -36,7 +36,9 @@ pub fn explain(files: &Files<'_>, mut error: Error) -> Error {
         error.detail,
         dir.display()
     );
-    let others = std::mem::take(&mut error.remedies);
+    // A block that has a height is in the block index: if that places it in no file, it is not damaged.
+    let is_to_come = error.is_about(Subject::MissingBlocks) && error.height.is_some();
+    let others = std::mem::take(&mut error.remedies).into_iter().filter(|_| !is_to_come);
     error.about(Subject::UnvalidatedSnapshot).with_remedies(others)
 }
 

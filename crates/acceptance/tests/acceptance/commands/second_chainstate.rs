@@ -334,6 +334,15 @@ fn what_bitcoind_reads_beside_a_second_chainstate_is_sound_before_it_is_to_be_st
     }
 }
 
+/// A repair was named too, which is refused, and the end of damage, and files to restore, without any damage.
+#[test]
+fn only_bitcoind_gets_the_blocks_below_a_snapshot_that_are_not_stored_yet() {
+    let case = Case::new();
+    (ROWS[1].1)(&case);
+    let error = execute("reindex", &case).map(drop).unwrap_err();
+    assert_eq!(error.remedies, [Remedy::LetBitcoindFinish], "{error}");
+}
+
 /// The snapshot was to be moved away, and all to be rebuilt. bitcoind makes the other chainstate anew, or, if
 /// that one has come to the snapshot's block, goes on without it before it checks blocks.
 #[test]
