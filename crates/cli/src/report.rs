@@ -58,6 +58,8 @@ pub fn reindex_rows(report: &ReindexReport, prune: Option<u64>, is_elsewhere: bo
     };
     let matched = format!("; each spend matched with its coin ({})", report.matching.name());
     let matched = if hints.is_none() { &matched } else { "" };
+    // Core `CWallet::AttachChain`.
+    let unloaded = prune.map_or("", |_| "; bitcoind loads none that ends below the blocks that are stored");
     chainstate_rows(report.network, report.height, report.hash, &report.chainstate)
         .row("coins", format!("{} ({} BTC)", count(report.txouts), btc(report.total_amount.0)))
         .row("hash_serialized_3", set_hash_text(&report.hash_serialized_3, report.is_pinned.then_some(true)))
@@ -81,7 +83,7 @@ pub fn reindex_rows(report: &ReindexReport, prune: Option<u64>, is_elsewhere: bo
         .each("undo data", undo)
         .each("kept", report.kept.iter().map(|path| path.display()))
         .each("note", report.notes.iter().map(warning_text))
-        .row("wallets", "not touched")
+        .row("wallets", format!("not touched{unloaded}"))
         .row("next", next)
 }
 
@@ -325,6 +327,10 @@ mod tests {
     fn the_line_about_what_to_do_next_has_the_option_of_a_pruned_node() {
         let text = reindex_rows(&reindexed(0), Some(600), false).to_string();
         assert!(text.contains("\nnext               start bitcoind with -prune=600: it connects"), "{text}");
+        assert!(
+            text.contains("\nwallets            not touched; bitcoind loads none that ends below"),
+            "{text}"
+        );
     }
 
     fn with_hints(with_undo: bool) -> ReindexReport {
