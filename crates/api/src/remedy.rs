@@ -117,9 +117,9 @@ remedies! {
         with "signetchallenge": "pass this signet's --signetchallenge";
     /// Download blocks that are damaged or missing (`repair`).
     Repair: "download the block from a peer", command: "download what is damaged with: peregrine repair";
-    /// Go over to the chain of the peers (`sync`).
-    Sync: "go over to the chain of the peers, if it has more work",
-        command: "go over to their chain, if it has more work, with: peregrine sync";
+    /// Switch to the chain of the peers (`sync`).
+    Sync: "switch to the chain of the peers, if it has more work",
+        command: "switch to their chain, if it has more work, with: peregrine sync";
     /// Pass blocks that are damaged or missing ([`crate::options::ReindexOptions::blocks`]).
     GiveBlock: "pass the block in a file", command: "pass the block with: peregrine reindex --block FILE";
     /// Rebuild the chainstate up to the block below the damage
