@@ -411,7 +411,9 @@ impl std::error::Error for Error {
 
 impl From<FileError> for Error {
     fn from(error: FileError) -> Self {
-        let creates = error.is_creation;
+        // A lock file that is missing is created.
+        let is_missing = error.source.kind() == io::ErrorKind::NotFound;
+        let creates = error.is_creation || error.action == "lock" && is_missing;
         let kind = match error.source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if creates => ErrorKind::Environment,
             io::ErrorKind::NotFound
@@ -590,6 +592,14 @@ impl From<DiskError> for Error {
 mod tests {
     use super::*;
     use std::error::Error as _;
+
+    /// It was that of temporary files, whose directory another process had removed.
+    #[test]
+    fn a_missing_directory_of_a_lock_file_is_no_damage() {
+        let source = io::ErrorKind::NotFound.into();
+        let file = FileError { path: "peregrine.lock".into(), action: "lock", is_creation: false, source };
+        assert_eq!(Error::from(file).kind, ErrorKind::Environment);
+    }
 
     #[test]
     fn an_error_is_one_pointer_and_has_its_cause() {

@@ -23,14 +23,20 @@ use std::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    thread,
+    time::Duration,
 };
-use vfs::{Disk, During as _, Lock, dir_of};
+use vfs::{Disk, During as _, FileError, Lock, dir_of};
 
 /// Name of the temporary chainstate in it.
 const CHAINSTATE: &str = "chainstate";
 
 /// Lock file; the process that holds the lock owns the directory.
 const LOCK_NAME: &str = "peregrine.lock";
+
+/// Maximum number of attempts to lock a directory that belongs to one job, and the pause after each.
+const LOCK_ATTEMPTS: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// Prefix of the name of a directory that belongs to one job. The process id and a number follow.
 const EXCLUSIVE_PREFIX: &str = "peregrine-work-";
@@ -58,6 +64,8 @@ pub fn is_hint_copy(path: &Path) -> bool {
 pub struct WorkDir<'a> {
     disk: &'a dyn Disk,
     path: PathBuf,
+    /// Whether it belongs to this job alone.
+    is_exclusive: bool,
     lock: Mutex<Option<Box<dyn Lock>>>,
 }
 
@@ -75,7 +83,7 @@ pub fn temp_dir(disk: &dyn Disk) -> PathBuf {
 impl<'a> WorkDir<'a> {
     /// The directory at `path`. Does not touch the file system.
     pub fn new(disk: &'a dyn Disk, path: PathBuf) -> Self {
-        Self { disk, path, lock: Mutex::new(None) }
+        Self { disk, path, is_exclusive: false, lock: Mutex::new(None) }
     }
 
     /// The directory at `path`, in which a later job can resume. Removes what killed processes have left
@@ -95,13 +103,14 @@ impl<'a> WorkDir<'a> {
             let path = home.join(format!("{EXCLUSIVE_PREFIX}{}-{number}", std::process::id()));
             // Where all users may write, somebody else can have taken the name.
             if !disk.exists(&path).unwrap_or_default() {
-                return Self::new(disk, path);
+                return Self { is_exclusive: true, ..Self::new(disk, path) };
             }
         }
     }
 
     /// Returns the directories below `home` that belong to one job each. An empty one is that of a job that
-    /// was killed before it locked it, unless this process has just created it.
+    /// was killed before it locked it, unless this process has just created it; if another one has, that one
+    /// creates it again ([`WorkDir::take`]).
     pub fn left(disk: &dyn Disk, home: &Path) -> Vec<PathBuf> {
         let names = disk.list(home).unwrap_or_default().into_iter();
         let is_left = |name: &str| {
@@ -162,26 +171,36 @@ impl<'a> WorkDir<'a> {
     /// # Errors
     /// [`ErrorKind::Environment`] if another process works there; any I/O error.
     pub fn take(&self) -> Result<(), Error> {
+        use io::ErrorKind::{AlreadyExists, NotFound};
         let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.is_some() {
-            return Ok(());
-        }
-        let found = self.disk.metadata(&self.path).during("look for", &self.path)?;
-        if found.is_some_and(|found| !found.is_dir) {
-            let detail = "temporary files should go here, but this is not a directory";
-            return Err(Error::new(ErrorKind::Environment, detail)
-                .in_file(&self.path, None)
-                .with_remedies([Remedy::MoveAway, Remedy::OtherWorkDir]));
-        }
-        if found.is_none() {
-            self.disk.create_dir_all(&self.path).during_creation(&self.path)?;
-        }
         let path = self.path.join(LOCK_NAME);
-        *held = self.disk.lock(&path).during("lock", &path)?;
-        if held.is_none() {
-            return Err(Error::new(ErrorKind::Environment, "another peregrine process works there")
-                .in_file(path, None)
-                .with_remedies([Remedy::Wait, Remedy::OtherWorkDir]));
+        let mut attempts = if self.is_exclusive { LOCK_ATTEMPTS } else { 1 };
+        while held.is_none() {
+            attempts -= 1;
+            let found = self.disk.metadata(&self.path).during("look for", &self.path)?;
+            if found.is_some_and(|found| !found.is_dir) {
+                let detail = "temporary files should go here, but this is not a directory";
+                return Err(Error::new(ErrorKind::Environment, detail)
+                    .in_file(&self.path, None)
+                    .with_remedies([Remedy::MoveAway, Remedy::OtherWorkDir]));
+            }
+            let created = if found.is_none() { self.disk.create_dir_all(&self.path) } else { Ok(()) };
+            let created = created.during_creation(&self.path);
+            let locked = created.and_then(|()| self.disk.lock(&path).during("lock", &path));
+            // Before it is locked, another job that begins can take the directory for that of a killed one.
+            // That job removes the lock file under the lock: a directory that was locked here stays.
+            let is_in_the_way = |error: &FileError| matches!(error.source.kind(), NotFound | AlreadyExists);
+            let is_removed = locked.as_ref().map_or_else(is_in_the_way, Option::is_none);
+            if is_removed && attempts > 0 {
+                thread::sleep(LOCK_PAUSE);
+                continue;
+            }
+            *held = locked?;
+            if held.is_none() {
+                return Err(Error::new(ErrorKind::Environment, "another peregrine process works there")
+                    .in_file(path, None)
+                    .with_remedies([Remedy::Wait, Remedy::OtherWorkDir]));
+            }
         }
         Ok(())
     }
@@ -220,10 +239,13 @@ impl<'a> WorkDir<'a> {
         let lock = self.path.join(LOCK_NAME);
         self.disk.remove_file(&lock).during("remove", &lock)?;
         *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        use io::ErrorKind::{DirectoryNotEmpty, NotADirectory, PermissionDenied, ResourceBusy};
+        use io::ErrorKind::{DirectoryNotEmpty, NotADirectory, NotFound, PermissionDenied, ResourceBusy};
         match self.disk.remove_dir(&self.path).map_err(|error| (error.kind(), error)) {
-            // Other files are in it, or it is a link, a mount point or in a directory of another user.
-            Err((DirectoryNotEmpty | NotADirectory | ResourceBusy | PermissionDenied, _)) => Ok(()),
+            // Other files are in it, or it is a link, a mount point or in a directory of another user; or
+            // another job has removed it, after the lock file.
+            Err((DirectoryNotEmpty | NotADirectory | ResourceBusy | PermissionDenied | NotFound, _)) => {
+                Ok(())
+            }
             done => Ok(done.map_err(|(_, error)| error).during("remove", &self.path)?),
         }
     }
@@ -232,6 +254,7 @@ impl<'a> WorkDir<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
     use vfs::RealDisk;
 
     #[test]
@@ -261,5 +284,34 @@ mod tests {
         first.remove().unwrap();
         second.remove().unwrap();
         assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+    }
+
+    /// Of two processes with the same directory for temporary files, one ended with "cannot lock: no such
+    /// file", as if something were damaged.
+    #[test]
+    fn a_job_whose_new_directory_is_taken_for_that_of_a_killed_one_creates_it_again() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("peregrine-work-0-7");
+        let work = WorkDir { is_exclusive: true, ..WorkDir::new(&RealDisk, path) };
+        let is_over = AtomicBool::new(false);
+        let done = thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                let mut removals = 0;
+                while removals < LOCK_ATTEMPTS / 4 && !is_over.load(Ordering::Relaxed) {
+                    if WorkDir::remove_left(&RealDisk, home.path()) {
+                        removals += 1;
+                        thread::sleep(3 * LOCK_PAUSE);
+                    }
+                }
+            });
+            let mut done = Ok(());
+            while done.is_ok() && !other.is_finished() {
+                done = work.take().and_then(|()| work.remove());
+            }
+            is_over.store(true, Ordering::Relaxed);
+            done
+        });
+        done.unwrap();
+        assert!(!work.exists().unwrap());
     }
 }
