@@ -67,6 +67,10 @@ fn a_datadir_with_headers_only_gets_the_chainstate_and_the_marks_of_a_snapshot()
     assert_eq!(report.chainstate, snapshot_dir(&case));
     let twice = load(&FaultDisk::healthy(), &case, snapshot());
     assert_says(twice, &["has a chainstate of a snapshot already"]);
+    fs::write(snapshot_dir(&case).join("base_blockhash"), [9; 32]).unwrap();
+    let other = load(&FaultDisk::healthy(), &case, snapshot());
+    let other = assert_says(other, &["has a chainstate of a snapshot already"]);
+    assert_offers(&other, &[Remedy::MoveSnapshotAway]);
 }
 
 /// The snapshot is sound: its user must not look for another one.
@@ -172,6 +176,7 @@ fn a_snapshot_with_a_script_that_core_would_compress_is_refused() {
     }
 }
 
+/// The command that is repeated after a crash at its end finds what was loaded, which was to be moved away.
 #[test]
 fn after_a_fault_nothing_or_all_is_loaded_and_the_next_command_repairs_what_is_left() {
     let before = headers_only().index();
@@ -189,6 +194,8 @@ fn after_a_fault_nothing_or_all_is_loaded_and_the_next_command_repairs_what_is_l
                 // The first command, or the repair of what it has left, may have put the result in place.
                 if let Err(error) = load(&FaultDisk::healthy(), case) {
                     assert!(error.to_string().contains("already"), "{what}: {error}");
+                    assert!(error.to_string().contains("start bitcoind"), "{what}: {error}");
+                    assert!(error.remedies.is_empty(), "{what}: {error}");
                 }
                 assert_loaded(case, &before);
             },

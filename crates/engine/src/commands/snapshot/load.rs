@@ -150,8 +150,15 @@ fn blocks_below(
     let base = pinned.block_hash;
     let second = datadir.snapshot_dir();
     if disk.exists(&second).during("look for", &second)? {
-        let error = usage("the datadir has a chainstate of a snapshot already".to_owned());
-        return Err(error.in_file(second, None).about(Subject::SecondChainstate));
+        let detail = "the datadir has a chainstate of a snapshot already";
+        // An earlier run can have been interrupted at its end, and be finished since the datadir was opened.
+        let is_loaded = disk.read(&second.join(SNAPSHOT_BASE), 32).is_ok_and(|hash| hash == base.0);
+        let error = if is_loaded {
+            usage(format!("{detail}, and it is of this block; start bitcoind, which continues from it"))
+        } else {
+            usage(detail.to_owned()).about(Subject::SecondChainstate)
+        };
+        return Err(error.in_file(second, None));
     }
     let index_dir = datadir.index_dir();
     let in_index = |error: Error| error.in_file(&index_dir, None);
