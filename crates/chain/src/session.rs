@@ -212,17 +212,26 @@ pub fn prepare_output(
     let unusable = |error: FileError| not_damage(error.into());
     // Whether a database exists may depend on a commit that was interrupted. If there is none, nothing is
     // locked yet: that would need the directories.
-    if has_unfinished(disk, datadir).map_err(not_damage)? {
+    let recovery = if has_unfinished(disk, datadir).map_err(not_damage)? {
         let _lock =
             DatadirLock::take(disk, datadir, LockMode::Change).map_err(|error| not_damage(error.into()))?;
-        recover(disk, datadir, sink).map_err(not_damage)?;
-    }
+        recover(disk, datadir, sink).map_err(not_damage)?
+    } else {
+        None
+    };
     let databases =
         [Some(datadir.chainstate_dir()), Some(datadir.snapshot_dir()), scan.then(|| datadir.index_dir())];
     for dir in databases.into_iter().flatten() {
         if disk.exists(&dir).during("look for", &dir).map_err(unusable)? {
-            let error = Error::new(ErrorKind::Usage, "the output already exists");
-            return Err(error.in_file(&dir, None).with_remedies([Remedy::EmptyOutput]));
+            let usage = |detail| Error::new(ErrorKind::Usage, detail);
+            let error = match recovery {
+                Some(Recovery::Finished) => usage(
+                    "the output already exists: the run that was interrupted there is finished now, and its \
+                     result is complete",
+                ),
+                _ => usage("the output already exists").with_remedies([Remedy::EmptyOutput]),
+            };
+            return Err(error.in_file(&dir, None));
         }
         let parent = dir.parent().unwrap_or(&dir);
         disk.create_dir_all(parent).during_creation(parent).map_err(unusable)?;

@@ -251,6 +251,30 @@ fn a_full_disk_fails_the_run_and_changes_nothing() {
     }
 }
 
+/// Another directory was advised, as if the new chainstate were in the way.
+#[test]
+fn a_run_that_finishes_the_interrupted_commit_of_an_output_says_that_it_is_complete() {
+    let (case, mut finished) = (tiny_case(), 0);
+    for at in 0.. {
+        let (output, disk) = (scratch(), FaultDisk::killed_at(at));
+        let options = elsewhere(case.options(), output.path());
+        let done = run_on(&disk, &options);
+        if !disk.has_failed() {
+            done.unwrap();
+            break;
+        }
+        if output.path().join("regtest/peregrine-commit").exists() {
+            let words = ["already exists", "is finished now", "complete"];
+            let error = assert_fails(run(&options), ErrorKind::Usage, &words);
+            assert!(error.remedies.is_empty(), "change {at}: {error}");
+            let found = stats(output.path(), Network::Regtest).unwrap();
+            assert_eq!(found.best_block, tiny().tip().hash, "change {at}");
+            finished += 1;
+        }
+    }
+    assert!(finished > 3, "{finished}");
+}
+
 /// Another place for the result was offered for a lock file of the datadir, also where there is no result.
 #[test]
 fn a_reader_that_may_not_take_a_lock_is_not_sent_to_another_output() {
