@@ -1,10 +1,14 @@
 //! The command `peregrine recover`.
 
-use crate::{core_args::CoreJsonArgs, prelude::*};
+use crate::{core_args::CoreJsonArgs, prelude::*, run_note::RunNote};
 use engine::recover::{Recovery, RecoveryReport};
 
 pub fn run(args: &CoreJsonArgs) -> Done {
-    let report = engine::recover(&RealDisk, &args.core.locate()?.location())?;
+    let located = args.core.locate()?;
+    let report = engine::recover(&RealDisk, &located.location())?;
+    if report.recovery.is_some() {
+        RunNote::remove_if_over(&located.datadir());
+    }
     Ok(reply(&report, Exit::Done, rows))
 }
 

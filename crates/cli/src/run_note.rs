@@ -137,6 +137,14 @@ impl RunNote {
         (is_here && note.work_dir.join(CHECKPOINT).exists()).then_some(Self { words, ..note })
     }
 
+    /// Removes the note in a datadir, unless its checkpoint still exists.
+    pub fn remove_if_over(datadir: &Datadir) {
+        if Self::read(datadir).is_none() {
+            // Nothing depends on it: the next run replaces what is left.
+            let _ = fs::remove_file(datadir.net_dir().join(NAME));
+        }
+    }
+
     /// Whether it is a command with these words, of which the first is its name, and with no others that
     /// would surprise a user who has not seen them. Options may have other values. Any of them ends with a
     /// rebuild, which another command would refuse beside its checkpoint.
