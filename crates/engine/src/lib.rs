@@ -48,7 +48,7 @@ pub use disk::{
 };
 pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams, SpentCoin};
 pub use vfs::{
-    AtomicFile, Disk, Limit, LockHolder, RealDisk, dir_of, open_regular, unfinished, unsynced_dir,
+    AtomicFile, Disk, During, Limit, LockHolder, RealDisk, dir_of, open_regular, unfinished, unsynced_dir,
 };
 pub use wire::{
     BlockHash, BlockTime, BlockView, FileNo, Height, Network, OutPoint, Sats, ScriptVerifier, TxView, Txid,

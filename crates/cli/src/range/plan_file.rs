@@ -2,7 +2,7 @@
 //! second file, whose digest it has.
 
 use crate::{prelude::*, report::scripts_text};
-use engine::{CORE_VERSION, Disk as _, Subject, hex, reindex::ScriptsReport, unfinished};
+use engine::{CORE_VERSION, Disk as _, During as _, Subject, hex, reindex::ScriptsReport, unfinished};
 use ranges::RangePlan;
 use serde::Deserialize;
 use std::io;
@@ -41,7 +41,8 @@ struct Reference {
     blocks_sha256: String,
 }
 
-/// The path of the second file.
+/// The path of the second file. A plan there without the first file, which an interrupted run has left, is of
+/// no use: it is removed.
 pub fn blocks_path(path: &Path) -> Result<PathBuf, Error> {
     let blocks = path.with_extension("blocks");
     if blocks == path {
@@ -49,6 +50,9 @@ pub fn blocks_path(path: &Path) -> Result<PathBuf, Error> {
         return Err(Error::new(ErrorKind::Usage, text).in_file(path, None));
     }
     paths::refuse_existing(path)?;
+    if matches!(RealDisk.exists(path), Ok(false)) && RangePlan::read(&RealDisk, &blocks).is_ok() {
+        RealDisk.remove_file(&blocks).during("remove", &blocks)?;
+    }
     Ok(blocks)
 }
 
