@@ -2,10 +2,9 @@
 //! second file, whose digest it has.
 
 use crate::{prelude::*, report::scripts_text};
-use engine::{CORE_VERSION, Disk as _, During as _, Subject, hex, reindex::ScriptsReport, unfinished};
+use engine::{CORE_VERSION, Disk as _, During as _, hex, reindex::ScriptsReport, unfinished};
 use ranges::RangePlan;
 use serde::Deserialize;
-use std::io;
 
 /// Maximum length of the file in bytes.
 const MAX_LEN: u64 = 64 << 20;
@@ -59,10 +58,7 @@ pub fn blocks_path(path: &Path) -> Result<PathBuf, Error> {
 /// Reads a plan: both files.
 pub fn read(path: &Path) -> Result<RangePlan, Error> {
     let damaged = |text: String| Error::new(ErrorKind::Damaged, text).in_file(path, None);
-    let bytes = RealDisk.read(path, MAX_LEN).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => damaged("there is no such plan".to_owned()).about(Subject::MissingFile),
-        _ => damaged(format!("cannot read the plan: {error}")),
-    })?;
+    let bytes = RealDisk.read(path, MAX_LEN).during("read the plan", path)?;
     let reference: Reference = serde_json::from_slice(&bytes)
         .map_err(|error| damaged(format!("this is not a plan that range plan has written: {error}")))?;
     let blocks = path.with_extension("blocks");
