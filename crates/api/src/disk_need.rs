@@ -106,7 +106,7 @@ impl DiskNeed {
     }
 
     /// Checks that enough disk space is free in these directories; in that of the blocks, `to_come` bytes are
-    /// downloaded meanwhile.
+    /// downloaded meanwhile. A chainstate in the work directory is a temporary file, not a result.
     ///
     /// # Errors
     /// [`ErrorKind::Environment`] if it is not; any I/O error.
@@ -118,14 +118,25 @@ impl DiskNeed {
         blocks_dir: &Path,
         to_come: u64,
     ) -> Result<(), Error> {
-        let in_blocks = (blocks_dir, self.undo + to_come);
-        let needs = [(chainstate_dir, self.chainstate), (work_dir, self.temporary), in_blocks];
-        let remedies = [Remedy::MoreMemory, Remedy::OtherWorkDir, Remedy::OtherOutput];
+        let mut help = vec![Remedy::OtherWorkDir];
+        // Checkpoints and deliveries take as much with any memory.
+        if self.temporary > 2 * self.chainstate + self.undo {
+            help.push(Remedy::MoreMemory);
+        }
+        let mut need = *self;
+        if chainstate_dir == work_dir {
+            need = Self { chainstate: 0, temporary: self.chainstate + self.temporary, ..need };
+        }
+        let in_dirs: [(&Path, u64, &[Remedy]); 3] = [
+            (chainstate_dir, need.chainstate, &[Remedy::OtherOutput]),
+            (work_dir, need.temporary, &help),
+            (blocks_dir, need.undo + to_come, &[]),
+        ];
         let blocks = match to_come {
             0 => String::new(),
             bytes => format!(", beside {} of blocks that are downloaded", HumanSize(bytes)),
         };
-        check_space(disk, &needs, &format!("the run {self}{blocks}"), &remedies)
+        check_space(disk, &in_dirs, &format!("the run {need}{blocks}"))
     }
 }
 
@@ -133,20 +144,18 @@ impl DiskNeed {
 /// be on the same disk. `needs` says in the error what is needed.
 ///
 /// # Errors
-/// [`ErrorKind::Environment`] with these remedies if it is not; any I/O error.
-pub fn check_space(
-    disk: &dyn Disk,
-    bytes_in: &[(&Path, u64)],
-    needs: &str,
-    remedies: &[Remedy],
-) -> Result<(), Error> {
-    for (dir, _) in bytes_in.iter().filter(|(_, bytes)| *bytes > 0) {
+/// [`ErrorKind::Environment`] if it is not, with the remedies of the directories on the full disk; any I/O
+/// error.
+pub fn check_space(disk: &dyn Disk, bytes_in: &[(&Path, u64, &[Remedy])], needs: &str) -> Result<(), Error> {
+    let used = || bytes_in.iter().filter(|(_, bytes, _)| *bytes > 0);
+    for (dir, ..) in used() {
         let dir = nearest_existing(disk, dir)?;
-        let mut need = 0;
-        for (other, bytes) in bytes_in {
+        let (mut need, mut remedies) = (0, Vec::<Remedy>::new());
+        for (other, bytes, help) in used() {
             let other_dir = nearest_existing(disk, other)?;
             if disk.same_file_system(dir, other_dir).during("look at", other_dir)? {
                 need += bytes;
+                remedies.extend(*help);
             }
         }
         let free = disk.free_space(dir).during("find the free space of", dir)?;
@@ -155,7 +164,7 @@ pub fn check_space(
             return Err(Error::new(ErrorKind::Environment, detail)
                 .in_file(dir, None)
                 .about(Subject::DiskSpace)
-                .with_remedies(remedies.iter().cloned()));
+                .with_remedies(remedies));
         }
     }
     Ok(())
@@ -238,5 +247,24 @@ mod tests {
         let all = DiskNeed { chainstate: 0, temporary: 5_000_000, undo: 3_000_000 };
         let expected = "needs up to 3 MB of disk space for undo data, and up to 5 MB for temporary files";
         assert_eq!(all.to_string(), expected);
+    }
+
+    /// It was once to use more memory, or another directory for temporary files or for the result, whatever
+    /// the space was for.
+    #[test]
+    fn the_advice_depends_on_what_the_space_is_for() {
+        use Remedy::{FreeDiskSpace, MoreMemory, OtherOutput, OtherWorkDir};
+        let (work, result, much) = (std::env::temp_dir(), std::env::temp_dir().join("new"), u64::MAX / 8);
+        let lacking = |chainstate, temporary, chainstate_dir: &Path| {
+            let need = DiskNeed { chainstate, temporary, undo: 0 };
+            need.check(&vfs::RealDisk, chainstate_dir, &work, &work, 0).unwrap_err()
+        };
+        let of_statistics = lacking(much, 0, &work);
+        assert_eq!(of_statistics.remedies, [FreeDiskSpace, OtherWorkDir]);
+        assert!(of_statistics.detail.contains(" for temporary files, and "), "{of_statistics}");
+        assert_eq!(lacking(much, 0, &result).remedies, [FreeDiskSpace, OtherOutput]);
+        assert_eq!(lacking(0, much, &result).remedies, [FreeDiskSpace, OtherWorkDir, MoreMemory]);
+        let with_checkpoints = lacking(much, 2 * much, &result);
+        assert_eq!(with_checkpoints.remedies, [FreeDiskSpace, OtherOutput, OtherWorkDir]);
     }
 }

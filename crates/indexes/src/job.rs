@@ -179,9 +179,10 @@ pub fn check_space(
     };
     let needs = format!("{beside}temporary files take about {}", HumanSize(temporary));
     let dirs: Vec<PathBuf> = spaces.iter().map(|(kind, _)| net_dir.join(kind.replaced_dir())).collect();
-    let in_dirs = dirs.iter().zip(spaces).map(|(dir, (_, [kept, _]))| (dir.as_path(), *kept));
-    let in_dirs: Vec<_> = in_dirs.chain([(work_dir, temporary)]).collect();
-    disk_need::check_space(disk, &in_dirs, &needs, &[Remedy::OtherWorkDir])
+    let help: &[Remedy] = &[Remedy::OtherWorkDir];
+    let in_dirs = dirs.iter().zip(spaces).map(|(dir, (_, [kept, _]))| (dir.as_path(), *kept, help));
+    let in_dirs: Vec<_> = in_dirs.chain([(work_dir, temporary, help)]).collect();
+    disk_need::check_space(disk, &in_dirs, &needs)
 }
 
 /// Returns the indexes that a command is about: those that are named, or else those in the datadir.

@@ -134,8 +134,9 @@ pub fn finish_ranges(
     let bytes = deltas.iter().flat_map(|named| &named.delta.shards).map(|shard| shard.bytes).sum();
     let need = DiskNeed { chainstate: bytes, temporary: 0, undo: 0 };
     // Before ranges are checked again, which may take hours.
-    need.check(disk, output, output, output, 0)?;
-    if vfs::exists(disk, &Datadir::at(output, params.network).chainstate_dir())? {
+    let chainstate_dir = &Datadir::at(output, params.network).chainstate_dir();
+    need.check(disk, chainstate_dir, output, output, 0)?;
+    if vfs::exists(disk, chainstate_dir)? {
         drop(Session::open_for_output(disk, params, output, sink)?);
     }
     let rechecked = recheck(disk, plan, &first.delta.ranges, options, watch)?;
