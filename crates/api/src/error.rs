@@ -450,8 +450,11 @@ pub fn io_text(error: &io::Error) -> String {
     let text = error.to_string();
     let text = text.split(" (os error ").next().unwrap_or_default();
     let (first, rest) = text.split_at(text.chars().next().map_or(0, char::len_utf8));
-    let is_of_file_system = error.raw_os_error() == Some(NEEDS_CLEANING);
-    let help = if is_of_file_system { ": unmount this file system, and run fsck" } else { "" };
+    let help = match error.kind() {
+        _ if error.raw_os_error() == Some(NEEDS_CLEANING) => ": unmount this file system, and run fsck",
+        io::ErrorKind::StaleNetworkFileHandle => ": mount this file system again, and run again",
+        _ => "",
+    };
     first.to_lowercase() + rest + help
 }
 
@@ -614,6 +617,8 @@ mod tests {
         assert!(Error::interrupted().source().is_none());
         let text = io_text(&io::Error::from_raw_os_error(NEEDS_CLEANING));
         assert_eq!(text, "structure needs cleaning: unmount this file system, and run fsck");
+        let text = io_text(&io::ErrorKind::StaleNetworkFileHandle.into());
+        assert_eq!(text, "stale network file handle: mount this file system again, and run again");
         for (source, action, remedies) in [
             (io::Error::from(io::ErrorKind::Unsupported), "lock", [Remedy::MountWithLocks]),
             (io::Error::from_raw_os_error(IO_ERROR), "read", [Remedy::CheckDisk]),
