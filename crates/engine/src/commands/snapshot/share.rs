@@ -140,19 +140,29 @@ pub fn share(
     }
     let output = &unfinished::target(disk, output)?;
     refuse_complete(disk, options, &heights, output, watch.interrupt)?;
-    let is_new = !disk.exists(output).during("look for", output)?;
-    disk.create_dir_all(output).during_creation(output)?;
     let mut sets = Vec::new();
     let each = &mut |job: &Job<'_>, dir: &Path, after| {
         sets.push(share_chainstate(job, dir, after, output)?);
         Ok(())
     };
-    let done = with_coins_after(disk, options, &heights, each, watch);
-    if is_new && done.is_err() {
-        // Only if it is empty: the folders in it are complete.
-        let _ = disk.remove_dir(output);
-    }
-    done.map(|()| sets)
+    in_folder(disk, output, || with_coins_after(disk, options, &heights, each, watch))?;
+    Ok(sets)
+}
+
+/// Calls `write`, which writes to a folder. A new one that is empty after a failure is removed.
+fn in_folder<T>(
+    disk: &dyn Disk,
+    folder: &Path,
+    write: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Error> {
+    let is_new = !disk.exists(folder).during("look for", folder)?;
+    disk.create_dir_all(folder).during_creation(folder)?;
+    write().inspect_err(|_| {
+        if is_new {
+            // Only if it is empty: the folders in it are complete.
+            let _ = disk.remove_dir(folder);
+        }
+    })
 }
 
 /// Returns the heights that are scheduled for the last stored block.
@@ -264,21 +274,22 @@ pub fn share_file(
     pinned.map_or(Ok(()), |height| metadata.check_height(file, height))?;
     watch.sink.event(Event::Started(Stage::Export));
     let output = &*unfinished::target(disk, output)?;
-    disk.create_dir_all(output).during_creation(output)?;
     let report = beginning(&metadata, (output, pinned.or(metadata.base_height)));
-    let mut writer = begin(disk, &report.folder, metadata, chunk_len)?;
-    let mut hash = CoinHash::new();
-    each_coin(&mut reader, metadata.coins, watch, |outpoint, coin| {
-        hash.add(outpoint, coin)?;
-        Ok(writer.add(outpoint, coin)?)
-    })?;
-    let hash_serialized_3 = hash.finish();
-    if params.has_pinned_hash(&metadata.base_block, &hash_serialized_3) == Some(false) {
-        let detail = "Bitcoin Core's source has another hash for the coins of this block; the snapshot is \
-                      damaged or forged, get it from elsewhere";
-        return Err(Error::damaged(detail).in_file(file, None));
-    }
-    finish(writer, SharedSnapshotReport { hash_serialized_3, is_pinned: pinned.is_some(), ..report })
+    in_folder(disk, output, || {
+        let mut writer = begin(disk, &report.folder, metadata, chunk_len)?;
+        let mut hash = CoinHash::new();
+        each_coin(&mut reader, metadata.coins, watch, |outpoint, coin| {
+            hash.add(outpoint, coin)?;
+            Ok(writer.add(outpoint, coin)?)
+        })?;
+        let hash_serialized_3 = hash.finish();
+        if params.has_pinned_hash(&metadata.base_block, &hash_serialized_3) == Some(false) {
+            let detail = "Bitcoin Core's source has another hash for the coins of this block; the snapshot \
+                          is damaged or forged, get it from elsewhere";
+            return Err(Error::damaged(detail).in_file(file, None));
+        }
+        finish(writer, SharedSnapshotReport { hash_serialized_3, is_pinned: pinned.is_some(), ..report })
+    })
 }
 
 /// Returns what is known of a snapshot, and of its folder in `output`, before it is read.
