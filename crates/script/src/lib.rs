@@ -293,9 +293,13 @@ mod tests {
         let time = |inputs: u32, repeats| {
             let (empty, anyone) = (&b""[..], &b"\x51"[..]);
             let scripts = scripts(&vec![empty; inputs as usize], &vec![anyone; inputs as usize]).unwrap();
-            let started = Instant::now();
-            (0..repeats).for_each(|_| scripts.verify(0..inputs, ScriptFlags::ALL).unwrap());
-            started.elapsed()
+            let time_once = |_| {
+                let started = Instant::now();
+                (0..repeats).for_each(|_| scripts.verify(0..inputs, ScriptFlags::ALL).unwrap());
+                started.elapsed()
+            };
+            // Other programs can delay it.
+            (0..5).map(time_once).min().unwrap()
         };
         let (of_small, of_large) = (time(200, 100), time(20_000, 1));
         assert!(of_large < 10 * of_small, "{of_large:?} and {of_small:?}");
