@@ -252,7 +252,7 @@ fn coins_that_core_pins_are_proven_by_their_hash() {
     let error = from(&right, &files.path().join("sets")).unwrap_err();
     assert_eq!(error.kind, ErrorKind::Usage, "a folder is never replaced");
     assert_fails(from(&forged, &files.path().join("forged")), ErrorKind::Damaged, &[]);
-    assert_eq!(fs::read_dir(files.path().join("forged")).unwrap().count(), 0, "no folder of forged coins");
+    assert!(!files.path().join("forged").exists(), "no folder of forged coins");
     let output = files.path().join("joined.dat");
     let fetched = fetch(&fetching(&[&report.folder], &output)).unwrap();
     assert!(fetched.is_pinned && fetched.height == report.height);

@@ -148,7 +148,7 @@ fn a_row_of_a_block_that_a_crash_has_lost_is_called_that() {
     last[..32].fill(7);
     write_rows(&dir, &changed);
     let found = flaw(&IndexOptions { kinds: vec![IndexKind::BlockFilter], ..options }).unwrap();
-    let words = format!("that of block {}, as a crash", BlockHash([7; 32]));
+    let words = format!("that of block {}; a crash", BlockHash([7; 32]));
     assert!(found.detail.contains(&words), "{found:?}");
 }
 
