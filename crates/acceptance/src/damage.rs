@@ -1,7 +1,9 @@
 //! What a datadir of the tests can be like: the situations of `testkit`, and damage at a place that only the
 //! tests' own chain has.
 
-use super::{BUSY, Case, TIP, blk, chain, entry, faults::tiny, lowered, options, rev, run, scratch, tree};
+use super::{
+    BUSY, Case, TIP, blk, block_at, chain, entry, faults::tiny, lowered, options, rev, run, scratch, tree,
+};
 use disk::index::{BlockIndex, BlockStatus, IndexEntry};
 use engine::{Height, reindex::ReindexOptions};
 use std::{
@@ -73,7 +75,7 @@ const OWN: [(&str, Cause); 51] = [
         case.edit_index(|index| index.reindexing = true);
     }),
     ("index: too few bytes in use, and the header of a block that is not stored is marked invalid", |case| {
-        let marked = sibling(chain().main().nth(50).unwrap(), 1, |_| {});
+        let marked = sibling(block_at(50), 1, |_| {});
         case.edit_index(|index| {
             index.files.iter_mut().for_each(|info| info.size /= 2);
             let mut entry = IndexEntry::of_header(marked.hash, marked.header, Height(50));

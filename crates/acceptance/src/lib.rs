@@ -39,7 +39,7 @@ use std::{
 };
 use tempfile::TempDir;
 use testkit::{
-    Chain, ChainSpec,
+    Chain, ChainSpec, GeneratedBlock,
     corrupt::{Files, edit_index, flip_bit, overwrite, snapshot, write_files},
     datadir::{Layout, write_chainstate},
     fault::FaultDisk,
@@ -310,10 +310,15 @@ pub fn chain() -> &'static Chain {
 /// Height of its last block.
 pub const TIP: u32 = 140;
 
+/// Its block at a height.
+pub fn block_at(height: u32) -> &'static GeneratedBlock {
+    chain().main().nth(height as usize).unwrap()
+}
+
 /// The model's statistics at each height, starting with the genesis block.
 pub fn stats_by_height(chain: &Chain) -> Vec<ModelStats> {
     let mut model = Model::default();
-    let apply = |block: &testkit::GeneratedBlock| {
+    let apply = |block: &GeneratedBlock| {
         model.apply(&block.bytes, block.height);
         model.stats()
     };
@@ -328,8 +333,7 @@ pub fn pinning(sets: Vec<PinnedUtxoSet>) -> &'static ChainParams {
 
 /// A UTXO set after the block at a height of [`chain`].
 pub fn pinned_set(height: u32, hash_serialized_3: [u8; 32]) -> PinnedUtxoSet {
-    let block_hash = chain().main().nth(height as usize).unwrap().hash;
-    PinnedUtxoSet { height: Height(height), block_hash, hash_serialized_3 }
+    PinnedUtxoSet { height: Height(height), block_hash: block_at(height).hash, hash_serialized_3 }
 }
 
 /// Makes a snapshot of the block at a height of [`chain`].
@@ -465,7 +469,7 @@ impl Case {
 
     /// Changes the entry of the block at this height of the main chain.
     pub fn edit_entry(&self, height: u32, edit: impl FnOnce(&mut IndexEntry)) {
-        let hash = chain().main().nth(height as usize).unwrap().hash;
+        let hash = block_at(height).hash;
         self.edit_index(|index| edit(index.entries.iter_mut().find(|entry| entry.hash == hash).unwrap()));
     }
 
@@ -529,7 +533,7 @@ pub fn change_output(out: &mut Vec<u8>, change: impl FnOnce(&mut i64, &mut Vec<u
 
 /// The index entry of the block at `height` of the main chain.
 pub fn entry(case: &Case, height: u32) -> IndexEntry {
-    let hash = chain().main().nth(height as usize).unwrap().hash;
+    let hash = block_at(height).hash;
     *case.index().entries.iter().find(|entry| entry.hash == hash).unwrap()
 }
 

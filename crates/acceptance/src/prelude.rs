@@ -2,7 +2,7 @@
 
 pub use crate::{
     Case, THREADS, TIP, Template, assert_fails, assert_mentions, assert_offers, assert_same_tree,
-    assert_says, blk, bounded, chain, changed, datadir_of, diagnosed, elsewhere, entry, examined,
+    assert_says, blk, block_at, bounded, chain, changed, datadir_of, diagnosed, elsewhere, entry, examined,
     faults::{Scenario, Trouble, each_operation, tiny_case},
     hinted::{AGGREGATES, TRUTH, Truth, buried, bury, with_hints, with_join_fallback, without_undo},
     layout, leftovers, lowered, notes, options, pinned_set, pinning, quiet, refused, refused_by, rev, run,

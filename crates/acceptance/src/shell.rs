@@ -1,7 +1,7 @@
 //! Commands as users type them, run on a datadir of the tests: columns of the tables of what each command
 //! does, and steps of other tests.
 
-use super::{Case, chain, sync::honest, unwatched};
+use super::{Case, block_at, sync::honest, unwatched};
 use engine::{
     ChainOptions, Error, Event, Height, Location, Network, ScriptChecks, UndoPolicy, Warning, Watch,
     doctor::{Advice, Diagnosis, DoctorOptions},
@@ -87,7 +87,7 @@ impl Shell {
         if has("block") {
             let write = |&height: &u32| {
                 let path = self.outside.path().join(format!("{height}.blk"));
-                fs::write(&path, &chain().main().nth(height as usize).unwrap().bytes).unwrap();
+                fs::write(&path, &block_at(height).bytes).unwrap();
                 path
             };
             options.blocks = self.given.iter().map(write).collect();

@@ -62,7 +62,7 @@ fn a_scan_finds_all_coins_of_its_scripts_with_any_number_of_threads() {
         for found in &report.found {
             let first = scripts.iter().position(|script| *script == found.coin.script);
             assert_eq!(Some(found.script_index), first);
-            let block = chain().main().nth(found.coin.height.0 as usize).unwrap();
+            let block = block_at(found.coin.height.0);
             assert_eq!(found.block_hash, Some(block.hash));
         }
     }

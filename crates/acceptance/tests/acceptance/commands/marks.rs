@@ -201,7 +201,7 @@ fn only_the_marks_that_are_named_are_not_believed() {
 #[test]
 fn an_invalid_block_keeps_its_mark_and_the_reason_is_given() {
     // Without its second block, the branch has too little work.
-    for (at, best) in [(5, None), (1, chain().main().nth(DEAD_END as usize))] {
+    for (at, best) in [(5, None), (1, Some(block_at(DEAD_END)))] {
         let mut blocks = branch(FORK);
         let invalid = greedy_sibling(&blocks[at], 1);
         replace(&mut blocks, at, invalid);
@@ -296,7 +296,7 @@ fn blocks_of_the_other_chain_are_counted_and_left_out() {
 
 /// Regtest, on which the branch that the node has followed is the dead one.
 fn params() -> &'static ChainParams {
-    let dead = chain().main().nth(FORK as usize + 1).unwrap();
+    let dead = block_at(FORK + 1);
     let dead_branch = Some((Height(dead.height), dead.hash));
     Box::leak(Box::new(ChainParams { dead_branch, ..ChainParams::of(Network::Regtest).clone() }))
 }

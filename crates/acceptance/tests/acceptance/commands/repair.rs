@@ -32,7 +32,7 @@ fn rewrite_record(case: &Case, height: u32, change: fn(&mut Vec<u8>)) -> Vec<u8>
     let before = fs::read(&path).unwrap();
     let mut plain = before.clone();
     obfuscation.apply(&mut plain, 0);
-    let end = start + RECORD_HEADER_LEN + chain().main().nth(height as usize).unwrap().bytes.len();
+    let end = start + RECORD_HEADER_LEN + block_at(height).bytes.len();
     let mut record = plain[start..end].to_vec();
     change(&mut record);
     plain.splice(start..end, record);

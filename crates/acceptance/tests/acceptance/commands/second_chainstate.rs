@@ -16,7 +16,7 @@ use testkit::datadir;
 const BASE: u32 = 120;
 
 fn hash(height: u32) -> BlockHash {
-    chain().main().nth(height as usize).unwrap().hash
+    block_at(height).hash
 }
 
 /// A stored block that leaves the chain below the snapshot's block.

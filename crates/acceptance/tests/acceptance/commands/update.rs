@@ -10,7 +10,7 @@ use testkit::{
 };
 
 fn assert_at(root: &Path, height: u32, what: &str) {
-    let hash = chain().main().nth(height as usize).unwrap().hash;
+    let hash = block_at(height).hash;
     assert_coins(root, hash, &stats_by_height(chain())[height as usize], what);
 }
 

@@ -108,7 +108,7 @@ fn a_block_without_undo_data_cannot_be_disconnected() {
     let dir = behind(chain().main().filter(|block| block.height < TIP), TIP - 1, &layout());
     store(dir.path(), branch.iter());
     let mut files = UndoFiles::read(dir.path(), Network::Regtest);
-    let hash = chain().main().nth(TIP as usize - 5).unwrap().hash;
+    let hash = block_at(TIP - 5).hash;
     files.edit_index(|index| {
         let entry = index.entries.iter_mut().find(|entry| entry.hash == hash).unwrap();
         (entry.status.0, entry.undo_pos) = (entry.status.0 & !16, None);

@@ -31,7 +31,7 @@ fn stopping_below_the_chainstate_must_be_accepted() {
 #[test]
 fn a_block_of_another_branch_in_a_file_that_does_not_exist_leaves_the_index() {
     let case = Case::new();
-    let stale = sibling(chain().main().nth(90).unwrap(), 3, |_| {});
+    let stale = sibling(block_at(90), 3, |_| {});
     let find = || case.index().entries.into_iter().find(|entry| entry.hash == stale.hash).unwrap();
     for file in [FileNo(70), FileNo(99)] {
         case.edit_index(|index| {

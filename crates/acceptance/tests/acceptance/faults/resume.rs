@@ -134,7 +134,7 @@ fn a_checkpoint_of_another_chain_is_refused() {
 #[test]
 fn a_checkpoint_of_other_options_is_refused() {
     let (_case, options) = interrupted();
-    let assume_valid = AssumeValid::Block(chain().main().nth(100).unwrap().hash);
+    let assume_valid = AssumeValid::Block(block_at(100).hash);
     let params = ChainParams::custom_regtest(&[(BuriedDeployment::Csv, Height(2))]);
     let low = lowered(options.clone(), 20);
     for (other, words) in [
@@ -203,7 +203,7 @@ fn a_checkpoint_with_other_trust_in_the_block_index_is_refused() {
 fn a_checkpoint_is_refused_if_its_blocks_are_no_longer_assumed_valid() {
     let case = acceptance::hinted::buried();
     let options = changed(bounded(&case.options()), |it| {
-        it.chain.assume_valid = AssumeValid::Block(chain().main().nth(100).unwrap().hash);
+        it.chain.assume_valid = AssumeValid::Block(block_at(100).hash);
     });
     interrupt(&options);
     // The headers that bury the block are not in block files.

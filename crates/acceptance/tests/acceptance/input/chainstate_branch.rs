@@ -26,7 +26,7 @@ fn remove_undo(root: &Path) {
 
 fn assert_has_undo(root: &Path, what: &str) {
     let check = checked(root);
-    assert_eq!(check.hash, chain().main().nth(BEST as usize).unwrap().hash, "{what}");
+    assert_eq!(check.hash, block_at(BEST).hash, "{what}");
     assert!(check.is_sound(), "{what}: {:?}", check.files);
     assert!(diagnosed(root, true).is_sound(), "{what}");
     // As bitcoind does when it starts.

@@ -36,7 +36,7 @@ const ROWS: [(&str, &str); 10] = [
 fn lost(case: &Case) -> Vec<u32> {
     let is_lost = |height: &u32| {
         let entry = entry(case, *height);
-        let len = chain().main().nth(*height as usize).unwrap().bytes.len() as u64;
+        let len = block_at(*height).bytes.len() as u64;
         let end = entry.data_pos.map_or(0, |pos| pos.0 + len);
         entry.file.is_some() && fs::metadata(blk(case, &entry)).map_or(0, |file| file.len()) < end
     };

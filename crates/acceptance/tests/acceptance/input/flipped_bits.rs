@@ -9,7 +9,7 @@ fn a_flipped_bit_anywhere_in_a_block_is_found() {
     let case = Case::new();
     let hit = entry(&case, BUSY);
     let (path, pos) = (blk(&case, &hit), hit.data_pos.unwrap().0);
-    let bytes = &chain().main().nth(BUSY as usize).unwrap().bytes;
+    let bytes = &block_at(BUSY).bytes;
     assert!(bytes.len() > 1_000, "a block with several transactions");
     // Frame (magic, length), the fields of the header, then transactions and witnesses to the last byte.
     let head = (0..96).map(|at| at as u64);
@@ -40,7 +40,7 @@ fn a_flipped_bit_anywhere_in_undo_data_is_found() {
     let case = Case::new();
     let hit = entry(&case, BUSY);
     let (path, pos) = (rev(&case, &hit), hit.undo_pos.unwrap().0);
-    let len = chain().main().nth(BUSY as usize).unwrap().undo.as_ref().unwrap().len() as u64;
+    let len = block_at(BUSY).undo.as_ref().unwrap().len() as u64;
     assert!(len > 100, "a block that spends something");
     // Frame, undo data, checksum.
     let all = (0..8).chain((8..8 + len).step_by(len as usize / 30)).chain((8 + len..40 + len).step_by(3));

@@ -4,14 +4,10 @@
 use acceptance::prelude::*;
 use acceptance::sync::{assert_sound, index};
 
-fn block(height: u32) -> &'static GeneratedBlock {
-    chain().main().nth(height as usize).unwrap()
-}
-
 /// Writes files with the blocks at these heights: as bytes, and as hex digits.
 fn write(dir: &Path, heights: impl IntoIterator<Item = u32>) -> Vec<PathBuf> {
     let write = |height: u32| {
-        let (path, bytes) = (dir.join(format!("{height}.blk")), &block(height).bytes);
+        let (path, bytes) = (dir.join(format!("{height}.blk")), &block_at(height).bytes);
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let text = if height.is_multiple_of(2) { bytes.clone() } else { format!("{hex}\n").into_bytes() };
         fs::write(&path, text).unwrap();
@@ -97,13 +93,13 @@ fn a_file_that_is_not_wanted_is_refused_before_anything_is_written() {
         fs::write(&path, bytes).unwrap();
         path
     };
-    let whole = &block(100).bytes;
+    let whole = &block_at(100).bytes;
     let mut flipped = whole.clone();
     flipped[120] ^= 1;
     let stale = chain().blocks.iter().find(|block| block.stale).unwrap();
     let other_header = [&[9; 4], &whole[4..]].concat();
     let cases = [
-        (file("sound", &block(99).bytes), "is stored, and not damaged; the block index places all blocks"),
+        (file("sound", &block_at(99).bytes), "is stored, and not damaged; the block index places all blocks"),
         (file("flipped", &flipped), "not the transactions and witnesses to which the header commits"),
         (file("empty", &[]), "not a block as bytes or as hex digits"),
         (file("text", b"no block"), "not a block as bytes or as hex digits"),
@@ -132,7 +128,7 @@ fn missing_blocks_are_named_if_another_one_is_passed() {
     let (case, dir) = (Case::new(), scratch());
     case.flip_block(100, 100);
     run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
-    let missing = format!("the lowest missing blocks are {} (height 100)", block(100).hash);
+    let missing = format!("the lowest missing blocks are {} (height 100)", block_at(100).hash);
     refused(&with_blocks(&case.options(), write(dir.path(), [7])), ErrorKind::Usage, &[&missing]);
 }
 

@@ -119,7 +119,7 @@ fn a_range_is_given_in_parts_and_needs_no_undo_data_without_coins() {
     let of = |first: u32| parts.get(&first).map(Vec::len);
     // Parts begin at multiples of seven; that of 14 to 20 was not needed.
     assert_eq!([10, 14, 21, 28].map(of), [Some(4), None, Some(7), Some(3)]);
-    let hash = chain().main().nth(20).unwrap().hash;
+    let hash = block_at(20).hash;
     case.forget_undo(|entry| entry.hash == hash);
     let error = read(&options, Kept::default()).map(drop).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(20))), "{error}");
@@ -163,7 +163,7 @@ fn damage_is_named_and_no_part_with_it_is_finished() {
 fn a_block_that_does_not_match_its_header_has_cores_reject_string() {
     let case = Case::new();
     let position = acceptance::entry(&case, 37);
-    let last = chain().main().nth(37).unwrap().bytes.len() as u64 - 1;
+    let last = block_at(37).bytes.len() as u64 - 1;
     overwrite(&blk(&case, &position), position.data_pos.unwrap().0 + last, &[0x55]).unwrap();
     let error = read(&options(&case), Kept::default()).map(drop).unwrap_err();
     assert_eq!((error.kind, error.rule), (ErrorKind::Damaged, None), "{error}");

@@ -142,7 +142,7 @@ fn outputs_of_some_blocks_are_spent_by_later_ones_too() {
         let (range, found) = read(&options).unwrap();
         assert!(found == naive(chain(), from, to, spent_to), "{from}, {to}, {spent_to}");
         let last = range.spent_to.unwrap();
-        assert_eq!(last.hash, chain().main().nth(spent_to as usize).unwrap().hash);
+        assert_eq!(last.hash, block_at(spent_to).hash);
         assert_eq!((last.height, last.unspent.is_some()), (Height(spent_to), from == 0 && to == spent_to));
     }
     let mut options = options(&case);

@@ -22,7 +22,7 @@ fn end_below(case: &Case, options: &ReindexOptions) -> ReindexReport {
 /// Asserts that the chainstate is the one at `height`, and that the index has all blocks of the chain but
 /// `damaged`, in an order of validity that bitcoind accepts.
 fn assert_lacks(case: &Case, damaged: &[u32], height: u32, what: &str) {
-    let best = chain().main().nth(height as usize).unwrap().hash;
+    let best = block_at(height).hash;
     assert_coins(case.root(), best, &stats_by_height(chain())[height as usize], what);
     sync::assert_index_is_true(case.root(), what);
     let by_hash: BTreeMap<_, IndexEntry> =
@@ -59,7 +59,7 @@ fn damage_note(report: &ReindexReport) -> Option<(u32, u32)> {
 
 #[test]
 fn a_damaged_block_costs_only_the_blocks_above_it() {
-    let len = |height: u32| chain().main().nth(height as usize).unwrap().bytes.len() as u64;
+    let len = |height: u32| block_at(height).bytes.len() as u64;
     // Frame, header, transactions, the last byte; at the tip, below it, and far below.
     for (number, height) in [140, 137, 100, 60, 1].into_iter().enumerate() {
         for (at, scan) in
@@ -172,7 +172,7 @@ fn an_output_elsewhere_gets_the_index_and_the_datadir_stays() {
     acceptance::assert_same_tree(&before, case.root(), "an output elsewhere");
     let coins = stats(output.path(), Network::Regtest).unwrap();
     assert_eq!(coins.hash_serialized_3, stats_by_height(chain())[99].hash_serialized_3);
-    let hash = chain().main().nth(100).unwrap().hash;
+    let hash = block_at(100).hash;
     let found = sync::index(output.path()).entries.into_iter().find(|entry| entry.hash == hash);
     assert_eq!(found.unwrap().status, BlockStatus(BlockStatus::VALID_TREE));
 }

@@ -91,10 +91,10 @@ fn the_oldest_files_of_a_full_datadir_are_deleted() {
 }
 
 /// Writes what bitcoind leaves when it is killed while it flushes the coins of all blocks above this one.
-pub fn interrupt_flush(case: &Case, flushed: usize) {
+pub fn interrupt_flush(case: &Case, flushed: u32) {
     let dir = case.root().join("regtest/chainstate");
     let reader = ChainstateReader::open(&RealDisk, &dir).unwrap();
-    let old = chain().main().nth(flushed).unwrap().hash;
+    let old = block_at(flushed).hash;
     let mut heads = [&[2_u8][..], &reader.best_block().0, &old.0].concat();
     reader.obfuscation().apply(&mut heads, 0);
     let mut database = Database::open(&RealDisk, &dir).unwrap();

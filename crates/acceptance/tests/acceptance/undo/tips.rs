@@ -15,7 +15,7 @@ fn blocks_to(height: u32) -> Vec<GeneratedBlock> {
 /// What the blocks of a chain have, and its coins.
 fn expected_of(blocks: &[GeneratedBlock]) -> Expected {
     let of = |block: &GeneratedBlock| {
-        let valid = chain().main().nth(block.height as usize).unwrap();
+        let valid = block_at(block.height);
         (block.header.prev, block.hash, valid.undo.clone().unwrap())
     };
     let hash_serialized_3 = Model::of(blocks).stats().hash_serialized_3;
@@ -49,7 +49,7 @@ fn all_ways(root: &Path) -> Vec<(String, ReindexOptions)> {
 /// Asserts that a rebuild with any of these options comes to the valid chain up to [`TOP`], and completes its
 /// undo data. `prepare` changes the datadir before.
 fn assert_is_top(blocks: &[GeneratedBlock], what: &str, prepare: impl Fn(&Path, UndoPolicy) -> bool) {
-    let (expected, tip) = (expected_of(&blocks_to(TOP)), chain().main().nth(TOP as usize).unwrap().hash);
+    let (expected, tip) = (expected_of(&blocks_to(TOP)), block_at(TOP).hash);
     let (dir, mut failures) = (scratch(), String::new());
     for (way, options) in all_ways(dir.path()) {
         let _ = fs::remove_dir_all(dir.path().join("regtest"));
@@ -91,7 +91,7 @@ fn an_invalid_block_that_was_never_connected_does_not_prevent_a_rebuild() {
 /// that Core rejects. It ends at a damaged one.
 #[test]
 fn a_scan_vouches_for_no_block_outside_the_chain_that_is_invalid_or_damaged() {
-    let [near, above] = [TOP - 3, TOP + 1].map(|height| chain().main().nth(height as usize).unwrap());
+    let [near, above] = [TOP - 3, TOP + 1].map(block_at);
     let not_final = sibling(above, 1, |block| {
         block.txdata[0].lock_time = LockTime::from_consensus(2 * TOP);
         block.txdata[0].input[0].sequence = Sequence::ZERO;
@@ -117,9 +117,9 @@ fn a_scan_vouches_for_no_block_outside_the_chain_that_is_invalid_or_damaged() {
 /// node's. It has the shape of the tip, so that a scan cannot know to which of them the undo data belongs.
 #[test]
 fn an_invalid_sibling_of_the_tip_with_a_block_above_it_is_left_out() {
-    let tip = chain().main().nth(TOP as usize).unwrap();
+    let tip = block_at(TOP);
     let greedy = greedy_sibling(tip, 1);
-    let mut above = chain().main().nth(TOP as usize + 1).unwrap().clone();
+    let mut above = block_at(TOP + 1).clone();
     (above.undo, above.stale) = (None, true);
     rebase(std::iter::once(&mut above), greedy.hash);
     for first in [false, true] {
