@@ -9,8 +9,7 @@ pub use crate::{
     run_on, run_seen, run_until, scratch, snapshot_at, stages, stats, stats_by_height,
     sync::{
         assert_index_is_true, assert_synced, assert_synced_to, from_to, greedy_branch, honest, impatient,
-        interrupt_when, main_to, peer_with, repairing, run_while, served, serving, try_repair, try_run,
-        wait_until,
+        interrupt_when, main_to, repairing, run_while, served, serving, try_repair, try_run, wait_until,
     },
     tree, trusting,
     undo::{Expected, UndoDamage, UndoFiles, assert_complete, rev_bytes, with_undo},
@@ -56,7 +55,7 @@ pub use testkit::{
     fault::{Crashes, FaultDisk, InjectedFault, Operations},
     model::{Model, ModelStats},
     mutation::{base_chain, mutations},
-    peer::{Fault, ScriptedPeer},
+    peer::{Fault, ScriptedPeer, peer_with},
     rng::Rng,
     sibling::{greedy_sibling, rebase, sibling},
 };

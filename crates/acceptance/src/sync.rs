@@ -27,7 +27,7 @@ use sync::{PeerEvent, PeerOptions, RepairOptions, RepairReport, SyncOptions, Syn
 use testkit::{
     Chain, ChainSpec, GeneratedBlock,
     fault::FaultDisk,
-    peer::{Fault, ScriptedPeer, ServedChain},
+    peer::{Fault, ScriptedPeer, ServedChain, peer_with},
     sibling::{greedy_sibling, rebase, sibling},
 };
 use vfs::RealDisk;
@@ -39,7 +39,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// The tests' chain as peers have it.
 pub fn served() -> Arc<ServedChain> {
     static SERVED: OnceLock<Arc<ServedChain>> = OnceLock::new();
-    Arc::clone(SERVED.get_or_init(|| Arc::new(ServedChain::of(chain().main()))))
+    Arc::clone(SERVED.get_or_init(|| serving(chain().main())))
 }
 
 /// A chain of these blocks.
@@ -50,10 +50,6 @@ pub fn serving<'a>(blocks: impl IntoIterator<Item = &'a GeneratedBlock>) -> Arc<
 /// An honest peer with the tests' chain.
 pub fn honest() -> ScriptedPeer {
     ScriptedPeer::start(&served(), Fault::None)
-}
-
-pub fn peer_with(blocks: &[GeneratedBlock]) -> ScriptedPeer {
-    ScriptedPeer::start(&serving(blocks), Fault::None)
 }
 
 /// [`TIP`] as an index of blocks.
@@ -100,8 +96,7 @@ pub fn tiny() -> &'static Chain {
 
 /// An honest peer with it.
 pub fn tiny_peer() -> ScriptedPeer {
-    static SERVED: OnceLock<Arc<ServedChain>> = OnceLock::new();
-    ScriptedPeer::start(SERVED.get_or_init(|| serving(tiny().main())), Fault::None)
+    peer_with(tiny().main())
 }
 
 /// Options for a download from these peers.

@@ -12,6 +12,7 @@ pub use fault::{Asked, BlockAnswer, End, Fault};
 pub use served::ServedChain;
 pub use session::without_witnesses;
 
+use crate::GeneratedBlock;
 use net::{address::PeerAddress, pool::Target};
 use session::Session;
 use std::{
@@ -147,6 +148,12 @@ impl Drop for ScriptedPeer {
         self.shared.has_ended.store(true, Ordering::Relaxed);
         drop(TcpStream::connect(self.address));
     }
+}
+
+/// Starts an honest peer with these blocks.
+#[must_use]
+pub fn peer_with<'b>(blocks: impl IntoIterator<Item = &'b GeneratedBlock>) -> ScriptedPeer {
+    ScriptedPeer::start(&Arc::new(ServedChain::of(blocks)), Fault::None)
 }
 
 fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {

@@ -1,8 +1,7 @@
 //! What most tests of the program use.
 
 pub use crate::common::{
-    Running, command, done, given, json, peer_with, peregrine, rebuilt, refused, report,
-    run_on_regtest as run, text,
+    Running, command, done, given, json, peregrine, rebuilt, refused, report, run_on_regtest as run, text,
 };
 pub use engine::{Height, Network};
 pub use rustix::process::Signal;
@@ -22,5 +21,5 @@ pub use testkit::{
     corrupt::copy_dir,
     datadir::Layout,
     node::{Node, PATIENCE, program},
-    peer::ScriptedPeer,
+    peer::{ScriptedPeer, peer_with},
 };

@@ -163,7 +163,7 @@ fn a_run_that_is_refused_because_of_a_mark_forgets_no_damaged_block() {
         let hit = before.iter().find(|entry| entry.height == Height(100)).unwrap();
         let (path, pos) = (datadir(dir.path()).blk_path(hit.file.unwrap()), hit.data_pos.unwrap().0);
         if is_cut { truncate(&path, pos + 50) } else { flip_bit(&path, pos + 100, 3) }.unwrap();
-        let peer = ScriptedPeer::start(&serving(chain().main()), Fault::None);
+        let peer = peer_with(chain().main());
         let error = match what {
             "sync" => try_run(&from(dir.path(), &[&peer])).map(drop),
             _ => try_repair(&repairing(dir.path(), &[&peer])).map(drop),
@@ -243,13 +243,13 @@ fn a_failing_disk_leaves_all_marks_or_none() {
 fn a_download_goes_on_beyond_a_mark_and_sets_it_again_for_what_is_invalid() {
     let all: Vec<_> = chain().main().cloned().collect();
     let tip = all.len() - 1;
-    let below = ScriptedPeer::start(&serving(&all[..tip]), Fault::None);
+    let below = peer_with(&all[..tip]);
     let invalid = greedy_sibling(&all[tip], 1);
     for (last, is_valid) in [(&all[tip], true), (&invalid, false)] {
         let dir = acceptance::scratch();
         sync(&from(dir.path(), &[&below]));
         mark_next(dir.path(), last);
-        let peer = ScriptedPeer::start(&serving(all[..tip].iter().chain([last])), Fault::None);
+        let peer = peer_with(all[..tip].iter().chain([last]));
         let mut options = from(dir.path(), &[&peer]);
         options.chain.reconsider = Some(Reconsider::Block(last.hash));
         let (report, _) = sync(&options);

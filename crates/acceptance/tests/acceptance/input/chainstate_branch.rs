@@ -57,7 +57,7 @@ fn a_repair_makes_the_undo_data_of_the_chainstates_branch() {
     let (dir, other) = forked();
     remove_undo(dir.path());
     let blocks: Vec<_> = chain().main().filter(|block| block.height <= FORK).chain(&other).collect();
-    let peer = ScriptedPeer::start(&serving(blocks), Fault::None);
+    let peer = peer_with(blocks);
     let report = try_repair(&repairing(dir.path(), &[&peer])).unwrap();
     assert_eq!(report.undo.unwrap().height, Height(BEST));
     assert_has_undo(dir.path(), "repair");

@@ -187,8 +187,7 @@ fn blocks_only_leaves_blocks_that_a_later_run_checks() {
 /// said of its height in the beginning was the limit of what it was asked for, and the download never ended.
 #[test]
 fn blocks_that_are_found_meanwhile_are_downloaded_from_connected_peers() {
-    let almost = serving(chain().main().take(130));
-    let (dir, peer) = (scratch(), ScriptedPeer::start(&almost, Fault::None));
+    let (dir, peer) = (scratch(), peer_with(chain().main().take(130)));
     peer.hold_at(50);
     let (report, _) = run_while(&from(dir.path(), &[&peer]), |_| {
         wait_until("50 blocks", || peer.asked().len() > 50);
@@ -202,8 +201,7 @@ fn blocks_that_are_found_meanwhile_are_downloaded_from_connected_peers() {
 /// As Core, which otherwise would store whatever a peer has made at no cost.
 #[test]
 fn no_block_is_asked_for_below_the_minimum_work_of_the_network() {
-    let half = serving(chain().main().take(70));
-    let (dir, peer) = (scratch(), ScriptedPeer::start(&half, Fault::None));
+    let (dir, peer) = (scratch(), peer_with(chain().main().take(70)));
     let mut options = from(dir.path(), &[&peer]);
     // A block of regtest has a work of two.
     let minimum_chain_work = U256::from(2 * u64::from(TIP));

@@ -2,11 +2,10 @@
 //! and crashes. After each block, the chainstate is compared with the model's.
 
 use acceptance::prelude::*;
-use acceptance::sync::{
-    Seen, assert_checked, branch, from, invalid_blocks, mark_next, peer_with as peer, run_beside, tip,
-};
+use acceptance::sync::{Seen, assert_checked, branch, from, invalid_blocks, mark_next, run_beside, tip};
 use disk::index::{FileInfo, IndexRows};
 use sync::{FollowEnd, FollowReport};
+use testkit::peer::peer_with as peer;
 
 fn staying(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
     SyncOptions { follow: true, ..from(root, peers) }

@@ -2,9 +2,10 @@
 //! best valid chain that any peer offers, without checking the same blocks again and again.
 
 use acceptance::prelude::*;
-use acceptance::sync::{Seen, from, index, invalid_blocks, mark_next, marked, peer_with as peer, run, tip};
+use acceptance::sync::{Seen, from, index, invalid_blocks, mark_next, marked, run, tip};
 use std::sync::atomic::AtomicU32;
 use sync::{MarkedBranch, sync};
+use testkit::peer::peer_with as peer;
 
 /// Number of blocks by which the invalid branches are longer than the honest chain.
 const LONGER: usize = 5;

@@ -4,7 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::sync::{appears_beside, from, hints_of, index, interrupt_at, placed, run_on, try_run as run};
 use disk::undo::checksum;
-use testkit::{peer::ServedChain, situation};
+use testkit::situation;
 
 /// A chain that is several times as long as what is kept.
 pub fn long() -> &'static Chain {
@@ -26,8 +26,7 @@ const SPACE: u64 = 300_000;
 const FILE_LEN: u32 = 20_000;
 
 pub fn peer() -> ScriptedPeer {
-    static SERVED: OnceLock<Arc<ServedChain>> = OnceLock::new();
-    ScriptedPeer::start(SERVED.get_or_init(|| serving(long().main())), Fault::None)
+    peer_with(long().main())
 }
 
 pub fn pruned(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
@@ -240,7 +239,7 @@ fn a_lost_block_that_the_checkpoint_has_is_reported() {
 fn a_much_longer_branch_above_the_end_does_not_stop_the_rebuild() {
     let mut stale: Vec<_> = long().main().take(381).cloned().collect();
     stale[380] = sibling(&stale[380], 1, |_| {});
-    let (dir, other, longer) = (scratch(), ScriptedPeer::start(&serving(&stale), Fault::None), peer());
+    let (dir, other, longer) = (scratch(), peer_with(&stale), peer());
     longer.set_offline(true);
     other.hold_at(100);
     let (report, _) = run_while(&pruned(dir.path(), &[&other, &longer]), |_| {

@@ -4,13 +4,7 @@
 use super::prune;
 use crate::indexes::in_pass::{healthy, observe_for};
 use acceptance::prelude::*;
-use acceptance::{
-    sync::{
-        assert_index_is_true, assert_sound, assert_synced_to, from, greedy_branch, honest, index,
-        interrupt_at, interrupt_when, peer_with, run_on, serving, tip, try_run as run,
-    },
-    update::behind,
-};
+use acceptance::sync::{assert_sound, from, index, interrupt_at, run_on, tip, try_run as run};
 use disk::chainstate::ChainstateReader;
 use engine::reindex::SetAsideIndexes;
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
@@ -311,7 +305,7 @@ fn a_longer_invalid_branch_that_forks_below_what_is_deleted_is_left() {
     let height = TIP - 5;
     let blocks = || chain().main().filter(|block| block.height <= height);
     let dir = behind(blocks(), height, &layout());
-    let honest = ScriptedPeer::start(&serving(blocks()), Fault::None);
+    let honest = peer_with(blocks());
     assert!(run(&pruning(dir.path(), &honest)).unwrap().download.pruned > 50);
     let evil = peer_with(&greedy_branch(20, 90, tip(), 1));
     let peers = from(dir.path(), &[&evil, &honest]).peers;

@@ -13,13 +13,9 @@ use std::{
     io::{BufRead, BufReader, Read},
     path::Path,
     process::{Child, ChildStderr, Command, Output, Stdio},
-    sync::Arc,
 };
 use tempfile::TempDir;
-use testkit::{
-    Chain, GeneratedBlock,
-    peer::{Fault, ScriptedPeer, ServedChain},
-};
+use testkit::Chain;
 
 pub fn command(args: &[&str], datadir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
@@ -88,10 +84,6 @@ pub fn shell(line: &str) -> Command {
     let mut command = Command::new("sh");
     command.args(["-c", line]).env("PATH", path);
     command
-}
-
-pub fn peer_with<'a>(blocks: impl IntoIterator<Item = &'a GeneratedBlock>) -> ScriptedPeer {
-    ScriptedPeer::start(&Arc::new(ServedChain::of(blocks)), Fault::None)
 }
 
 /// Parses what the process printed to stdout.
