@@ -12,7 +12,7 @@ pub use crate::{
         interrupt_when, main_to, repairing, run_while, served, serving, try_repair, try_run, wait_until,
     },
     tree, trusting,
-    undo::{Expected, UndoDamage, UndoFiles, assert_complete, rev_bytes, with_undo},
+    undo::{Expected, UndoDamage, UndoFiles, assert_complete, files_of, with_undo},
     unwatched, up_to,
     update::{AT_ONCE, EACH_BLOCK, How, assert_coins, behind, replace, store, update, update_options},
     ways::{Means, Source, WAYS, Way},

@@ -301,10 +301,6 @@ pub fn with_undo(options: &ReindexOptions, undo: UndoPolicy) -> ReindexOptions {
     changed(options.clone(), |it| it.chain.undo = undo)
 }
 
-pub fn rev_bytes(blocks: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    files_of(blocks, "rev")
-}
-
 /// The bytes of all files below `blocks` whose name begins so.
 pub fn files_of(blocks: &Path, prefix: &str) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();
@@ -377,7 +373,7 @@ pub fn assert_mends(
     let again = changed(again, |it| it.chain.scan = options.chain.scan);
     let again = run(&trusting(&again)).unwrap_or_else(|error| panic!("{what}, again: {error}"));
     assert_eq!(again.hash_serialized_3, expected.hash_serialized_3, "{what}, again");
-    let rev = rev_bytes(&after.paths.blocks_dir());
+    let rev = files_of(&after.paths.blocks_dir(), "rev");
     (report, (after.index, rev))
 }
 
@@ -391,7 +387,7 @@ fn overlay(root: &Path, output: &Path, to: &Path, network: Network) {
         let _ = std::fs::remove_dir_all(old);
         copy_dir(new, old).unwrap();
     }
-    for (name, bytes) in rev_bytes(&from.blocks_dir()) {
+    for (name, bytes) in files_of(&from.blocks_dir(), "rev") {
         std::fs::write(target.blocks_dir().join(name), bytes).unwrap();
     }
 }

@@ -3,12 +3,7 @@
 
 use crate::sync::unprune::interrupt_flush;
 use acceptance::prelude::*;
-use acceptance::{
-    CORE_DATADIRS, rewrite_chainstate, stored_coins,
-    sync::{from_to, honest, repairing, try_repair, try_run},
-    undo::files_of,
-    update::{AT_ONCE, update, update_options, write_in_order},
-};
+use acceptance::{CORE_DATADIRS, rewrite_chainstate, stored_coins, update::write_in_order};
 use engine::{
     Location,
     doctor::{Absence, ChainstatePosition, DatabaseState, DatadirState, LockState},
@@ -145,7 +140,7 @@ fn what_is_no_datadir_is_named() {
     let advice = |root: &Path| examine(root, Network::Main, false).unwrap().advice;
     let moved = scratch();
     assert_eq!(advice(&case.root().join("regtest")), Advice::ChooseNetwork { network: Network::Regtest });
-    testkit::corrupt::copy_dir(&case.root().join("regtest"), moved.path()).unwrap();
+    copy_dir(&case.root().join("regtest"), moved.path()).unwrap();
     // Regression: with regtest, the advice was to choose the main network.
     assert_eq!(advice(moved.path()), Advice::MoveAway { path: moved.path().join("blocks") });
 }
@@ -173,18 +168,18 @@ fn a_node_that_has_lost_blocks_and_chainstate_is_known_by_its_peers_and_its_log(
 #[test]
 fn without_the_genesis_block_and_an_index_nothing_is_to_be_repaired() {
     let case = Case::at_tip();
-    let genesis = acceptance::entry(&case, 0);
+    let genesis = entry(&case, 0);
     let end = genesis.data_pos.unwrap().0 + chain().main().next().unwrap().bytes.len() as u64;
     for number in 1..case.index().files.len() {
         fs::remove_file(case.blocks(&format!("blk{number:05}.dat"))).unwrap();
     }
-    testkit::corrupt::truncate(&case.blocks("blk00000.dat"), end).unwrap();
+    truncate(&case.blocks("blk00000.dat"), end).unwrap();
     fs::remove_file(case.blocks("index/CURRENT")).unwrap();
     assert_eq!(diagnosed(case.root(), false).advice, Advice::Repair, "the genesis block is there");
-    testkit::corrupt::flip_bit(&case.blocks("blk00000.dat"), end - 250, 0).unwrap();
+    flip_bit(&case.blocks("blk00000.dat"), end - 250, 0).unwrap();
     advised(&case, &Advice::BitcoindReindex);
     let error = try_repair(&repairing(case.root(), &[])).unwrap_err();
-    acceptance::assert_mentions(&error, &["the genesis block"]);
+    assert_mentions(&error, &["the genesis block"]);
 }
 
 /// Block files of another node, beside the own index: `repair` stored the whole chain a second time.
@@ -417,7 +412,7 @@ fn reading_the_blocks_of_an_interrupted_flush_is_a_stage() {
 #[test]
 fn what_an_interrupted_run_has_left_is_named() {
     let case = Case::new();
-    let (done, _) = acceptance::run_until(&acceptance::bounded(&case.options()), 40);
+    let (done, _) = run_until(&bounded(&case.options()), 40);
     done.unwrap_err();
     let state = *diagnosed(case.root(), false).found.unwrap();
     let (done, total) = state.leftovers.checkpoint.unwrap();
@@ -425,8 +420,8 @@ fn what_an_interrupted_run_has_left_is_named() {
     assert!(!state.leftovers.has_journal && state.leftovers.checkpoint_version.is_none());
     // It was said to be resumed by the same command, which refuses it.
     let old = Case::new();
-    let older = changed(acceptance::bounded(&old.options()), |it| it.chain.hooks.version = "0.9.0");
-    acceptance::run_until(&older, 40).0.unwrap_err();
+    let older = changed(bounded(&old.options()), |it| it.chain.hooks.version = "0.9.0");
+    run_until(&older, 40).0.unwrap_err();
     let state = *diagnosed(old.root(), false).found.unwrap();
     assert!(state.leftovers.checkpoint_version.unwrap().starts_with("0.9.0"));
     // Cut in each step of a replacement.
@@ -444,17 +439,14 @@ fn what_an_interrupted_run_has_left_is_named() {
             assert_eq!(found.advice, Advice::FinishReplacement);
             let chainstate = ChainOptions::reading(case.root(), Network::Regtest);
             let stats = || engine::utxo::stats(&FaultDisk::healthy(), &chainstate, false, unwatched());
-            let before = acceptance::tree(case.root());
+            let before = tree(case.root());
             if let Err(error) = stats() {
                 refusals += 1;
                 assert_eq!((error.kind, &error.remedies[..]), (ErrorKind::Damaged, &[Remedy::Recover][..]));
                 let file = error.file.as_ref().unwrap();
                 assert!(file.ends_with("peregrine-commit"), "{error}");
             }
-            assert!(
-                acceptance::tree(case.root()) == before,
-                "{at}: a command that only reads has changed something"
-            );
+            assert!(tree(case.root()) == before, "{at}: a command that only reads has changed something");
             let checkpoint = case.root().join("regtest/peregrine-work/manifest");
             fs::create_dir_all(checkpoint.parent().unwrap()).unwrap();
             fs::write(&checkpoint, "").unwrap();
@@ -472,7 +464,7 @@ fn what_an_interrupted_run_has_left_is_named() {
 #[test]
 fn recovery_removes_what_was_being_built_and_leaves_a_sound_datadir_alone() {
     let case = Case::at_tip();
-    let before = acceptance::tree(case.root());
+    let before = tree(case.root());
     let nothing = RecoveryReport {
         network: Network::Regtest,
         dir: case.root().join("regtest"),
@@ -488,7 +480,7 @@ fn recovery_removes_what_was_being_built_and_leaves_a_sound_datadir_alone() {
     assert_eq!(recover(&other, &location(&case)).unwrap_err().kind, ErrorKind::Environment);
     let removed = RecoveryReport { has_removed: true, ..nothing };
     assert_eq!(recover(&FaultDisk::healthy(), &location(&case)).unwrap(), removed);
-    assert!(acceptance::tree(case.root()) == before);
+    assert!(tree(case.root()) == before);
     // The output of a rebuild has no block files.
     fs::remove_dir_all(case.blocks("")).unwrap();
     fs::create_dir(&building).unwrap();

@@ -246,7 +246,7 @@ fn a_download_goes_on_beyond_a_mark_and_sets_it_again_for_what_is_invalid() {
     let below = peer_with(&all[..tip]);
     let invalid = greedy_sibling(&all[tip], 1);
     for (last, is_valid) in [(&all[tip], true), (&invalid, false)] {
-        let dir = acceptance::scratch();
+        let dir = scratch();
         sync(&from(dir.path(), &[&below]));
         mark_next(dir.path(), last);
         let peer = peer_with(all[..tip].iter().chain([last]));

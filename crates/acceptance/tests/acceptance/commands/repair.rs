@@ -85,7 +85,7 @@ fn nothing_ends_below_blocks_whose_parent_is_missing() {
         assert!(lower.height < Height(130), "{what}: {}", lower.height);
         assert!(lower.notes.iter().any(is_counted), "{what}: {:?}", lower.notes);
         // Another folder has the block, or a peer.
-        let other = acceptance::scratch();
+        let other = scratch();
         fs::write(other.path().join("blk00000.dat"), whole).unwrap();
         fs::copy(case.blocks("xor.dat"), other.path().join("xor.dat")).unwrap();
         let offline = RepairOptions { sources: vec![other.path().to_owned()], ..from(&copy, &[]) };
@@ -223,7 +223,7 @@ fn a_repair_that_has_stored_only_headers_of_the_last_blocks_continues() {
 /// With a block index, it is a cell of `input/situations.txt`.
 #[test]
 fn a_chainstate_of_another_chain_is_set_aside_also_without_a_block_index() {
-    let (case, store) = (Case::at_tip(), acceptance::scratch());
+    let (case, store) = (Case::at_tip(), scratch());
     damage::cause("chainstate: of another chain", &case, store.path());
     fs::remove_file(case.blocks("index/CURRENT")).unwrap();
     let report = repaired(&case);

@@ -211,7 +211,7 @@ fn a_height_that_no_block_has_is_an_error() {
 
 #[test]
 fn faults_and_interrupts_leave_nothing() {
-    let (case, work) = (tiny_case(), acceptance::scratch());
+    let (case, work) = (tiny_case(), scratch());
     let options = changed(in_way(&case.options(), (2, Some(3000))), |it| {
         it.chain.work_dir = Some(work.path().to_owned());
     });
@@ -260,7 +260,7 @@ fn coins_after_some_blocks_have_the_hashes_of_the_models_coins() {
     let model = stats_by_height(chain());
     let wanted = [0, 1, 57, 100, TIP - 1, TIP];
     for way in WAYS {
-        let (case, work) = (Case::new(), acceptance::scratch());
+        let (case, work) = (Case::new(), scratch());
         let before = tree(case.root());
         let options = changed(in_way(&case.options(), way), |it| {
             it.chain.work_dir = Some(work.path().to_owned());

@@ -33,7 +33,7 @@ fn an_update_to_the_tip_equals_a_rebuild_to_the_tip() {
             // Undo data is in the files in which Core has it, at the same positions, in the same bytes.
             if height > 0 {
                 let [made, cores] =
-                    [dir.path(), full.path()].map(|root| rev_bytes(&root.join("regtest/blocks")));
+                    [dir.path(), full.path()].map(|root| files_of(&root.join("regtest/blocks"), "rev"));
                 assert_eq!(made.len(), cores.len(), "{what}");
             }
             // Nothing is left to do.

@@ -55,7 +55,7 @@ fn a_false_claim_that_was_applied_before_the_repair_does_no_harm() {
 #[test]
 fn verify_stays_within_the_budget_and_leaves_no_files() {
     let case = acceptance::Case::new();
-    let work = acceptance::scratch();
+    let work = scratch();
     let verify = |options: &ReindexOptions| {
         let options = changed(options.clone(), |it| it.chain.work_dir = Some(work.path().to_owned()));
         let disk = FaultDisk::healthy();

@@ -14,7 +14,7 @@ fn stopping_below_the_chainstate_must_be_accepted() {
         refused(&low, ErrorKind::Damaged, &["would end at height 100, because it was asked to stop there"]);
     assert_offers(&error, &[Remedy::AcceptLowerTipAt(Height(100))]);
     // With an output elsewhere nothing is replaced.
-    let output = acceptance::scratch();
+    let output = scratch();
     let elsewhere = elsewhere(low, output.path());
     assert_eq!(run(&elsewhere).unwrap().height, Height(100));
     let report = run(&lowered(case.options(), 100)).unwrap();

@@ -84,7 +84,7 @@ fn restart_discards_a_checkpoint_in_any_state() {
     // Without a checkpoint it has no effect.
     assert_eq!(resumes(&restart), 0);
     // Regression: a link to another disk, which stays, was an error.
-    let (elsewhere, link) = (acceptance::scratch(), work(case.root()));
+    let (elsewhere, link) = (scratch(), work(case.root()));
     std::os::unix::fs::symlink(elsewhere.path(), &link).unwrap();
     assert_eq!(run(&restart).unwrap().resumed, 0);
     assert!(link.is_symlink() && fs::read_dir(elsewhere.path()).unwrap().next().is_none());

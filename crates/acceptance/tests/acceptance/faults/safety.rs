@@ -151,7 +151,7 @@ fn untouchable(case: &Case, elsewhere: &Path) -> BTreeMap<String, Vec<u8>> {
 
 fn cell(row: &Row, command: &str) -> String {
     let what = format!("{}, {command}", row.what);
-    let (case, elsewhere) = (Case::new(), acceptance::scratch());
+    let (case, elsewhere) = (Case::new(), scratch());
     (row.prepare)(&case, elsewhere.path());
     let height = |case: &Case| stats(case, &FaultDisk::healthy()).ok().and_then(|stats| stats.height);
     let links = |case: &Case| ["chainstate", "blocks"].map(|name| fs::read_link(net(case).join(name)).ok());

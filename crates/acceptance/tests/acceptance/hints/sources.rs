@@ -196,7 +196,7 @@ fn hints_that_are_wrong_or_unwanted_are_downloaded_again() {
 #[test]
 fn downloads_that_fail_leave_nothing() {
     let (case, files, bytes) = hints(HintFormat::Peregrine, 120);
-    let before = acceptance::tree(case.root());
+    let before = tree(case.root());
     let (half, whole) = (bytes[..bytes.len() / 2].to_vec(), Some(bytes.len() as u64));
     let packed = gzip(&bytes);
     for (answer, kind, words) in [
@@ -211,12 +211,12 @@ fn downloads_that_fail_leave_nothing() {
     ] {
         let server = Server::new(answer.clone());
         refused(&remote(&case.options(), &server), kind, &[URL, words]);
-        acceptance::assert_same_tree(&before, case.root(), &format!("{answer:?}"));
+        assert_same_tree(&before, case.root(), &format!("{answer:?}"));
     }
     let file = files.path().join("packed");
     std::fs::write(&file, &packed[..packed.len() / 2]).unwrap();
     refused(&with_hints(&case.options(), &file, AGGREGATES[0]), ErrorKind::Damaged, &["packed", "gzip:"]);
-    acceptance::assert_same_tree(&before, case.root(), "a truncated file");
+    assert_same_tree(&before, case.root(), "a truncated file");
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn an_interrupt_does_not_wait_for_the_network() {
 #[test]
 fn a_failing_disk_leaves_the_datadir_as_it_was() {
     let (case, _files, bytes) = hints(HintFormat::Peregrine, 120);
-    let (packed, before) = (gzip(&bytes), acceptance::tree(case.root()));
+    let (packed, before) = (gzip(&bytes), tree(case.root()));
     for at in 0..12 {
         let options = remote(&case.options(), &Server::new(Answer::Bytes(packed.clone())));
         let disk = FaultDisk::failing_at(at);
@@ -248,6 +248,6 @@ fn a_failing_disk_leaves_the_datadir_as_it_was() {
         assert!(copies(&case) <= 1);
         // What has been downloaded may stay; the next run takes it or asks again.
         let _ = std::fs::remove_dir_all(case.root().join("regtest/peregrine-hints"));
-        acceptance::assert_same_tree(&before, case.root(), &format!("operation {at}"));
+        assert_same_tree(&before, case.root(), &format!("operation {at}"));
     }
 }

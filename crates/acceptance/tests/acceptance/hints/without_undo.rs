@@ -100,7 +100,7 @@ fn undo_data_of_the_last_blocks_is_made_and_no_other_is_needed() {
                     assert_eq!(entry.status.has_undo(), has_undo, "{what}: {}", entry.height);
                     assert!(entry.status.was_connected() || block.height == 0, "{what}: {}", entry.height);
                 }
-                let result = (rev_bytes(&case.blocks("")), index);
+                let result = (files_of(&case.blocks(""), "rev"), index);
                 assert!(*first.get_or_insert_with(|| result.clone()) == result, "{what}: other files");
                 // What was made serves a run that makes nothing.
                 let again = run(&options).unwrap_or_else(|error| panic!("{what}, again: {error}"));

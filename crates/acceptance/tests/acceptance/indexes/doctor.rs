@@ -3,7 +3,7 @@
 use acceptance::BUSY;
 use acceptance::indexes::{Rows, assert_sound, behind, database, rows, with_indexes, write_rows};
 use acceptance::prelude::*;
-use acceptance::sync::{from_to, honest, run as download};
+use acceptance::sync::run as download;
 use engine::doctor::{FoundIndex, IndexSetting, IndexStanding, NodeSettings};
 use engine::reindex::SetAsideIndexes;
 use indexes::{IndexKind, IndexOptions, TxForm};

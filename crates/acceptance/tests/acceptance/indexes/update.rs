@@ -5,8 +5,7 @@ use acceptance::indexes::{
     assert_sound, behind, check, database, filters, make, of_datadir, rows, update, with_indexes, write_rows,
 };
 use acceptance::prelude::*;
-use acceptance::update::behind as behind_of;
-use acceptance::update::update as update_chainstate;
+use acceptance::update::{behind as behind_of, update as update_chainstate};
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes, check_indexes};
 use wire::read::write_var_int;
 

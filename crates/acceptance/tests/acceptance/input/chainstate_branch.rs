@@ -21,7 +21,7 @@ fn forked() -> (TempDir, Vec<GeneratedBlock>) {
 
 fn remove_undo(root: &Path) {
     let blocks = root.join("regtest/blocks");
-    rev_bytes(&blocks).into_keys().for_each(|name| fs::remove_file(blocks.join(name)).unwrap());
+    files_of(&blocks, "rev").into_keys().for_each(|name| fs::remove_file(blocks.join(name)).unwrap());
 }
 
 fn assert_has_undo(root: &Path, what: &str) {

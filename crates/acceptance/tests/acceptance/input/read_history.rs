@@ -126,7 +126,7 @@ fn it_is_what_a_naive_program_finds_with_any_number_of_threads_and_any_memory() 
     let before = tree(case.root());
     // The chainstate is three blocks behind.
     let work = scratch();
-    let model = acceptance::stats_by_height(chain());
+    let model = stats_by_height(chain());
     for (to, is_chainstate) in [(TIP - 3, true), (TIP - 40, false)] {
         let expected = naive(chain(), to);
         let most = expected.values().map(|(_, entries)| entries.len()).max().unwrap();

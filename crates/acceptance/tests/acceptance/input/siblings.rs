@@ -81,7 +81,7 @@ fn rebuilds_the_chain_that_can_be_proven_with_and_without_the_index() {
                     // Of two blocks that can be connected, the node's tip was the one stored first.
                     let can_be = connected || scan && kind == Kind::Same;
                     let tip = if top == height && first && can_be { other } else { main };
-                    let dir = acceptance::scratch();
+                    let dir = scratch();
                     write(dir.path(), &blocks);
                     let (done, notes) = run_in_place(dir.path(), scan);
                     let report = done.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -110,7 +110,7 @@ fn invalid_siblings_are_excluded_one_after_the_other() {
     let tip = blocks.pop().unwrap();
     blocks.extend([greedy_sibling(&tip, 1), greedy_sibling(&tip, 2)]);
     blocks.extend([tip.clone(), sibling(&tip, 3, |_| {})]);
-    let dir = acceptance::scratch();
+    let dir = scratch();
     write(dir.path(), &blocks);
     let (done, notes) = run_in_place(dir.path(), true);
     assert_eq!(done.unwrap().hash, tip.hash);
@@ -138,7 +138,7 @@ fn each_of_two_records_is_assigned_to_the_block_whose_coins_it_has() {
                 let (low, high) = blocks.split_at_mut(records[1]);
                 std::mem::swap(&mut low[records[0]].undo, &mut high[0].undo);
             }
-            let dir = acceptance::scratch();
+            let dir = scratch();
             write(dir.path(), &blocks);
             let report = run_in_place(dir.path(), true).0.unwrap();
             let tip = blocks.iter().filter(|block| block.height == BUSY + above);
@@ -205,7 +205,7 @@ fn with_siblings_in(name: &str) {
         }
     }
     for scan in [false, true] {
-        let dir = acceptance::scratch();
+        let dir = scratch();
         write(dir.path(), &blocks);
         let (done, _) = run_in_place(dir.path(), scan);
         let what = format!("{name}, scan {scan}");
@@ -236,7 +236,7 @@ fn with_copies_in(name: &str, network: Network) {
     core.obfuscation.apply(&mut tail, used.into());
     testkit::corrupt::overwrite(&path, used.into(), &tail).unwrap();
     for scan in [false, true] {
-        let output = acceptance::scratch();
+        let output = scratch();
         let in_place = ReindexOptions::new(dir.path(), network, ScriptChecks::LeftOut);
         let options = changed(elsewhere(in_place, output.path()), |it| it.chain.scan = scan);
         let what = format!("{name}, scan {scan}");

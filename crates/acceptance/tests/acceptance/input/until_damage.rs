@@ -3,7 +3,7 @@
 
 use crate::sync::prune::{peer, pruned};
 use acceptance::prelude::*;
-use acceptance::{sync, undo::files_of};
+use acceptance::sync;
 use engine::reindex;
 
 /// The same options, but the rebuild ends below the damage.
@@ -165,11 +165,11 @@ fn damaged_undo_data_ends_the_chain_only_if_it_is_needed() {
 fn an_output_elsewhere_gets_the_index_and_the_datadir_stays() {
     let case = Case::new();
     case.flip_block(100, 90);
-    let before = acceptance::tree(case.root());
+    let before = tree(case.root());
     let output = scratch();
     let options = elsewhere(case.options(), output.path());
     assert_eq!(end_below(&case, &options).height, Height(99));
-    acceptance::assert_same_tree(&before, case.root(), "an output elsewhere");
+    assert_same_tree(&before, case.root(), "an output elsewhere");
     let coins = stats(output.path(), Network::Regtest).unwrap();
     assert_eq!(coins.hash_serialized_3, stats_by_height(chain())[99].hash_serialized_3);
     let hash = block_at(100).hash;

@@ -21,7 +21,7 @@ fn a_delta_depends_on_nothing_but_the_plan() {
             assert_eq!(found.1.len(), 5);
             let first = first.get_or_insert_with(|| found.clone());
             assert_eq!(*first, found, "{threads} threads, {join_bytes:?}");
-            assert_eq!(acceptance::leftovers(cut.dir.path()), [] as [PathBuf; 0]);
+            assert_eq!(leftovers(cut.dir.path()), [] as [PathBuf; 0]);
         }
     }
     drop(case);
@@ -50,7 +50,7 @@ fn any_grouping_and_order_of_merges_has_the_same_result() {
     // Shard by shard, and these in any order.
     let shard = |shard| cut.merge(&deltas, (Some(shard), false), &format!("s{shard}")).unwrap();
     let shards = [2, 0, 1].map(shard);
-    let output = acceptance::scratch();
+    let output = scratch();
     let report = cut.finish(&shards, None, output.path()).unwrap();
     assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);
     // Only deltas that are merged further have the hashes of coinbases, which are 8 bytes for each block.
@@ -88,7 +88,7 @@ fn duplicates_gaps_and_other_plans_are_refused_by_name() {
     refused(&[vec![foreign], deltas[1..].to_vec()].concat(), &["another plan", "r0"]);
 
     let finish = |inputs: &[PathBuf], words: &[&str]| {
-        let output = acceptance::scratch();
+        let output = scratch();
         assert_fails(cut.finish(inputs, None, output.path()), ErrorKind::Usage, words);
         assert_eq!(tree(output.path()).len(), 0, "nothing is left");
     };
@@ -119,7 +119,7 @@ fn a_range_is_not_checked_with_other_activation_heights_than_the_plan_has() {
 fn a_machine_needs_only_the_bytes_that_the_plan_names() {
     let (case, cut) = cut(5, None);
     for range in 0..5 {
-        let part = acceptance::scratch();
+        let part = scratch();
         fs::create_dir_all(part.path().join("regtest/blocks")).unwrap();
         fs::copy(case.blocks("xor.dat"), part.path().join("regtest/blocks/xor.dat")).unwrap();
         let files = cut.plan.files(range).unwrap();
@@ -171,7 +171,7 @@ fn an_interrupted_check_is_resumed_and_a_finished_one_is_kept() {
         assert_eq!(delta_files(&cut.path(&name)), expected, "stopped at {at}");
     }
     assert!(resumed > 3, "{resumed}");
-    assert_eq!(acceptance::leftovers(cut.dir.path()), [] as [PathBuf; 0]);
+    assert_eq!(leftovers(cut.dir.path()), [] as [PathBuf; 0]);
     // What is left of one that was killed at its end.
     fs::create_dir(cut.path("whole.peregrine-part")).unwrap();
     fs::write(cut.path("whole.peregrine-part/peregrine.lock"), "").unwrap();
@@ -229,7 +229,7 @@ fn impossible_requests_are_refused() {
     assert_offers(&error, &[Remedy::ChooseNetwork(Network::Regtest)]);
     // The output must not have a chainstate.
     let merged = cut.merge_all(&cut.check_all().unwrap()).unwrap();
-    let output = acceptance::scratch();
+    let output = scratch();
     cut.finish(std::slice::from_ref(&merged), None, output.path()).unwrap();
     refused_by(output.path(), ErrorKind::Usage, &[], || cut.finish(&[merged], None, output.path()));
 }

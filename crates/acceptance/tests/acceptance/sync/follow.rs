@@ -269,11 +269,11 @@ fn a_datadir_that_another_process_has_changed_is_left_to_it() {
         let mut rows = IndexRows::open(&disk, &index).unwrap();
         let info = rows.file(FileNo(0)).unwrap().unwrap();
         rows.update(&[], &[(FileNo(0), FileInfo { time_last: info.time_last + 1, ..info })]).unwrap();
-        let before = acceptance::tree(dir.path());
+        let before = tree(dir.path());
         peer.serve(&serving(&main_to(tip())));
         wait_until("the blocks", || peer.asked().len() == tip());
         thread::sleep(std::time::Duration::from_millis(300));
-        acceptance::assert_same_tree(&before, dir.path(), "changed by another process");
+        assert_same_tree(&before, dir.path(), "changed by another process");
     });
     assert_eq!((follow.connected, follow.end), (0, FollowEnd::DatadirChanged));
     assert_eq!(report.chainstate_height, Some(Height(height as u32)));

@@ -117,7 +117,7 @@ fn all_undo_data_is_made_within_any_memory() {
         assert_eq!(stages(&seen.lock().unwrap()), ["plan"]);
         fs::remove_dir_all(case.blocks("index.old")).unwrap();
         assert_is_complete(&case);
-        let made = rev_bytes(&case.blocks(""));
+        let made = files_of(&case.blocks(""), "rev");
         assert!(*first.get_or_insert_with(|| made.clone()) == made);
     }
 }

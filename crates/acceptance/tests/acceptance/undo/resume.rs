@@ -147,12 +147,12 @@ fn undo_data_that_waits_and_is_damaged_or_lost_is_an_error() {
         let (case, options) = lacking();
         interrupt_late(&case, &options);
         let dir = case.blocks("peregrine-undo");
-        damage(&dir.join(rev_bytes(&dir).into_keys().next().unwrap()));
-        let before = rev_bytes(&case.blocks(""));
+        damage(&dir.join(files_of(&dir, "rev").into_keys().next().unwrap()));
+        let before = files_of(&case.blocks(""), "rev");
         let words = ["the undo data that an interrupted run has made is damaged or lost"];
         let error = assert_fails(run(&options), ErrorKind::Damaged, &words);
         assert_offers(&error, &[Remedy::StartOver]);
-        assert!(rev_bytes(&case.blocks("")) == before);
+        assert!(files_of(&case.blocks(""), "rev") == before);
         assert_ends(&case, &changed(options, |it| it.chain.resume.restart = true), "restart");
     }
 }
