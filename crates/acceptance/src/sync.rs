@@ -94,6 +94,11 @@ pub fn tiny() -> &'static Chain {
     CHAIN.get_or_init(|| Chain::generate(&spec))
 }
 
+/// Number of its blocks above the genesis block.
+pub fn tiny_blocks() -> usize {
+    tiny().main().count() - 1
+}
+
 /// An honest peer with it.
 pub fn tiny_peer() -> ScriptedPeer {
     peer_with(tiny().main())

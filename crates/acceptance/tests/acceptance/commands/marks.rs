@@ -109,8 +109,7 @@ fn repair_options(root: &Path, which: Reconsider) -> RepairOptions {
 }
 
 fn repaired(root: &Path, which: Reconsider) -> Result<(Vec<Warning>, BlockHash), Error> {
-    let options = repair_options(root, which);
-    let report = try_repair(&options)?;
+    let report = try_repair(&repair_options(root, which))?;
     let rebuild = report.rebuild.expect("the chainstate is rebuilt");
     Ok((rebuild.notes, rebuild.hash))
 }

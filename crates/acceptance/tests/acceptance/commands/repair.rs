@@ -10,14 +10,10 @@ use acceptance::{
 use disk::blk::RECORD_HEADER_LEN;
 use sync::repair;
 
-fn from(case: &Case, peers: &[&ScriptedPeer]) -> RepairOptions {
-    repairing(case.root(), peers)
-}
-
 /// Repairs from an honest peer.
 fn repaired(case: &Case) -> RepairReport {
     let peer = honest();
-    try_repair(&from(case, &[&peer])).unwrap_or_else(|error| panic!("{error}"))
+    try_repair(&repairing(case.root(), &[&peer])).unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn chainstate(case: &Case) -> impl PartialEq + use<> {
@@ -88,7 +84,7 @@ fn nothing_ends_below_blocks_whose_parent_is_missing() {
         let other = scratch();
         fs::write(other.path().join("blk00000.dat"), whole).unwrap();
         fs::copy(case.blocks("xor.dat"), other.path().join("xor.dat")).unwrap();
-        let offline = RepairOptions { sources: vec![other.path().to_owned()], ..from(&copy, &[]) };
+        let offline = RepairOptions { sources: vec![other.path().to_owned()], ..repairing(copy.root(), &[]) };
         let taken = try_repair(&offline).unwrap();
         let report = repaired(&case);
         for (case, report) in [(&copy, &taken), (&case, &report)] {
@@ -108,7 +104,7 @@ fn blocks_are_repaired_although_headers_without_blocks_have_more_work() {
     case.flip_block(125, 100);
     let (before, peer) = (chainstate(&case), honest());
     assert_eq!(diagnosed(case.root(), true).advice, Advice::Repair);
-    let report = try_repair(&from(&case, &[&peer])).unwrap();
+    let report = try_repair(&repairing(case.root(), &[&peer])).unwrap();
     assert_eq!((peer.asked().len(), report.height), (1, Height(140)));
     assert!(report.rebuild.is_none() && chainstate(&case) == before);
     assert_eq!(diagnosed(case.root(), true).advice, Advice::StartBitcoind);
@@ -122,7 +118,7 @@ fn blocks_that_are_elsewhere_in_the_same_files_need_no_peer() {
         let case = Case::at_tip();
         rewrite_record(&case, 100, damage);
         let coins = chainstate(&case);
-        let report = try_repair(&from(&case, &[])).unwrap();
+        let report = try_repair(&repairing(case.root(), &[])).unwrap();
         assert!(report.damaged > 0 && report.taken == report.damaged && report.download.is_none(), "{what}");
         assert!(report.rebuild.is_none() && chainstate(&case) == coins, "{what}");
         assert_sound(case.root(), chain(), what);
@@ -172,7 +168,7 @@ fn damaged_blocks_are_downloaded_and_a_sound_chainstate_stays() {
             let is_fit = |entry: &IndexEntry| entry.status.was_connected() || entry.undo_pos.is_none();
             assert!(after.entries.iter().skip(1).all(is_fit));
             // There is nothing more to do.
-            let again = try_repair(&from(&case, &[])).unwrap();
+            let again = try_repair(&repairing(case.root(), &[])).unwrap();
             assert!(again.download.is_none() && again.undo.is_none() && again.rebuild.is_none(), "{what}");
         }
     }
@@ -188,7 +184,7 @@ fn damaged_blocks_stay_in_the_index_until_others_are_stored() {
     let peer = peer_with(&main_to(79));
     let interrupt = Arc::new(AtomicBool::new(false));
     thread::scope(|scope| {
-        let (options, interrupt) = (from(&case, &[&peer]), &interrupt);
+        let (options, interrupt) = (repairing(case.root(), &[&peer]), &interrupt);
         let running = scope.spawn(move || repair(&FaultDisk::healthy(), &options, &|_| {}, interrupt));
         wait_until("the block is stored", || {
             let last = before.files.len() - 1;
@@ -270,7 +266,7 @@ fn a_block_index_that_cannot_be_replaced_is_found_before_the_download() {
     let (case, peer) = (Case::at_tip(), honest());
     case.flip_block(125, 100);
     let disk = FaultDisk::healthy().with_mount(&case.root().join("regtest/blocks/index"));
-    let repair = || repair_on(&disk, &from(&case, &[&peer]));
+    let repair = || repair_on(&disk, &repairing(case.root(), &[&peer]));
     refused_by(case.root(), ErrorKind::Environment, &["index", "mount"], repair);
     assert!(peer.asked().is_empty());
 }
@@ -281,7 +277,7 @@ fn nobody_is_believed() {
     [60, 100].into_iter().for_each(|height| case.flip_block(height, 100));
     let liar = ScriptedPeer::start(&acceptance::sync::served(), Fault::Mutates);
     let peer = honest();
-    let report = try_repair(&from(&case, &[&liar, &peer])).unwrap();
+    let report = try_repair(&repairing(case.root(), &[&liar, &peer])).unwrap();
     assert_eq!(report.download.unwrap().blocks, 2);
     assert_sound(case.root(), chain(), "a peer that lies");
 }
@@ -298,7 +294,7 @@ fn peers_of_another_chain_end_a_repair_that_has_changed_nothing() {
         let before = tree(case.root());
         let peer = peer_with(&other);
         let start = Instant::now();
-        let error = try_repair(&from(&case, &[&peer])).map(drop).unwrap_err();
+        let error = try_repair(&repairing(case.root(), &[&peer])).map(drop).unwrap_err();
         assert_eq!((error.kind, error.height), (ErrorKind::Environment, Some(Height(60))), "{what}: {error}");
         assert_mentions(&error, &["no peer that is connected has this block", "above height"]);
         // Nobody may ever have the block of a stale tip.
@@ -311,7 +307,7 @@ fn peers_of_another_chain_end_a_repair_that_has_changed_nothing() {
 #[test]
 fn after_a_crash_at_any_moment_the_same_command_completes() {
     let peer = honest();
-    let repair = |disk: &FaultDisk, case: &Case| repair_on(disk, &from(case, &[&peer])).map(drop);
+    let repair = |disk: &FaultDisk, case: &Case| repair_on(disk, &repairing(case.root(), &[&peer])).map(drop);
     let states = Scenario {
         before: &|| changed(Case::at_tip(), |case| case.flip_block(100, 100)),
         run: &repair,
@@ -334,7 +330,7 @@ fn the_blocks_below_a_snapshot_are_bitcoinds_to_download() {
     case.flip_block(100, 90);
     run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
     write_file(case.root().join("regtest/chainstate_snapshot/base_blockhash"), [7; 32]);
-    let done = try_repair(&from(&case, &[]));
+    let done = try_repair(&repairing(case.root(), &[]));
     assert_fails(done, ErrorKind::Usage, &["the chainstate of a snapshot", "move the directory away"]);
 }
 
@@ -344,7 +340,7 @@ fn progress_names_the_stages() {
     case.flip_block(100, 100);
     let (seen, peer) = (Mutex::new(Vec::new()), honest());
     let sink = |event: Event| seen.lock().unwrap().push(event);
-    repair(&FaultDisk::healthy(), &from(&case, &[&peer]), &sink, &AtomicBool::new(false)).unwrap();
+    repair(&FaultDisk::healthy(), &repairing(case.root(), &[&peer]), &sink, &AtomicBool::new(false)).unwrap();
     let expected = ["plan", "check", "read", "headers", "download", "prove", "plan", "check", "commit"];
     assert_eq!(stages(&seen.into_inner().unwrap()), expected);
 }

@@ -249,13 +249,8 @@ fn nothing_is_reported_as_proven_without_the_right_blocks() {
     }
 }
 
-/// Options for a chain of whose last block Core's source had this hash of the UTXO set.
-fn pinned(case: &Case, hash_serialized_3: [u8; 32]) -> ReindexOptions {
-    pinned_at(case, &[(TIP, hash_serialized_3)])
-}
-
-/// The same for blocks at several heights.
-fn pinned_at(case: &Case, hashes: &[(u32, [u8; 32])]) -> ReindexOptions {
+/// Options for a chain of whose blocks at these heights Core's source had these hashes of the UTXO set.
+fn pinned(case: &Case, hashes: &[(u32, [u8; 32])]) -> ReindexOptions {
     let sets = hashes.iter().map(|&(height, hash)| pinned_set(height, hash)).collect();
     changed(case.options(), |it| it.chain.params = pinning(sets))
 }
@@ -265,11 +260,11 @@ fn the_engine_in_order_compares_pinned_hashes_on_the_way() {
     let case = Case::new();
     let at = |height: u32| stats_by_height(chain())[height as usize].hash_serialized_3;
     let with_cache = |options: ReindexOptions| changed(options, |it| it.engine = Engine::Cache);
-    let wrong = with_cache(pinned_at(&case, &[(40, at(40)), (90, [1; 32])]));
+    let wrong = with_cache(pinned(&case, &[(40, at(40)), (90, [1; 32])]));
     let error = refused(&wrong, ErrorKind::Internal, &["Bitcoin Core's source has another one"]);
     assert_eq!(error.height, Some(Height(90)));
     for memory in [64 << 20, 1 << 30] {
-        let mut right = with_cache(pinned_at(&case, &[(40, at(40)), (90, at(90)), (140, at(140))]));
+        let mut right = with_cache(pinned(&case, &[(40, at(40)), (90, at(90)), (140, at(140))]));
         right.chain.memory_bytes = memory;
         let (done, events) = run_seen(&right);
         let compared = events.iter().filter_map(|event| match event {
@@ -288,7 +283,7 @@ fn a_result_with_another_hash_than_the_pinned_one_is_not_put_in_place() {
     let elsewhere = scratch();
     let file = elsewhere.path().join("utxo.dat");
     let (case, hash) = (Case::new(), chain().model.stats().hash_serialized_3);
-    let wrong = pinned(&case, [1; 32]);
+    let wrong = pinned(&case, &[(TIP, [1; 32])]);
     let words = [&chain().model.stats().hash_hex(), "Bitcoin Core's source has another one"];
     let error = refused(&wrong, ErrorKind::Internal, &words);
     assert_eq!(error.block_hash, Some(chain().tip().hash));
@@ -297,6 +292,6 @@ fn a_result_with_another_hash_than_the_pinned_one_is_not_put_in_place() {
 
     assert!(!run(&case.options()).unwrap().is_pinned && !make(&case.options(), &file).unwrap().is_pinned);
     std::fs::remove_file(&file).unwrap();
-    let right = pinned(&case, hash);
+    let right = pinned(&case, &[(TIP, hash)]);
     assert!(run(&right).unwrap().is_pinned && make(&right, &file).unwrap().is_pinned);
 }

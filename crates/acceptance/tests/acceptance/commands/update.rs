@@ -10,8 +10,7 @@ use testkit::{
 };
 
 fn assert_at(root: &Path, height: u32, what: &str) {
-    let hash = block_at(height).hash;
-    assert_coins(root, hash, &stats_by_height(chain())[height as usize], what);
+    assert_coins(root, block_at(height).hash, &stats_by_height(chain())[height as usize], what);
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn with_sibling(
     first: bool,
     connected: bool,
 ) -> Option<(Vec<GeneratedBlock>, usize)> {
-    let mut blocks: Vec<_> = chain().main().filter(|block| block.height <= top).cloned().collect();
+    let mut blocks = main_to(top as usize);
     let original = &blocks[height as usize];
     let mut sibling_block = match kind {
         Kind::Same => sibling(original, 1, |_| {}),
@@ -106,7 +106,7 @@ fn rebuilds_the_chain_that_can_be_proven_with_and_without_the_index() {
 /// other.
 #[test]
 fn invalid_siblings_are_excluded_one_after_the_other() {
-    let mut blocks: Vec<_> = chain().main().filter(|block| block.height <= BUSY).cloned().collect();
+    let mut blocks = main_to(BUSY as usize);
     let tip = blocks.pop().unwrap();
     blocks.extend([greedy_sibling(&tip, 1), greedy_sibling(&tip, 2)]);
     blocks.extend([tip.clone(), sibling(&tip, 3, |_| {})]);

@@ -22,8 +22,8 @@ fn end_below(case: &Case, options: &ReindexOptions) -> ReindexReport {
 /// Asserts that the chainstate is the one at `height`, and that the index has all blocks of the chain but
 /// `damaged`, in an order of validity that bitcoind accepts.
 fn assert_lacks(case: &Case, damaged: &[u32], height: u32, what: &str) {
-    let best = block_at(height).hash;
-    assert_coins(case.root(), best, &stats_by_height(chain())[height as usize], what);
+    let model = &stats_by_height(chain())[height as usize];
+    assert_coins(case.root(), block_at(height).hash, model, what);
     sync::assert_index_is_true(case.root(), what);
     let by_hash: BTreeMap<_, IndexEntry> =
         case.index().entries.into_iter().map(|entry| (entry.hash, entry)).collect();

@@ -2,8 +2,7 @@
 //! without blocks that the index places.
 
 use acceptance::prelude::*;
-use acceptance::sync::tiny_peer as peer;
-use acceptance::sync::{branch_of, from, index, run, tiny};
+use acceptance::sync::{branch_of, from, index, run, tiny, tiny_blocks as blocks, tiny_peer as peer};
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
     index::{BlockIndex, FileInfo},
@@ -32,11 +31,6 @@ fn a_datadir_that_bitcoind_has_only_begun_is_completed() {
         assert_eq!(report.download.blocks as usize, blocks());
         assert_synced(dir.path(), tiny(), "begun by bitcoind");
     }
-}
-
-/// Number of blocks above the genesis block.
-fn blocks() -> usize {
-    tiny().main().count() - 1
 }
 
 fn edit_index(root: &Path, edit: impl FnOnce(&mut BlockIndex)) {

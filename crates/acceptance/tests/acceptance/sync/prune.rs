@@ -37,7 +37,7 @@ pub fn pruned(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
 }
 
 /// Options with hints up to a height, whose blocks are assumed valid: headers that bury them are known.
-fn with_hints(options: SyncOptions, dir: &Path, height: u32) -> SyncOptions {
+fn with_hints(mut options: SyncOptions, dir: &Path, height: u32) -> SyncOptions {
     let first = changed(SyncOptions { prune_bytes: None, blocks_only: true, ..options.clone() }, |it| {
         it.chain.stop_at_height = Some(Height(1))
     });
@@ -45,10 +45,8 @@ fn with_hints(options: SyncOptions, dir: &Path, height: u32) -> SyncOptions {
     bury(&options.chain.datadir.join("regtest/blocks/index"));
     let file = dir.join("hints");
     TRUTH.write(&file, HintFormat::Peregrine, &TRUTH.hints(height));
-    let hints = hints_of(file, AggregateKind::Sha256);
-    let mut options = changed(SyncOptions { hints: Some(hints), ..options }, |it| {
-        it.chain.stop_at_height = Some(Height(END))
-    });
+    options.hints = Some(hints_of(file, AggregateKind::Sha256));
+    options.chain.stop_at_height = Some(Height(END));
     options.chain.assume_valid = AssumeValid::Block(TRUTH.hash(height));
     options
 }

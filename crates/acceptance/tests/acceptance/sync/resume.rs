@@ -2,13 +2,9 @@
 //! next run goes on without downloading what is stored.
 
 use acceptance::prelude::*;
-use acceptance::sync::{from, placed, run_on, tiny, tiny_peer as peer};
+use acceptance::sync::{from, placed, run_on, tiny, tiny_blocks as blocks, tiny_peer as peer};
 use disk::scan::{ScannedBlock, scan_files};
 use vfs::Disk as _;
-
-fn blocks() -> usize {
-    tiny().main().count() - 1
-}
 
 /// The blocks above genesis that the block files contain, whole and where a scan finds them. A scan does not
 /// read blocks, so it also finds one whose end a fault has kept from the file.

@@ -3,13 +3,8 @@
 
 use acceptance::prelude::*;
 
-/// A datadir without undo data in some of its files, and options that write checkpoints often.
-fn lacking() -> (Case, ReindexOptions) {
-    lacking_by(UndoDamage::HalfGone)
-}
-
-/// The same after other damage.
-fn lacking_by(damage: UndoDamage) -> (Case, ReindexOptions) {
+/// A datadir whose undo data is damaged, and options that write checkpoints often.
+fn lacking(damage: UndoDamage) -> (Case, ReindexOptions) {
     let case = Case::new();
     damage.apply(case.root(), Network::Regtest);
     let options = bounded(&case.options());
@@ -20,23 +15,15 @@ fn expected() -> Expected {
     Expected::of(chain())
 }
 
-/// Interrupts a run at an operation. Returns its report if it was complete before.
-fn interrupt(options: &ReindexOptions, at: u64) -> Option<ReindexReport> {
-    match run_until(options, at).0 {
-        Ok(report) => Some(report),
-        Err(error) => {
-            assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
-            None
-        }
-    }
-}
-
 /// Interrupts a run when about two thirds are done, and some undo data is made: when that is depends on the
 /// order in which threads work.
 fn interrupt_late(case: &Case, options: &ReindexOptions) {
     let is_waiting = || case.blocks("peregrine-undo").exists();
     for at in [700, 200, 200] {
-        assert!(is_waiting() || interrupt(options, at).is_none(), "the run was complete before");
+        if !is_waiting() {
+            let error = run_until(options, at).0.expect_err("the run was complete before");
+            assert_eq!(error.kind, ErrorKind::Interrupted, "{error}");
+        }
     }
     assert!(is_waiting(), "no undo data is waiting");
     let work = options.chain.work_dir.clone().unwrap_or(case.root().join("regtest"));
@@ -61,7 +48,7 @@ fn a_job_with_another_undo_policy_is_refused_and_the_first_one_can_be_resumed() 
         (UndoDamage::HalfGone, Auto, Make),
         (UndoDamage::NoPositions, Make, Trust),
     ] {
-        let (case, options) = lacking_by(damage);
+        let (case, options) = lacking(damage);
         let (options, what) = (with_undo(&options, undo), format!("{damage:?}, {other:?} in between"));
         interrupt_late(&case, &options);
         let error = run(&with_undo(&options, other)).expect_err(&what);
@@ -74,7 +61,7 @@ fn a_job_with_another_undo_policy_is_refused_and_the_first_one_can_be_resumed() 
 /// Regression: without the work directory, the run has no checkpoint, and removed the undo data.
 #[test]
 fn a_run_that_is_refused_leaves_the_undo_data_of_an_interrupted_one() {
-    let ((case, options), elsewhere) = (lacking(), scratch());
+    let ((case, options), elsewhere) = (lacking(UndoDamage::HalfGone), scratch());
     let interrupted = changed(options.clone(), |it| it.chain.work_dir = Some(elsewhere.path().to_owned()));
     interrupt_late(&case, &interrupted);
     assert_fails(run(&up_to(options, 99_999)), ErrorKind::Usage, &[]);
@@ -84,7 +71,7 @@ fn a_run_that_is_refused_leaves_the_undo_data_of_an_interrupted_one() {
 #[test]
 fn restart_discards_undo_data_that_was_made() {
     for undo in UndoPolicy::ALL {
-        let (case, options) = lacking();
+        let (case, options) = lacking(UndoDamage::HalfGone);
         interrupt_late(&case, &options);
         let again = changed(with_undo(&options, undo), |it| it.chain.resume.restart = true);
         if undo == UndoPolicy::Trust {
@@ -98,7 +85,7 @@ fn restart_discards_undo_data_that_was_made() {
 /// With undo data that is complete, `Trust` can take the place of an interrupted job that makes it.
 #[test]
 fn restart_with_all_undo_data_leaves_nothing_behind() {
-    let (case, options) = lacking_by(UndoDamage::NoPositions);
+    let (case, options) = lacking(UndoDamage::NoPositions);
     interrupt_late(&case, &options);
     let scan = changed(trusting(&case.scan()), |it| it.chain.resume.restart = true);
     assert_eq!(run(&scan).unwrap().hash_serialized_3, expected().hash_serialized_3);
@@ -108,7 +95,7 @@ fn restart_with_all_undo_data_leaves_nothing_behind() {
 #[test]
 fn undo_data_that_is_damaged_meanwhile_is_named_and_made_after_restart() {
     for is_lost in [false, true] {
-        let (case, options) = lacking();
+        let (case, options) = lacking(UndoDamage::HalfGone);
         interrupt_late(&case, &options);
         let path = case.blocks("rev00001.dat");
         if is_lost {
@@ -144,7 +131,7 @@ fn undo_data_that_waits_and_is_damaged_or_lost_is_an_error() {
         |waiting| fs::write(waiting, vec![0; 100_000]).unwrap(),
     ];
     for damage in damages {
-        let (case, options) = lacking();
+        let (case, options) = lacking(UndoDamage::HalfGone);
         interrupt_late(&case, &options);
         let dir = case.blocks("peregrine-undo");
         damage(&dir.join(files_of(&dir, "rev").into_keys().next().unwrap()));
@@ -159,7 +146,7 @@ fn undo_data_that_waits_and_is_damaged_or_lost_is_an_error() {
 
 #[test]
 fn a_job_whose_undo_data_was_given_up_starts_over() {
-    let (case, options) = lacking();
+    let (case, options) = lacking(UndoDamage::HalfGone);
     interrupt_late(&case, &options);
     fs::remove_dir_all(case.blocks("peregrine-undo")).unwrap();
     assert_eq!(assert_ends(&case, &options, "given up"), 0);
@@ -168,7 +155,7 @@ fn a_job_whose_undo_data_was_given_up_starts_over() {
 /// A node has used the index meanwhile, and has stored another block.
 #[test]
 fn a_job_whose_index_was_used_meanwhile_does_not_end_wrongly() {
-    let (case, options) = lacking();
+    let (case, options) = lacking(UndoDamage::HalfGone);
     let low = up_to(options.clone(), 138);
     interrupt_late(&case, &low);
     // Written anew, with other file numbers.

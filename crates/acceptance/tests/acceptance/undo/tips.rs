@@ -8,10 +8,6 @@ use bitcoin::{Sequence, absolute::LockTime};
 /// Height of the last block of the valid chain.
 const TOP: u32 = 125;
 
-fn blocks_to(height: u32) -> Vec<GeneratedBlock> {
-    chain().main().filter(|block| block.height <= height).cloned().collect()
-}
-
 /// What the blocks of a chain have, and its coins.
 fn expected_of(blocks: &[GeneratedBlock]) -> Expected {
     let of = |block: &GeneratedBlock| {
@@ -25,7 +21,7 @@ fn expected_of(blocks: &[GeneratedBlock]) -> Expected {
 /// The chain up to [`TOP`], with `count` blocks above it that were stored and never connected; the first one
 /// of them pays its miner too much.
 fn below_invalid_blocks(count: u32) -> Vec<GeneratedBlock> {
-    let mut blocks = blocks_to(TOP);
+    let mut blocks = main_to(TOP as usize);
     let mut above: Vec<_> =
         chain().main().filter(|block| block.height > TOP).take(count as usize).cloned().collect();
     let greedy = greedy_sibling(&above[0], 1);
@@ -49,7 +45,7 @@ fn all_ways(root: &Path) -> Vec<(String, ReindexOptions)> {
 /// Asserts that a rebuild with any of these options comes to the valid chain up to [`TOP`], and completes its
 /// undo data. `prepare` changes the datadir before.
 fn assert_is_top(blocks: &[GeneratedBlock], what: &str, prepare: impl Fn(&Path, UndoPolicy) -> bool) {
-    let (expected, tip) = (expected_of(&blocks_to(TOP)), block_at(TOP).hash);
+    let (expected, tip) = (expected_of(&main_to(TOP as usize)), block_at(TOP).hash);
     let (dir, mut failures) = (scratch(), String::new());
     for (way, options) in all_ways(dir.path()) {
         let _ = fs::remove_dir_all(dir.path().join("regtest"));
@@ -98,7 +94,7 @@ fn a_scan_vouches_for_no_block_outside_the_chain_that_is_invalid_or_damaged() {
     });
     let (sound, mut damaged) = (sibling(near, 1, |_| {}), sibling(near, 2, |_| {}));
     *damaged.bytes.last_mut().unwrap() ^= 1;
-    let mut blocks = blocks_to(TOP);
+    let mut blocks = main_to(TOP as usize);
     blocks.extend([&sound, &damaged, &not_final].map(Clone::clone));
     let dir = scratch();
     for (way, options) in all_ways(dir.path()).into_iter().filter(|(_, options)| options.chain.scan) {
@@ -123,7 +119,7 @@ fn an_invalid_sibling_of_the_tip_with_a_block_above_it_is_left_out() {
     (above.undo, above.stale) = (None, true);
     rebase(std::iter::once(&mut above), greedy.hash);
     for first in [false, true] {
-        let mut blocks = blocks_to(TOP);
+        let mut blocks = main_to(TOP as usize);
         let at = if first { TOP as usize } else { blocks.len() };
         blocks.insert(at, greedy.clone());
         blocks.push(above.clone());
@@ -135,7 +131,7 @@ fn an_invalid_sibling_of_the_tip_with_a_block_above_it_is_left_out() {
 /// has a valid sibling.
 #[test]
 fn an_invalid_block_below_connected_ones_is_an_error() {
-    let mut blocks = blocks_to(TOP + 3);
+    let mut blocks = main_to(TOP as usize + 3);
     let valid = blocks[TOP as usize].clone();
     let greedy = GeneratedBlock { undo: valid.undo.clone(), stale: false, ..greedy_sibling(&valid, 1) };
     let hash = greedy.hash;
@@ -161,7 +157,7 @@ fn an_invalid_block_below_connected_ones_is_an_error() {
 #[test]
 fn of_siblings_at_the_tip_the_one_with_undo_data_is_chosen() {
     for first in [false, true] {
-        let mut blocks = blocks_to(TOP);
+        let mut blocks = main_to(TOP as usize);
         let tip = blocks.pop().unwrap();
         let other = sibling(&tip, 1, |_| {});
         assert!(other.undo.is_none());
@@ -173,7 +169,7 @@ fn of_siblings_at_the_tip_the_one_with_undo_data_is_chosen() {
             let report = run(&with_undo(&options(case.root()), undo)).unwrap();
             assert_eq!(report.hash, tip.hash, "first {first}, {undo:?}");
             assert_eq!(report.undo.map_or(0, |undo| undo.blocks), 0, "first {first}, {undo:?}");
-            assert_complete(case.root(), Network::Regtest, &expected_of(&blocks_to(TOP)), "siblings");
+            assert_complete(case.root(), Network::Regtest, &expected_of(&main_to(TOP as usize)), "siblings");
             if undo == UndoPolicy::Trust {
                 continue;
             }
@@ -189,7 +185,7 @@ fn of_siblings_at_the_tip_the_one_with_undo_data_is_chosen() {
             fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
             let chosen = if first { &other } else { &tip };
             let scan = changed(with_undo(&options(case.root()), undo), |it| it.chain.scan = true);
-            let mut expected = expected_of(&blocks_to(TOP - 1));
+            let mut expected = expected_of(&main_to(TOP as usize - 1));
             let undo_data = tip.undo.clone().unwrap();
             expected.blocks.push((tip.header.prev, chosen.hash, undo_data));
             assert_eq!(run(&scan).unwrap().hash, chosen.hash, "first {first}, {undo:?}, nothing is left");
