@@ -113,7 +113,7 @@ const OWN: [(&str, Cause); 51] = [
     }),
     ("no undo data, and a broken chainstate", |case| {
         files(case, "rev").iter().for_each(|path| fs::remove_file(path).unwrap());
-        fs::write(case.root().join("regtest/chainstate/CURRENT"), "MANIFEST-999999\n").unwrap();
+        fs::write(case.net("chainstate/CURRENT"), "MANIFEST-999999\n").unwrap();
     }),
     ("rev: all but two cut", |case| {
         files(case, "rev").iter().skip(2).for_each(|path| truncate(path, 900).unwrap());
@@ -148,7 +148,7 @@ const OWN: [(&str, Cause); 51] = [
     ("xor.dat: cut", |case| truncate(&case.blocks("xor.dat"), 7).unwrap()),
     ("xor.dat: empty", |case| truncate(&case.blocks("xor.dat"), 0).unwrap()),
     ("chainstate: a table short by a byte", |case| {
-        let dir = case.root().join("regtest/chainstate");
+        let dir = case.net("chainstate");
         let tables = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
         let table = tables.filter(|path| path.extension().is_some_and(|it| it == "ldb"));
         let table = table.max_by_key(|path| fs::metadata(path).unwrap().len()).unwrap();
@@ -171,7 +171,7 @@ fn remove_last_files(case: &Case) {
 }
 
 fn remove_chainstate(case: &Case) {
-    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    fs::remove_dir_all(case.net("chainstate")).unwrap();
 }
 
 /// Reduces the index to what an old backup would contain.
@@ -225,7 +225,7 @@ pub fn cause(name: &str, case: &Case, store: &Path) {
     }
     write_files(&STORE, store).unwrap();
     if name == "blocks: in a directory that only the user knows" {
-        fs::write(case.root().join("regtest/debug.log"), "").unwrap();
+        fs::write(case.net("debug.log"), "").unwrap();
     }
     situation::cause(name, case.root(), store);
 }

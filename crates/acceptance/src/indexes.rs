@@ -81,7 +81,7 @@ pub fn assert_sound(options: &IndexOptions, height: u32) {
 
 /// The directory of the database of an index of a generated chain.
 pub fn database(case: &Case, kind: IndexKind) -> PathBuf {
-    case.root().join("regtest").join(kind.database_dir())
+    case.net(kind.database_dir())
 }
 
 pub fn rows(dir: &Path) -> Rows {

@@ -410,9 +410,14 @@ impl Case {
         self.dir.path()
     }
 
+    /// A file below `regtest`.
+    pub fn net(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.root().join("regtest").join(name)
+    }
+
     /// A file below `regtest/blocks`.
     pub fn blocks(&self, name: &str) -> PathBuf {
-        self.root().join("regtest/blocks").join(name)
+        self.net("blocks").join(name)
     }
 
     /// Default options for it.
@@ -483,7 +488,7 @@ pub type StoredCoin = (OutPoint, u32, Vec<u8>);
 
 /// All coins of its chainstate in key order.
 pub fn stored_coins(case: &Case) -> Vec<StoredCoin> {
-    let reader = ChainstateReader::open(&vfs::RealDisk, &case.root().join("regtest/chainstate")).unwrap();
+    let reader = ChainstateReader::open(&vfs::RealDisk, &case.net("chainstate")).unwrap();
     let mut cursor = reader.coins().unwrap();
     let mut coins = Vec::new();
     while let Some((outpoint, coin)) = cursor.advance().unwrap() {
@@ -494,7 +499,7 @@ pub fn stored_coins(case: &Case) -> Vec<StoredCoin> {
 
 /// Rewrites its chainstate with these coins.
 pub fn rewrite_chainstate(case: &Case, mut coins: Vec<StoredCoin>) {
-    let dir = case.root().join("regtest/chainstate");
+    let dir = case.net("chainstate");
     let best = ChainstateReader::open(&vfs::RealDisk, &dir).unwrap().best_block();
     std::fs::remove_dir_all(&dir).unwrap();
     coins.sort_by(|a, b| chainstate_key_order(&a.0, &b.0));

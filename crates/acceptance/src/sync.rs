@@ -421,7 +421,7 @@ pub fn invalid_blocks(report: &SyncReport) -> Vec<(BlockHash, String)> {
 /// true: the index has their headers only.
 pub fn with_holes(is_missing: impl Fn(u32) -> bool) -> Case {
     let case = Case::new();
-    let _ = std::fs::remove_dir_all(case.root().join("regtest/chainstate"));
+    let _ = std::fs::remove_dir_all(case.net("chainstate"));
     let is_main = |entry: &IndexEntry| chain().main().any(|block| block.hash == entry.hash);
     case.edit_index(|index| index.entries.retain(is_main));
     case.forget_blocks(|entry| is_missing(entry.height.0));

@@ -199,7 +199,7 @@ fn a_pruned_datadir_has_nothing_to_rebuild_from() {
     situation::cause("pruned", case.root(), case.root());
     let state = diagnosed(case.root(), true).found.unwrap();
     assert!(state.index.is_pruned && state.rebuild.duration.is_none() && state.rebuild.need.chainstate == 0);
-    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    fs::remove_dir_all(case.net("chainstate")).unwrap();
     let found = diagnosed(case.root(), false);
     assert!(!found.is_sound() && found.advice == Advice::SyncPruned, "{found:?}");
     // Then, that was advised for ever, and refused: there are no block files.
@@ -220,14 +220,14 @@ fn lost_block_files_without_an_index_are_downloaded() {
     // That there are none elsewhere is in the log.
     write_log(&case, "");
     assert_eq!(diagnosed(case.root(), false).advice, Advice::Sync, "bitcoind -reindex would discard it, too");
-    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    fs::remove_dir_all(case.net("chainstate")).unwrap();
     assert_eq!(diagnosed(case.root(), false).advice, Advice::Sync);
 }
 
 /// Writes the log of a start of bitcoind.
 fn write_log(case: &Case, arguments: &str) {
     let log = format!("2026 Bitcoin Core version v30.0.0 (release build)\n{arguments}\n");
-    fs::write(case.root().join("regtest/debug.log"), log).unwrap();
+    fs::write(case.net("debug.log"), log).unwrap();
 }
 
 /// The log of the copy names the files of the other node, to which both would write.
@@ -259,7 +259,7 @@ fn block_files_that_were_copied_one_folder_too_deep_are_named_and_taken() {
 #[test]
 fn block_files_in_another_directory_are_not_called_lost() {
     let (case, other) = (Case::at_tip(), scratch());
-    fs::write(case.root().join("regtest/debug.log"), "").unwrap();
+    fs::write(case.net("debug.log"), "").unwrap();
     situation::cause("blocks: in a directory that only the user knows", case.root(), other.path());
     let other = other.path().join("other");
     advised(&case, &Advice::NameBlocksdir { directory: None });
@@ -289,7 +289,7 @@ fn block_files_in_another_directory_are_not_called_lost() {
 fn what_is_in_the_place_of_new_files_is_to_be_moved() {
     for name in ["blocks/peregrine-undo", "blocks/index.peregrine", "chainstate.peregrine"] {
         let case = Case::at_tip();
-        let place = case.root().join("regtest").join(name);
+        let place = case.net(name);
         fs::create_dir(&place).unwrap();
         fs::write(place.join("notes.txt"), "a user's").unwrap();
         assert!(is_sound(&case), "it matters only if something must be written");
@@ -299,7 +299,7 @@ fn what_is_in_the_place_of_new_files_is_to_be_moved() {
         advised(&case, &Advice::MakeUndo);
     }
     let case = Case::at_tip();
-    let work = case.root().join("regtest/peregrine-work");
+    let work = case.net("peregrine-work");
     fs::write(&work, "a file").unwrap();
     fs::remove_file(case.blocks("rev00001.dat")).unwrap();
     advised(&case, &Advice::MoveAway { path: work });
@@ -357,7 +357,7 @@ fn bitcoind_is_not_to_be_started_before_what_it_reads_is_sound() {
     ];
     for (number, (prepare, damage, advice)) in rows.into_iter().enumerate() {
         let case = Case::at_tip();
-        let path = case.root().join("regtest/chainstate");
+        let path = case.net("chainstate");
         let advice = advice.unwrap_or(Advice::MoveAway { path });
         prepare(&case);
         damage(&case);
@@ -447,7 +447,7 @@ fn what_an_interrupted_run_has_left_is_named() {
                 assert!(file.ends_with("peregrine-commit"), "{error}");
             }
             assert!(tree(case.root()) == before, "{at}: a command that only reads has changed something");
-            let checkpoint = case.root().join("regtest/peregrine-work/manifest");
+            let checkpoint = case.net("peregrine-work/manifest");
             fs::create_dir_all(checkpoint.parent().unwrap()).unwrap();
             fs::write(&checkpoint, "").unwrap();
             fs::write(checkpoint.with_file_name("run-00000001.run"), "PGRN-RUN").unwrap();
@@ -473,7 +473,7 @@ fn recovery_removes_what_was_being_built_and_leaves_a_sound_datadir_alone() {
     };
     let disk = FaultDisk::killed_at(0);
     assert_eq!(recover(&disk, &location(&case)).unwrap(), nothing);
-    let building = case.root().join("regtest/chainstate.peregrine");
+    let building = case.net("chainstate.peregrine");
     fs::create_dir(&building).unwrap();
     fs::write(building.join("peregrine.mark"), "PGRN-NEW").unwrap();
     let other = FaultDisk::healthy().with_user(fs::metadata(case.root()).unwrap().uid() + 4711);
@@ -525,7 +525,7 @@ fn a_full_disk_is_to_be_emptied_before_bitcoind_is_started() {
 fn a_database_on_a_file_system_that_is_read_only_is_not_one_with_which_bitcoind_starts() {
     let case = Case::at_tip();
     for name in ["", "blocks", "blocks/index", "chainstate"] {
-        let dir = case.root().join("regtest").join(name);
+        let dir = case.net(name);
         let found = examine_on(&FaultDisk::healthy().with_read_only(&dir), &case);
         assert!(!found.is_sound() && found.advice == Advice::CheckDisk, "{name}: {found:?}");
     }
@@ -537,19 +537,18 @@ fn what_belongs_to_other_users_is_named() {
     let uid = fs::metadata(case.root()).unwrap().uid();
     let owner = examine_on(&FaultDisk::healthy().with_user(uid + 4711), &case).found.unwrap().owner;
     assert_eq!((owner.uid, owner.user, owner.foreign.len()), (uid, uid + 4711, 0));
-    if std::os::unix::fs::chown(case.root().join("regtest/chainstate"), Some(4711), None).is_err() {
+    if std::os::unix::fs::chown(case.net("chainstate"), Some(4711), None).is_err() {
         return testkit::data::skip("only root can give files to another user");
     }
-    let foreign = vec![case.root().join("regtest/chainstate")];
+    let foreign = vec![case.net("chainstate")];
     assert_eq!(diagnosed(case.root(), false).advice, Advice::ChangeOwner { directories: foreign });
     // Blocks that root has copied there do not make the node root's.
     let give_all = |path: &Path| {
         assert!(Command::new("chown").args(["-R", "4711"]).arg(path).status().unwrap().success());
     };
     std::os::unix::fs::chown(case.root().join("regtest"), Some(4711), None).unwrap();
-    give_all(&case.root().join("regtest/chainstate"));
-    let foreign =
-        ["blocks", "blocks/index", ".lock"].map(|name| case.root().join("regtest").join(name)).to_vec();
+    give_all(&case.net("chainstate"));
+    let foreign = ["blocks", "blocks/index", ".lock"].map(|name| case.net(name)).to_vec();
     assert_eq!(diagnosed(case.root(), false).advice, Advice::ChangeOwner { directories: foreign });
     // What `sudo bitcoind` has left, or a copy made by root. Once, only the first three were looked at.
     fs::write(case.blocks("xor.dat"), [0; 8]).unwrap();
@@ -563,7 +562,7 @@ fn what_belongs_to_other_users_is_named() {
         ("blocks/index/LOCK", "blocks/index"),
         ("chainstate/000002.ldb", "chainstate"),
     ] {
-        let [path, foreign] = [name, foreign].map(|name| case.root().join("regtest").join(name));
+        let [path, foreign] = [name, foreign].map(|name| case.net(name));
         let _ = fs::File::create_new(&path);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         std::os::unix::fs::chown(&path, Some(0), None).unwrap();
@@ -572,7 +571,7 @@ fn what_belongs_to_other_users_is_named() {
         std::os::unix::fs::chown(&path, Some(4711), None).unwrap();
     }
     // What bitcoind does not open, such as `lost+found` of a disk, can be root's.
-    let lost = case.root().join("regtest/chainstate/lost+found");
+    let lost = case.net("chainstate/lost+found");
     fs::create_dir(&lost).unwrap();
     fs::set_permissions(&lost, fs::Permissions::from_mode(0o700)).unwrap();
     let owner = diagnosed(case.root(), false).found.unwrap().owner;
@@ -590,7 +589,7 @@ fn what_may_not_be_read_is_not_called_damaged() {
         ("blocks/index/CURRENT", "blocks/index"),
         ("chainstate/CURRENT", "chainstate"),
     ] {
-        let [path, directory] = [name, directory].map(|name| case.root().join("regtest").join(name));
+        let [path, directory] = [name, directory].map(|name| case.net(name));
         let as_user = |user| examine_on(&FaultDisk::healthy().with_user(user).with_denied(&path), &case);
         assert_eq!(as_user(uid + 4711).advice, Advice::RunAs { user: uid }, "{name}");
         let found = as_user(uid);

@@ -350,7 +350,7 @@ fn the_genesis_block_is_restored_after_it_was_overwritten() {
     overwrite_genesis(&case);
     assert_eq!(diagnosed(case.root(), true).advice, Advice::ReindexByScan);
     fs::remove_dir_all(case.blocks("index")).unwrap();
-    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    fs::remove_dir_all(case.net("chainstate")).unwrap();
     let old: Vec<_> = tree(&case.blocks("")).into_iter().filter(|(path, _)| path.ends_with("dat")).collect();
     assert_eq!(acceptance::run(&case.scan()).unwrap().height, Height(140));
     assert_sound(case.root(), chain(), "overwritten");
@@ -388,7 +388,7 @@ fn own_files_with_other_keys_are_named_and_taken_over() {
             let error = found.found.unwrap().key.unwrap().to_string();
             assert!(error.contains(&format!("blk{number:05}.dat is ")), "{error}");
             // Beside a second chainstate, that would be refused.
-            let snapshot = case.root().join("regtest/chainstate_snapshot");
+            let snapshot = case.net("chainstate_snapshot");
             write_file(snapshot.join("base_blockhash"), [7; 32]);
             assert_eq!(diagnosed(case.root(), true).advice, Advice::MoveSnapshotAway);
             fs::remove_dir_all(snapshot).unwrap();

@@ -28,12 +28,12 @@ fn load(disk: &dyn Disk, case: &Case, file: &Path) -> Result<LoadedSnapshotRepor
 fn headers_only() -> Case {
     let case = Case::new();
     case.forget_blocks(|entry| entry.height.0 > 0);
-    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    fs::remove_dir_all(case.net("chainstate")).unwrap();
     case
 }
 
 fn snapshot_dir(case: &Case) -> PathBuf {
-    case.root().join("regtest/chainstate_snapshot")
+    case.net("chainstate_snapshot")
 }
 
 /// Checks that the snapshot is loaded and nothing else has changed.
@@ -85,7 +85,7 @@ fn coins_that_read_back_differently_are_not_put_in_place() {
 #[test]
 fn the_chainstate_below_the_snapshot_stays_as_it_is() {
     let case = Case::new();
-    let (before, chainstate) = (case.index(), case.root().join("regtest/chainstate"));
+    let (before, chainstate) = (case.index(), case.net("chainstate"));
     let old = tree(&chainstate);
     load(&FaultDisk::healthy(), &case, snapshot()).unwrap();
     assert_loaded(&case, &before);

@@ -122,7 +122,7 @@ fn hints_made_from_blocks_equal_those_of_the_model() {
 #[test]
 fn every_format_converts_into_every_other() {
     let (case, files) = (Case::new(), scratch());
-    let leftover = case.root().join("regtest/chainstate.peregrine");
+    let leftover = case.net("chainstate.peregrine");
     write_file(leftover.join("000007.ldb"), b"half a table");
     write_file(leftover.join("peregrine.mark"), b"PGRN-NEW");
     let path_of = |format: HintFormat| files.path().join(format.name());

@@ -142,7 +142,7 @@ const COLUMNS: [Column; 11] = [
     Column {
         damage: |case| {
             fs::remove_dir_all(case.blocks("")).unwrap();
-            fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+            fs::remove_dir_all(case.net("chainstate")).unwrap();
         },
         ..column("`sync` where blocks are gone", &["sync"])
     },

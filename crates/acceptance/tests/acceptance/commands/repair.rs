@@ -17,7 +17,7 @@ fn repaired(case: &Case) -> RepairReport {
 }
 
 fn chainstate(case: &Case) -> impl PartialEq + use<> {
-    tree(&case.root().join("regtest/chainstate"))
+    tree(&case.net("chainstate"))
 }
 
 /// Changes the record of the block at `height`, without obfuscation; returns its file as it was.
@@ -59,7 +59,7 @@ fn nothing_ends_below_blocks_whose_parent_is_missing() {
     for (what, damage, is_found) in RECORD_DAMAGE {
         let case = Case::at_tip();
         let whole = rewrite_record(&case, 125, damage);
-        for dir in [case.root().join("regtest/chainstate"), case.blocks("index")] {
+        for dir in [case.net("chainstate"), case.blocks("index")] {
             fs::write(dir.join("CURRENT"), "").unwrap();
         }
         let scanned = run(&case.scan()).map(|report| report.height);
@@ -136,7 +136,7 @@ fn what_a_reindexing_block_index_had_connected_is_downloaded() {
     let case = Case::at_tip();
     case.edit_index(|index| index.reindexing = true);
     case.flip_block(125, 40);
-    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    fs::remove_dir_all(case.net("chainstate")).unwrap();
     let report = repaired(&case);
     assert_eq!((report.height, report.rebuild.unwrap().height), (Height(140), Height(140)));
     assert_eq!(report.download.unwrap().blocks, 1, "those above it are in the files");
@@ -226,7 +226,7 @@ fn a_chainstate_of_another_chain_is_set_aside_also_without_a_block_index() {
     let is_said = |note: &Warning| matches!(note, Warning::ChainstateSetAside { .. });
     assert!(report.notes.iter().any(is_said), "{:?}", report.notes);
     assert_eq!((report.damaged, report.rebuild.unwrap().height), (0, Height(140)));
-    fs::remove_dir_all(case.root().join("regtest/chainstate.old")).unwrap();
+    fs::remove_dir_all(case.net("chainstate.old")).unwrap();
     assert_sound(case.root(), chain(), "a chainstate of another chain");
 }
 
@@ -265,7 +265,7 @@ fn a_scan_takes_the_sound_copy() {
 fn a_block_index_that_cannot_be_replaced_is_found_before_the_download() {
     let (case, peer) = (Case::at_tip(), honest());
     case.flip_block(125, 100);
-    let disk = FaultDisk::healthy().with_mount(&case.root().join("regtest/blocks/index"));
+    let disk = FaultDisk::healthy().with_mount(&case.net("blocks/index"));
     let repair = || repair_on(&disk, &repairing(case.root(), &[&peer]));
     refused_by(case.root(), ErrorKind::Environment, &["index", "mount"], repair);
     assert!(peer.asked().is_empty());
@@ -329,7 +329,7 @@ fn the_blocks_below_a_snapshot_are_bitcoinds_to_download() {
     let case = Case::at_tip();
     case.flip_block(100, 90);
     run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
-    write_file(case.root().join("regtest/chainstate_snapshot/base_blockhash"), [7; 32]);
+    write_file(case.net("chainstate_snapshot/base_blockhash"), [7; 32]);
     let done = try_repair(&repairing(case.root(), &[]));
     assert_fails(done, ErrorKind::Usage, &["the chainstate of a snapshot", "move the directory away"]);
 }

@@ -47,7 +47,7 @@ fn options(case: &Case) -> ReindexOptions {
 static SNAPSHOT: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| snapshot_at(BASE));
 
 fn second_dir(case: &Case) -> PathBuf {
-    case.root().join("regtest/chainstate_snapshot")
+    case.net("chainstate_snapshot")
 }
 
 /// Writes a chainstate without coins.
@@ -114,12 +114,12 @@ const ROWS: [Row; 12] = [
         second(case, hash(BASE), hash(TIP));
     }),
     ("merged (`base_blockhash` in `chainstate`)", |case| {
-        fs::write(case.root().join("regtest/chainstate/base_blockhash"), hash(BASE).0).unwrap();
+        fs::write(case.net("chainstate/base_blockhash"), hash(BASE).0).unwrap();
     }),
     ("found invalid (`chainstate_snapshot_INVALID`)", |case| {
         chainstate_at(case, BASE);
         second(case, hash(BASE), hash(TIP));
-        fs::rename(second_dir(case), case.root().join("regtest/chainstate_snapshot_INVALID")).unwrap();
+        fs::rename(second_dir(case), case.net("chainstate_snapshot_INVALID")).unwrap();
     }),
     ("its block is not on the chain with the most work", |case| {
         run(&case.options()).unwrap();
@@ -190,7 +190,7 @@ fn cell((what, prepare): &Row, command: &str) -> String {
         };
     }
     // A scan can write the same bytes again, in another directory.
-    let inode = |part: &str| fs::metadata(case.root().join("regtest").join(part)).ok().map(|it| it.ino());
+    let inode = |part: &str| fs::metadata(case.net(part)).ok().map(|it| it.ino());
     let index_before = inode("blocks/index");
     let done = execute(command, &case);
     if let Some(second) = &second {
@@ -202,7 +202,7 @@ fn cell((what, prepare): &Row, command: &str) -> String {
             let state = doctor(&case).found.unwrap();
             assert!(state.snapshot.error.is_none(), "{what}: {:?}", state.snapshot.error);
             let has_changed = |part: &str| {
-                let part = case.root().join("regtest").join(part);
+                let part = case.net(part);
                 let of = |tree: &BTreeMap<PathBuf, Option<Vec<u8>>>| {
                     let files = tree.iter().filter(|(path, _)| path.starts_with(&part));
                     files.map(|(path, bytes)| (path.clone(), bytes.clone())).collect::<Vec<_>>()
@@ -254,7 +254,7 @@ fn a_rebuild_that_leaves_the_branch_of_the_snapshot_is_refused_and_names_the_way
         assert_offers(&error, &[Remedy::MoveSnapshotAway, Remedy::OtherOutput]);
     }
     run(&up_to(options(&case), height - 1)).unwrap();
-    fs::rename(second_dir(&case), case.root().join("regtest/chainstate_snapshot.old")).unwrap();
+    fs::rename(second_dir(&case), case.net("chainstate_snapshot.old")).unwrap();
     assert_eq!(run(&options(&case)).unwrap().height, Height(TIP));
 }
 
@@ -300,7 +300,7 @@ fn a_block_index_from_before_the_snapshot_was_loaded_is_refused() {
 #[test]
 fn a_chainstate_without_its_blocks_is_not_to_be_repaired_beside_a_second_one() {
     let case = Case::at_tip();
-    write_chainstate(&case.root().join("regtest/chainstate"), BlockHash([9; 32]));
+    write_chainstate(&case.net("chainstate"), BlockHash([9; 32]));
     assert_eq!(doctor(&case).advice, Advice::Repair);
     second(&case, hash(BASE), hash(TIP));
     assert_offers(&execute("repair", &case).map(drop).unwrap_err(), &[Remedy::MoveSnapshotAway]);
@@ -313,7 +313,7 @@ fn what_bitcoind_reads_beside_a_second_chainstate_is_sound_before_it_is_to_be_st
     type Row = (u32, fn(&Case), &'static str);
     let rows: [Row; 5] = [
         (BASE, |_| {}, "StartBitcoind"),
-        (BASE, |case| fs::write(case.root().join("regtest/chainstate/CURRENT"), "").unwrap(), "MoveAway"),
+        (BASE, |case| fs::write(case.net("chainstate/CURRENT"), "").unwrap(), "MoveAway"),
         (BASE, |case| case.flip_block(59, 100), "MoveSnapshotAway"),
         (BASE, |case| case.flip_undo(TIP), "MoveSnapshotAway"),
         // Core's pull request 35307.
@@ -348,7 +348,7 @@ fn only_bitcoind_gets_the_blocks_below_a_snapshot_that_are_not_stored_yet() {
 #[test]
 fn a_validated_snapshot_stays_whatever_is_wrong_beside_it() {
     let damages: [fn(&Case); 3] = [
-        |case| fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap(),
+        |case| fs::remove_dir_all(case.net("chainstate")).unwrap(),
         |case| case.flip_block(BASE - 1, 100),
         |case| case.flip_undo(BASE - 1),
     ];
@@ -365,11 +365,11 @@ fn a_validated_snapshot_stays_whatever_is_wrong_beside_it() {
 #[test]
 fn a_snapshot_is_not_loaded_beside_a_chainstate_on_another_branch() {
     let case = Case::new();
-    write_chainstate(&case.root().join("regtest/chainstate"), stale().hash);
+    write_chainstate(&case.net("chainstate"), stale().hash);
     let before = tree(case.root());
     assert_says(execute("snapshot load", &case), &["is not below the snapshot's block"]);
     assert_same_tree(&before, case.root(), "snapshot load");
-    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    fs::remove_dir_all(case.net("chainstate")).unwrap();
     execute("snapshot load", &case).unwrap();
     assert!(doctor(&case).found.unwrap().snapshot.error.is_none());
 }

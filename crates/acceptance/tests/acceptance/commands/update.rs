@@ -130,7 +130,7 @@ fn an_update_refuses_what_it_cannot_continue() {
     assert_offers(&refuses(Some(low.0), &[&height, "does not go back"]), &[Remedy::AcceptLowerTipAt(low)]);
     assert_offers(&refuses(Some(TIP + 1), &[]), &[Remedy::StopAtHeight(Height(TIP))]);
 
-    write_file(case.root().join("regtest/chainstate_snapshot/base_blockhash"), [7; 32]);
+    write_file(case.net("chainstate_snapshot/base_blockhash"), [7; 32]);
     assert_offers(&refuses(None, &["has two chainstates"]), &[Remedy::MoveSnapshotAway]);
 }
 

@@ -279,7 +279,7 @@ fn a_run_that_finishes_the_interrupted_commit_of_an_output_says_that_it_is_compl
 #[test]
 fn a_reader_that_may_not_take_a_lock_is_not_sent_to_another_output() {
     let case = tiny_case();
-    fs::write(case.root().join("regtest/.lock"), "").unwrap();
+    fs::write(case.net(".lock"), "").unwrap();
     let options = ChainOptions::reading(case.root(), Network::Regtest);
     let denied = (0..99).find_map(|at| {
         let (all, kind) = (Operations::All, io::ErrorKind::PermissionDenied);

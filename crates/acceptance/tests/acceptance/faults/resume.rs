@@ -215,12 +215,12 @@ fn a_checkpoint_is_refused_if_its_blocks_are_no_longer_assumed_valid() {
 #[test]
 fn a_checkpoint_whose_blocks_have_moved_is_refused() {
     let (case, options) = interrupted();
-    fs::remove_dir_all(case.root().join("regtest/blocks")).unwrap();
+    fs::remove_dir_all(case.net("blocks")).unwrap();
     let elsewhere = Layout { seed: 8, ..layout() };
     chain().write_datadir(case.root(), &elsewhere).unwrap();
     refused(&options, ErrorKind::Usage, &["the blocks have moved within their files"]);
     // One block at another position is enough.
-    fs::remove_dir_all(case.root().join("regtest/blocks")).unwrap();
+    fs::remove_dir_all(case.net("blocks")).unwrap();
     chain().write_datadir(case.root(), &layout()).unwrap();
     let completed = checkpoint(case.root()).state.completed;
     let height = (0..141).rev().find(|height| completed[height / 64] >> (height % 64) & 1 == 1).unwrap();

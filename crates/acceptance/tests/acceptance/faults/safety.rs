@@ -51,10 +51,6 @@ fn of(what: &'static str, situation: &'static str) -> Row {
     row(what, move |case, elsewhere| damage::cause(situation, case, elsewhere))
 }
 
-fn net(case: &Case) -> PathBuf {
-    case.root().join("regtest")
-}
-
 fn stats(case: &Case, disk: &FaultDisk) -> Result<UtxoStatsReport, Error> {
     let chainstate = ChainOptions::reading(case.root(), Network::Regtest);
     engine::utxo::stats(disk, &chainstate, false, unwatched())
@@ -74,33 +70,33 @@ fn rows() -> Vec<Row> {
             case.edit_index(|index| index.entries.retain(|entry| entry.height.0 <= 120));
         }),
         row("a file where the chainstate should be", |case, _| {
-            fs::remove_dir_all(net(case).join("chainstate")).unwrap();
-            write(net(case).join("chainstate"), "mine");
+            fs::remove_dir_all(case.net("chainstate")).unwrap();
+            write(case.net("chainstate"), "mine");
         }),
         row("foreign files in the chainstate directory", |case, _| {
-            write(net(case).join("chainstate/notes.txt"), "mine");
+            write(case.net("chainstate/notes.txt"), "mine");
         }),
         row("`chainstate` is a symbolic link", |case, elsewhere| {
-            let (link, target) = (net(case).join("chainstate"), elsewhere.join("ssd"));
+            let (link, target) = (case.net("chainstate"), elsewhere.join("ssd"));
             copy_dir(&link, &target).unwrap();
             fs::remove_dir_all(&link).unwrap();
             symlink(target, link).unwrap();
         }),
         of("`chainstate` is a dangling symbolic link", "chainstate: a link to nothing"),
         row("`blocks` is a symbolic link", |case, elsewhere| {
-            let (link, target) = (net(case).join("blocks"), elsewhere.join("hdd"));
+            let (link, target) = (case.net("blocks"), elsewhere.join("hdd"));
             copy_dir(&link, &target).unwrap();
             fs::remove_dir_all(&link).unwrap();
             symlink(target, link).unwrap();
         }),
         Row {
-            disk: |case, disk| disk.with_mount(&net(case).join("chainstate")),
+            disk: |case, disk| disk.with_mount(&case.net("chainstate")),
             ..row("a file system mounted at `chainstate`", |_, _| {})
         },
         Row {
             disk: |case, disk| {
                 use std::os::unix::fs::MetadataExt as _;
-                disk.with_user(fs::metadata(net(case).join("chainstate")).unwrap().uid() + 4711)
+                disk.with_user(fs::metadata(case.net("chainstate")).unwrap().uid() + 4711)
             },
             ..row("a chainstate that belongs to another user", |_, _| {})
         },
@@ -111,24 +107,22 @@ fn rows() -> Vec<Row> {
         of("a block index of an interrupted `bitcoind -reindex`", "index: a -reindex was interrupted"),
         of("a block index that marks the last block as invalid", "index: the last block is marked invalid"),
         row(LEFTOVERS, |case, _| {
-            for folder in [net(case).join("chainstate.peregrine"), case.blocks("index.peregrine")] {
+            for folder in [case.net("chainstate.peregrine"), case.blocks("index.peregrine")] {
                 write(folder.join("000007.ldb"), "half a table");
                 write(folder.join("peregrine.mark"), "PGRN-NEW");
             }
         }),
         of(INTERRUPTED, "a replacement of both databases was interrupted"),
         row("a foreign directory with the name of a database under construction", |case, _| {
-            write(net(case).join("chainstate.peregrine/notes.txt"), "mine");
+            write(case.net("chainstate.peregrine/notes.txt"), "mine");
         }),
         row("foreign files in a directory `peregrine-work`", |case, _| {
-            write(net(case).join("peregrine-work/notes.txt"), "mine");
+            write(case.net("peregrine-work/notes.txt"), "mine");
         }),
-        row("a file named `peregrine-work`", |case, _| write(net(case).join("peregrine-work"), "mine")),
-        row("a directory `chainstate.old`", |case, _| {
-            write(net(case).join("chainstate.old/CURRENT"), "mine")
-        }),
+        row("a file named `peregrine-work`", |case, _| write(case.net("peregrine-work"), "mine")),
+        row("a directory `chainstate.old`", |case, _| write(case.net("chainstate.old/CURRENT"), "mine")),
         row("a foreign file with the name of the journal", |case, _| {
-            write(net(case).join("peregrine-commit"), "mine, a diary");
+            write(case.net("peregrine-commit"), "mine, a diary");
         }),
     ]
 }
@@ -154,7 +148,7 @@ fn cell(row: &Row, command: &str) -> String {
     let (case, elsewhere) = (Case::new(), scratch());
     (row.prepare)(&case, elsewhere.path());
     let height = |case: &Case| stats(case, &FaultDisk::healthy()).ok().and_then(|stats| stats.height);
-    let links = |case: &Case| ["chainstate", "blocks"].map(|name| fs::read_link(net(case).join(name)).ok());
+    let links = |case: &Case| ["chainstate", "blocks"].map(|name| fs::read_link(case.net(name)).ok());
     let (before, others) = (tree(case.root()), untouchable(&case, elsewhere.path()));
     let (old_height, old_links) = (height(&case), links(&case));
     let mut shell = Shell::of(&case);

@@ -166,7 +166,7 @@ fn a_checkpoint_made_with_other_hints_is_refused() {
     // With --restart other options are accepted, and the old checkpoint is not needed.
     for other in others {
         leave_checkpoint(&options);
-        std::fs::write(case.root().join("regtest/peregrine-work/manifest"), "damaged").unwrap();
+        std::fs::write(case.net("peregrine-work/manifest"), "damaged").unwrap();
         assert_fails(run(&other), ErrorKind::Damaged, &[]);
         let report = run(&changed(other, |it| it.chain.resume.restart = true)).unwrap();
         assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3);

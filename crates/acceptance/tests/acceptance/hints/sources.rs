@@ -147,7 +147,7 @@ fn packed_files_and_downloads_give_the_result_of_the_plain_file() {
 
 /// Returns the copies of hints that a run has left.
 fn copies(case: &Case) -> usize {
-    let dir = case.root().join("regtest/peregrine-hints");
+    let dir = case.net("peregrine-hints");
     let names = std::fs::read_dir(dir).map_or(Vec::new(), |dir| dir.collect());
     names.iter().filter(|entry| entry.as_ref().unwrap().file_name() != "peregrine.lock").count()
 }
@@ -247,7 +247,7 @@ fn a_failing_disk_leaves_the_datadir_as_it_was() {
         assert_eq!(done.map(|_| ()).unwrap_err().kind, ErrorKind::Environment, "operation {at}");
         assert!(copies(&case) <= 1);
         // What has been downloaded may stay; the next run takes it or asks again.
-        let _ = std::fs::remove_dir_all(case.root().join("regtest/peregrine-hints"));
+        let _ = std::fs::remove_dir_all(case.net("peregrine-hints"));
         assert_same_tree(&before, case.root(), &format!("operation {at}"));
     }
 }

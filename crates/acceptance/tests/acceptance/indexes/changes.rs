@@ -105,7 +105,7 @@ fn changed_filters_are_found() {
     let (case, mut rng) = (Case::at_tip(), Rng::new(5, "filters"));
     let options = IndexOptions { kinds: vec![IndexKind::BlockFilter], ..of_case(&case, TxForm::ByTxid) };
     make(&FaultDisk::healthy(), &options).unwrap();
-    let path = case.root().join("regtest/indexes/blockfilter/basic/fltr00000.dat");
+    let path = case.net("indexes/blockfilter/basic/fltr00000.dat");
     let before = fs::read(&path).unwrap();
     let found: Rows = rows(&database(&case, IndexKind::BlockFilter));
     let starts: Vec<(u64, u32)> = found

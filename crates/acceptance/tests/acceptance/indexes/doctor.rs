@@ -32,7 +32,7 @@ fn sound_indexes_need_nothing() {
         assert!(matches!(found.standing, IndexStanding::Behind(3)), "{found:?}");
         assert!(is_sound && advice == Advice::StartBitcoind, "{advice:?}");
     }
-    let indexes = case.root().join("regtest/indexes");
+    let indexes = case.net("indexes");
     fs::rename(indexes.join("coinstatsindex"), indexes.join("coinstats")).unwrap();
     let (found, _, is_sound) = index(&case, IndexKind::CoinStats);
     assert!(matches!(found.standing, IndexStanding::Superseded) && is_sound, "{found:?}");
@@ -42,8 +42,7 @@ fn sound_indexes_need_nothing() {
 #[test]
 fn broken_coin_statistics_of_an_old_release_beside_those_of_a_later_one_are_superseded() {
     let (case, _) = with_indexes(TxForm::ByTxid);
-    let [new, old] =
-        ["coinstatsindex", "coinstats"].map(|name| case.root().join("regtest/indexes").join(name));
+    let [new, old] = ["coinstatsindex", "coinstats"].map(|name| case.net("indexes").join(name));
     copy_dir(&new, &old).unwrap();
     fs::write(old.join("db/CURRENT"), b"MANIFEST-999999\n").unwrap();
     let (found, advice, is_sound) = index(&case, IndexKind::CoinStats);
@@ -149,7 +148,7 @@ fn indexes_of_blocks_that_a_datadir_without_chainstate_lacks_need_a_download() {
     download(&SyncOptions { blocks_only: true, ..from_to(dir.path(), &[&peer], 0) });
     let of_genesis = |entry: &IndexEntry| entry.height == Height(0);
     edit_index(&dir.path().join("regtest/blocks/index"), |it| it.entries.retain(of_genesis)).unwrap();
-    copy_dir(&case.root().join("regtest/indexes"), &dir.path().join("regtest/indexes")).unwrap();
+    copy_dir(&case.net("indexes"), &dir.path().join("regtest/indexes")).unwrap();
     let found = diagnosed(dir.path(), false);
     assert!(!found.is_sound() && found.advice == Advice::Sync, "{found:?}");
     let indexes = found.found.unwrap().indexes;
@@ -167,7 +166,7 @@ fn indexes_that_bitcoind_cannot_take_back_in_a_datadir_without_chainstate_need_a
     for height in [0, 60] {
         let dir = scratch();
         download(&SyncOptions { blocks_only: true, ..from_to(dir.path(), &[&peer], height) });
-        copy_dir(&case.root().join("regtest/indexes"), &dir.path().join("regtest/indexes")).unwrap();
+        copy_dir(&case.net("indexes"), &dir.path().join("regtest/indexes")).unwrap();
         let found = diagnosed(dir.path(), false);
         assert!(!found.is_sound() && found.advice == Advice::Sync, "{height}: {found:?}");
         for index in found.found.unwrap().indexes {

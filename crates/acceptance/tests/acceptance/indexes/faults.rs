@@ -57,7 +57,7 @@ fn the_checkpoint_of_a_rebuild_stays_when_a_replacement_of_indexes_is_finished()
         let (case, options) = behind(tiny_case(), TxForm::ByTxid);
         run_until(&bounded(&case.options()), 60).0.unwrap_err();
         make(&FaultDisk::killed_at(at), &options).map(drop).unwrap_err();
-        if case.root().join("regtest/peregrine-commit").exists() {
+        if case.net("peregrine-commit").exists() {
             let report = recover(&FaultDisk::healthy(), &Location::new(case.root(), Network::Regtest));
             assert_eq!(report.unwrap().recovery, Some(engine::recover::Recovery::Finished));
             assert!(run(&bounded(&case.options())).unwrap().resumed > 0);

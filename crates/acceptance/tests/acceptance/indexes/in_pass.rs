@@ -125,7 +125,7 @@ fn a_damaged_txindex_of_unknown_form_is_refused_before_the_rebuild() {
     let (case, _) = with_indexes(TxForm::ByBlock);
     let unknown = IndexOptions { tx_form: None, ..of_case(&case, TxForm::ByTxid) };
     assert_eq!(unknown.clone().with_old_form(healthy()).tx_form, Some(TxForm::ByBlock));
-    let current = case.root().join("regtest").join(IndexKind::Tx.database_dir()).join("CURRENT");
+    let current = case.net(IndexKind::Tx.database_dir()).join("CURRENT");
     fs::write(current, "MANIFEST-999999\n").unwrap();
     let mut options = case.options();
     let _observer = observe_for(unknown, &mut options.chain, healthy());

@@ -126,7 +126,7 @@ fn what_cannot_be_made_is_refused() {
     let without_undo = vec![IndexKind::Tx, IndexKind::TxoSpender];
     make(&FaultDisk::healthy(), &IndexOptions { kinds: without_undo, ..options.clone() }).unwrap();
     fs::write(&rev, bytes).unwrap();
-    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    fs::remove_dir_all(case.net("chainstate")).unwrap();
     refused(&options, ErrorKind::Damaged, Remedy::RebuildChainstate);
     let other = of_datadir(case.root(), Network::Signet, TxForm::ByTxid);
     assert!(make(&FaultDisk::healthy(), &other).is_err());

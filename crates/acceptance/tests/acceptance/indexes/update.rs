@@ -93,7 +93,7 @@ fn filters_that_are_needed_are_not_overwritten() {
     let error = refused_by(case.root(), ErrorKind::Damaged, &[], continued);
     assert_offers(&error, &[Remedy::MakeIndex(Some(IndexKind::BlockFilter))]);
     // Likewise if only the filter of a lower block is above the place, and nothing is to be added.
-    let file = case.root().join("regtest/indexes/blockfilter/basic/fltr00000.dat");
+    let file = case.net("indexes/blockfilter/basic/fltr00000.dat");
     let place = |height: u8| {
         let row = &changed[&[b't', 0, 0, 0, height][..]];
         let mut reader = wire::Reader::new(&row[96..]);

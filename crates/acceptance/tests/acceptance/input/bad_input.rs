@@ -195,7 +195,7 @@ fn the_networks_own_directory_is_accepted_as_datadir() {
     let case = Case::new();
     let options = changed(case.options(), |it| it.chain.datadir = case.root().join("regtest"));
     let report = run(&options).unwrap();
-    assert_eq!(report.chainstate, case.root().join("regtest/chainstate"));
+    assert_eq!(report.chainstate, case.net("chainstate"));
     assert_eq!(stats(&options.chain.datadir, Network::Regtest).unwrap().height, Some(report.height));
     // As a datadir of main, the error still names the network of the blocks.
     let main = changed(options, |it| it.chain.params = ChainParams::of(Network::Main));
@@ -221,7 +221,7 @@ fn indexes_are_left_unchanged_with_a_warning() {
     let case = Case::new();
     let warnings = || run(&case.options()).unwrap().notes;
     assert!(warnings().is_empty());
-    let indexes = case.root().join("regtest/indexes");
+    let indexes = case.net("indexes");
     write_file(indexes.join("txindex/LOCK"), "");
     let [warning] = &warnings()[..] else { panic!("one warning") };
     assert!(warning.to_string().contains("(txindex) are left unchanged"), "{warning}");
@@ -282,6 +282,6 @@ fn leftovers_of_an_earlier_run_are_removed_and_files_of_others_are_refused() {
         run(&case.options()).unwrap();
         assert!(!leftover.exists());
     }
-    write_file(case.root().join("regtest/chainstate.peregrine/notes"), b"mine");
+    write_file(case.net("chainstate.peregrine/notes"), b"mine");
     refused(&case.options(), ErrorKind::Environment, &["chainstate.peregrine", "move it away"]);
 }

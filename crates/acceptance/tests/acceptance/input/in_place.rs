@@ -15,8 +15,7 @@ fn a_rebuild_in_place_replaces_the_old_chainstate() {
         assert_ne!(new.best_block, old.best_block);
         // Everything else is unchanged, and nothing is left beside the databases.
         let is_database = |path: &Path| {
-            path.starts_with(case.root().join("regtest/chainstate"))
-                || scan && path.starts_with(case.blocks("index"))
+            path.starts_with(case.net("chainstate")) || scan && path.starts_with(case.blocks("index"))
         };
         let others = |tree: BTreeMap<PathBuf, Option<Vec<u8>>>| -> Vec<_> {
             tree.into_iter().filter(|(path, _)| !is_database(path)).collect()

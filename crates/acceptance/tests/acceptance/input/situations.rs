@@ -194,10 +194,8 @@ fn cell(name: &str, command: &str) -> String {
                 (_, Some(report), _) => {
                     for note in &report.notes {
                         if let Warning::ChainstateSetAside { kept, .. } = note {
-                            let (old, kept) = (
-                                below(&before, &case.root().join("regtest/chainstate")),
-                                below(&tree(case.root()), kept),
-                            );
+                            let (old, kept) =
+                                (below(&before, &case.net("chainstate")), below(&tree(case.root()), kept));
                             assert!(!old.is_empty() && old == kept, "{what}: other files were kept");
                         }
                     }

@@ -135,7 +135,7 @@ fn hints_are_downloaded_once_for_a_download_that_is_interrupted() {
     let bytes = fs::read(hints.file.name()).unwrap();
     let server = Server::new(Answer::Length(None, bytes.clone()));
     hints.file = FileSource::Remote(server.clone());
-    let copies = case.root().join("regtest/peregrine-hints");
+    let copies = case.net("peregrine-hints");
     peer.hold_at(10);
     interrupt_when(&options, || peer.asked().len() >= 10);
     assert!(copies.exists());
@@ -164,7 +164,7 @@ fn wrong_hints_end_the_download_and_leave_what_was_stored() {
     spent.insert(0, 0);
     let (case, _files, _peer, options) = hinted(&hints, AGGREGATES[0]);
     assert_eq!(try_run(&options).unwrap_err().kind, ErrorKind::Hints);
-    assert!(!case.root().join("regtest/chainstate").exists());
+    assert!(!case.net("chainstate").exists());
     assert_eq!(leftovers(case.root()), [] as [&Path; 0]);
     // The sum is known when all blocks have come.
     assert_eq!(assert_index_is_true(case.root(), "with wrong hints").len(), TIP as usize + 1);

@@ -9,7 +9,7 @@ use rules::U256;
 #[test]
 fn a_chainstate_of_a_chain_with_less_work_is_refused_before_anything_is_written() {
     let (case, dir) = (Case::at_tip(), scratch());
-    copy_dir(&case.root().join("regtest/chainstate"), &dir.path().join("chainstate")).unwrap();
+    copy_dir(&case.net("chainstate"), &dir.path().join("chainstate")).unwrap();
     let mut options = SyncOptions::new(dir.path(), Network::Main, ScriptChecks::LeftOut);
     options.peers = from(dir.path(), &[]).peers;
     let best = chain().tip().hash.to_string();

@@ -86,7 +86,7 @@ fn the_oldest_files_of_a_full_datadir_are_deleted() {
 
 /// Writes what bitcoind leaves when it is killed while it flushes the coins of all blocks above this one.
 pub fn interrupt_flush(case: &Case, flushed: u32) {
-    let dir = case.root().join("regtest/chainstate");
+    let dir = case.net("chainstate");
     let reader = ChainstateReader::open(&RealDisk, &dir).unwrap();
     let old = block_at(flushed).hash;
     let mut heads = [&[2_u8][..], &reader.best_block().0, &old.0].concat();
@@ -189,7 +189,7 @@ fn undo_data_that_the_last_blocks_lack_is_made_before_blocks_are_deleted() {
 fn a_pruned_node_without_a_chainstate_gets_one_and_stays_pruned() {
     let (case, peer) = (pruned(), honest());
     assert!(!index(case.root()).entries.iter().find(|entry| entry.height.0 == 0).unwrap().status.has_data());
-    fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+    fs::remove_dir_all(case.net("chainstate")).unwrap();
     let report = run(&pruning(case.root(), &peer)).unwrap();
     assert!(report.rebuild.is_some());
     assert_pruned(case.root(), "rebuilt");
@@ -373,7 +373,7 @@ fn coin_statistics_of_an_old_release_beside_those_of_a_later_one_keep_no_blocks(
     for is_broken in [false, true] {
         let (case, peer, disk) = (Case::new(), honest(), FaultDisk::healthy());
         let new = of_case(&case, TxForm::ByTxid, &[IndexKind::CoinStats]);
-        let indexes = case.root().join("regtest/indexes");
+        let indexes = case.net("indexes");
         acceptance::run(&lowered(case.options(), 30)).unwrap();
         acceptance::indexes::make(&disk, &new).unwrap();
         fs::rename(indexes.join("coinstatsindex"), indexes.join("coinstats")).unwrap();

@@ -18,7 +18,7 @@ fn lacking() -> Case {
 /// The same, with a checkpoint of an interrupted run that has made some of the undo data.
 fn interrupted() -> Case {
     let case = lacking();
-    let has_checkpoint = || case.root().join("regtest/peregrine-work/manifest").exists();
+    let has_checkpoint = || case.net("peregrine-work/manifest").exists();
     for at in (10..).step_by(10) {
         if has_checkpoint() && case.blocks("peregrine-undo").exists() {
             break;

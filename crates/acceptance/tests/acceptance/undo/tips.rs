@@ -182,7 +182,7 @@ fn of_siblings_at_the_tip_the_one_with_undo_data_is_chosen() {
                 assert_eq!(run(&options).unwrap().hash, tip.hash, "first {first}, {undo:?}, scan {scan}");
                 UndoDamage::AllGone.apply(case.root(), Network::Regtest);
             }
-            fs::remove_dir_all(case.root().join("regtest/chainstate")).unwrap();
+            fs::remove_dir_all(case.net("chainstate")).unwrap();
             let chosen = if first { &other } else { &tip };
             let scan = changed(with_undo(&options(case.root()), undo), |it| it.chain.scan = true);
             let mut expected = expected_of(&main_to(TOP as usize - 1));
