@@ -118,12 +118,17 @@ pub fn run_on(disk: &FaultDisk, options: &ReindexOptions) -> Result<ReindexRepor
     engine::reindex(disk, options, quiet(disk.interrupt()))
 }
 
-/// Rebuilds on a disk whose syncs cost nothing. Returns all events too.
-pub fn run_seen(options: &ReindexOptions) -> (Result<ReindexReport, Error>, Vec<Event>) {
+/// Runs something that is watched. Returns all events too.
+pub fn seen<T>(run: impl FnOnce(Watch<'_>) -> T) -> (T, Vec<Event>) {
     let seen = Mutex::new(Vec::new());
     let sink = |event| seen.lock().unwrap().push(event);
-    let done = engine::reindex(&FaultDisk::healthy(), options, Watch { sink: &sink, ..unwatched() });
+    let done = run(Watch { sink: &sink, ..unwatched() });
     (done, seen.into_inner().unwrap())
+}
+
+/// Rebuilds on a disk whose syncs cost nothing. Returns all events too.
+pub fn run_seen(options: &ReindexOptions) -> (Result<ReindexReport, Error>, Vec<Event>) {
+    seen(|watch| engine::reindex(&FaultDisk::healthy(), options, watch))
 }
 
 /// The texts of notes and warnings.

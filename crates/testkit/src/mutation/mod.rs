@@ -13,7 +13,7 @@ mod spend;
 mod tapscript;
 mod tx;
 
-pub use block_builder::{BlockBuilder, BuilderCoin, Draft, anyone};
+pub use block_builder::{BlockBuilder, BuilderCoin, Draft, anyone, paying};
 
 use crate::{block::GeneratedBlock, chain::Chain, generate::ChainSpec, rng::Rng};
 

@@ -3,7 +3,7 @@
 
 use crate::sync::unprune::interrupt_flush;
 use acceptance::prelude::*;
-use acceptance::{CORE_DATADIRS, rewrite_chainstate, stored_coins, update::write_in_order};
+use acceptance::{CORE_DATADIRS, rewrite_chainstate, seen, stored_coins, update::write_in_order};
 use engine::{
     Location,
     doctor::{Absence, ChainstatePosition, DatabaseState, DatadirState, LockState},
@@ -398,15 +398,11 @@ fn a_short_undo_file_above_the_chainstate_is_no_reason_for_an_update() {
 #[test]
 fn reading_the_blocks_of_an_interrupted_flush_is_a_stage() {
     let case = Case::at_tip();
-    let seen = Mutex::new(Vec::new());
-    let sink = |event| seen.lock().unwrap().push(event);
-    let watch = Watch { sink: &sink, ..unwatched() };
-    let examine = || diagnose(&RealDisk, &DoctorOptions::new(case.root(), Network::Regtest), watch).unwrap();
-    examine();
-    assert!(seen.lock().unwrap().is_empty(), "the last blocks take no time");
+    let options = DoctorOptions::new(case.root(), Network::Regtest);
+    let events = || seen(|watch| diagnose(&RealDisk, &options, watch).unwrap()).1;
+    assert!(events().is_empty(), "the last blocks take no time");
     interrupt_flush(&case, 50);
-    examine();
-    assert_eq!(stages(&seen.lock().unwrap()), ["check"]);
+    assert_eq!(stages(&events()), ["check"]);
 }
 
 #[test]

@@ -28,14 +28,12 @@ fn taken(path: &Path) -> Vec<u8> {
 }
 
 fn make_snapshot(options: &ReindexOptions, path: &Path) -> Vec<u8> {
-    let disk = FaultDisk::healthy();
-    engine::snapshot::make(&disk, &options.chain, path, unwatched()).unwrap();
+    engine::snapshot::make(&FaultDisk::healthy(), &options.chain, path, unwatched()).unwrap();
     taken(path)
 }
 
 fn make_hints(options: &ReindexOptions, path: &Path, format: HintFormat) -> Result<HintInfo, Error> {
-    let disk = FaultDisk::healthy();
-    engine::hints::make(&disk, &options.chain, path, format, unwatched())
+    engine::hints::make(&FaultDisk::healthy(), &options.chain, path, format, unwatched())
 }
 
 /// The model's hints for a height.
@@ -45,8 +43,8 @@ fn hints_of(height: u32, path: &Path, format: HintFormat) -> Vec<u8> {
 }
 
 fn wrong_blocks(options: &ReindexOptions, path: &Path, format: Option<HintFormat>) -> u64 {
-    let (disk, options) = (FaultDisk::healthy(), options.chain.clone());
-    engine::hints::check(&disk, &options, path, format, unwatched()).unwrap().wrong_blocks
+    let disk = FaultDisk::healthy();
+    engine::hints::check(&disk, &options.chain, path, format, unwatched()).unwrap().wrong_blocks
 }
 
 #[test]
@@ -206,8 +204,8 @@ fn hints_from(
     path: &Path,
     format: HintFormat,
 ) -> Result<Vec<u8>, Error> {
-    let (disk, options) = (FaultDisk::healthy(), options.chain.clone());
-    engine::hints::make_from_coins(&disk, &options, source, path, format, unwatched())?;
+    let disk = FaultDisk::healthy();
+    engine::hints::make_from_coins(&disk, &options.chain, source, path, format, unwatched())?;
     Ok(taken(path))
 }
 

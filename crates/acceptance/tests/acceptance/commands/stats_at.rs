@@ -12,6 +12,7 @@ use testkit::{
     block::{HeaderPlan, assemble},
     make::MadeTx,
     model::outpoint,
+    mutation::paying,
 };
 use wire::script::is_unspendable;
 
@@ -168,10 +169,7 @@ fn repeated_coinbases_unspendable_outputs_and_unclaimed_rewards_are_reported() {
     }));
     let (mut burning, after) = (made.txdata[0].clone(), repeat.hash);
     burning.output[0].value = bitcoin::Amount::from_sat(3_000);
-    burning.output.push(bitcoin::TxOut {
-        value: bitcoin::Amount::from_sat(1_000),
-        script_pubkey: bitcoin::ScriptBuf::new_op_return([1; 4]),
-    });
+    burning.output.push(paying(1_000, bitcoin::ScriptBuf::new_op_return([1; 4])));
     let plan = HeaderPlan { height: TIP + 2, prev: after, version, time: time.0 + 2 };
     chain.blocks.extend([repeat, assemble(plan, &MadeTx::new(&burning, Vec::new()), &[], false)]);
     let dir = datadir_of(&chain);

@@ -8,9 +8,8 @@ use wire::Txid;
 
 fn verify(case: &Case, against_chainstate: bool) -> Result<VerifyReport, Error> {
     let before = tree(case.root());
-    let disk = FaultDisk::healthy();
-    let options = case.options();
-    let report = engine::verify(&disk, &options.chain, against_chainstate, unwatched());
+    let chain = case.options().chain;
+    let report = engine::verify(&FaultDisk::healthy(), &chain, against_chainstate, unwatched());
     assert_same_tree(&before, case.root(), "verify");
     report
 }

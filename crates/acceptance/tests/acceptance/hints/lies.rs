@@ -5,7 +5,7 @@
 use acceptance::hinted::{Block, Hints};
 use acceptance::prelude::*;
 use engine::reindex::Matching;
-use testkit::mutation::{BlockBuilder, BuilderCoin, Draft};
+use testkit::mutation::{BlockBuilder, BuilderCoin, Draft, paying};
 
 /// What a rebuild comes to.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -30,7 +30,7 @@ struct Lie {
 
 const WRONG_HINTS: Lie = Lie {
     what: "",
-    tell: |rng| wrong(rng, spent_called_unspent),
+    tell: |rng| wrong(rng, |hints, rng| flip_any(hints, rng, false)),
     without_undo: Verdict::Sum,
     with_undo: Verdict::Sum,
     joined: Verdict::Coins,
@@ -46,7 +46,7 @@ const HINTS: [Lie; 7] = [
     Lie { what: "a spent output called unspent", ..WRONG_HINTS },
     Lie {
         what: "an unspent output called spent",
-        tell: |rng| wrong(rng, unspent_called_spent),
+        tell: |rng| wrong(rng, |hints, rng| flip_any(hints, rng, true)),
         ..WRONG_HINTS
     },
     Lie { what: "two of each", tell: |rng| wrong(rng, two_of_each), ..WRONG_HINTS },
@@ -311,13 +311,8 @@ fn flip(hints: &mut Hints, (height, index): (usize, u32)) {
     }
 }
 
-fn spent_called_unspent(hints: &mut Hints, rng: &mut Rng) {
-    let place = any(&positions(hints, false), rng);
-    flip(hints, place);
-}
-
-fn unspent_called_spent(hints: &mut Hints, rng: &mut Rng) {
-    let place = any(&positions(hints, true), rng);
+fn flip_any(hints: &mut Hints, rng: &mut Rng, unspent: bool) {
+    let place = any(&positions(hints, unspent), rng);
     flip(hints, place);
 }
 
@@ -442,10 +437,7 @@ fn take_any(builder: &mut BlockBuilder<'_>, rng: &mut Rng) -> BuilderCoin {
 }
 
 fn output(amount: i64, coin: &BuilderCoin) -> Vec<bitcoin::TxOut> {
-    vec![bitcoin::TxOut {
-        value: bitcoin::Amount::from_sat(amount as u64),
-        script_pubkey: bitcoin::ScriptBuf::from_bytes(coin.coin.script.clone()),
-    }]
+    vec![paying(amount, bitcoin::ScriptBuf::from_bytes(coin.coin.script.clone()))]
 }
 
 /// In the same block, in adjacent blocks, or further apart.

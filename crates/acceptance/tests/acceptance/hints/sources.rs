@@ -51,31 +51,28 @@ impl Remote for Server {
 
     fn open(&self, _: &str, _: u64) -> io::Result<RemoteBody> {
         self.opened.fetch_add(1, Ordering::Relaxed);
+        let stall = || {
+            thread::sleep(Duration::from_secs(600));
+            Ok(0)
+        };
+        let reset = || Err(io::Error::from(io::ErrorKind::ConnectionReset));
         let body = |len, bytes: Box<dyn Read + Send>| Ok(RemoteBody { from: 0, len, bytes });
         match self.answer.lock().unwrap().clone() {
             Answer::Bytes(bytes) => body(Some(bytes.len() as u64), Box::new(io::Cursor::new(bytes))),
             Answer::Length(len, bytes) => body(len, Box::new(io::Cursor::new(bytes))),
             Answer::Refusal => Err(io::Error::other("the server answered with status 404")),
-            Answer::Stall(bytes) => body(None, Box::new(io::Cursor::new(bytes).chain(Stalled))),
-            Answer::Broken(bytes) => body(None, Box::new(io::Cursor::new(bytes).chain(Broken))),
+            Answer::Stall(bytes) => body(None, Box::new(io::Cursor::new(bytes).chain(End(stall)))),
+            Answer::Broken(bytes) => body(None, Box::new(io::Cursor::new(bytes).chain(End(reset)))),
         }
     }
 }
 
-struct Stalled;
+/// What a stream does at its end.
+struct End(fn() -> io::Result<usize>);
 
-impl Read for Stalled {
+impl Read for End {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-        thread::sleep(Duration::from_secs(600));
-        Ok(0)
-    }
-}
-
-struct Broken;
-
-impl Read for Broken {
-    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::ConnectionReset.into())
+        (self.0)()
     }
 }
 

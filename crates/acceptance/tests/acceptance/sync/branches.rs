@@ -9,6 +9,7 @@ use bitcoin::hashes::Hash as _;
 use bitcoin::{Block, Transaction, consensus, script::Builder};
 use testkit::{
     block::{BITS, coinbase},
+    mutation::paying,
     peer::ServedChain,
 };
 use wire::BlockTime;
@@ -248,18 +249,11 @@ fn competing_header_chains_of_several_batches_end_with_the_longer_one() {
 /// alone has the same merkle root, and so the same hash.
 fn merkle_nodes() -> (ServedChain, ServedChain) {
     let genesis = &chain().blocks[0];
-    let paying = |extra: u64| {
-        let mut tx = coinbase(1, extra, vec![]);
-        tx.output = vec![bitcoin::TxOut {
-            value: bitcoin::Amount::ZERO,
-            script_pubkey: Builder::new().push_int(1).into_script(),
-        }];
-        tx
-    };
+    let made = |extra: u64| coinbase(1, extra, vec![paying(0, Builder::new().push_int(1).into_script())]);
     let txid = |tx: &Transaction| tx.compute_txid().to_byte_array();
     // One input: the fifth byte.
-    let first = (0..).map(paying).find(|tx| txid(tx)[4] == 1).unwrap();
-    let mut second = paying(0);
+    let first = (0..).map(made).find(|tx| txid(tx)[4] == 1).unwrap();
+    let mut second = made(0);
     second.input[0].previous_output = bitcoin::OutPoint::new(bitcoin::Txid::from_byte_array([9; 32]), 0);
     second.lock_time = bitcoin::absolute::LockTime::from_consensus(SECOND_LOCK_TIME);
     let nodes = [txid(&first), txid(&second)].concat();

@@ -2,6 +2,7 @@
 //! any operation fails.
 
 use acceptance::prelude::*;
+use acceptance::seen;
 use engine::undo::{FlawedUndo, MadeUndoReport, UndoCheck};
 use vfs::Disk;
 
@@ -73,8 +74,7 @@ fn names_what_is_missing_or_damaged_and_makes_it() {
     let above = format!("3 stored blocks above height {} are not connected; bitcoind", TIP - 3);
     assert!(notes.iter().any(|note| note.starts_with(&above)), "{notes:?}");
     let verifying = changed(trusting(&case.options()), |it| it.chain.work_dir = options.work_dir.clone());
-    let disk = FaultDisk::healthy();
-    let report = engine::verify(&disk, &verifying.chain, true, unwatched());
+    let report = engine::verify(&FaultDisk::healthy(), &verifying.chain, true, unwatched());
     assert_eq!(report.unwrap().against_chainstate.unwrap().differences, 0);
     // Nothing is left to do.
     let before = tree(case.root());
@@ -110,11 +110,10 @@ fn all_undo_data_is_made_within_any_memory() {
         assert_eq!(report.kept, [case.blocks("index.old")]);
         assert!(rest == others(&case), "only undo files and the block index change");
         // That name is taken now. The next run finds it before it reads blocks.
-        let seen = Mutex::new(Vec::new());
-        let watch = Watch { sink: &|event: Event| seen.lock().unwrap().push(event), ..unwatched() };
         let again = ChainOptions { keep_old: true, ..options.clone() };
-        engine::undo::make(&FaultDisk::healthy(), &again, watch).map(drop).unwrap_err();
-        assert_eq!(stages(&seen.lock().unwrap()), ["plan"]);
+        let (done, events) = seen(|watch| engine::undo::make(&FaultDisk::healthy(), &again, watch));
+        done.map(drop).unwrap_err();
+        assert_eq!(stages(&events), ["plan"]);
         fs::remove_dir_all(case.blocks("index.old")).unwrap();
         assert_is_complete(&case);
         let made = files_of(&case.blocks(""), "rev");
