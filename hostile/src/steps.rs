@@ -4,6 +4,7 @@ use crate::{Context, Res, program::Disturbance, scene::Scene};
 use disk::node_indexes::IndexKind;
 use serde_json::json;
 use std::path::{Path, PathBuf};
+use testkit::node::owned;
 
 pub enum Step {
     /// A run of `peregrine`.
@@ -71,7 +72,7 @@ impl Reindex {
         if let Some(at) = args.iter().position(|word| word == "--undo") {
             args.drain(at..at + 2);
         }
-        args.extend(["--undo", undo].map(str::to_owned));
+        args.extend(owned(&["--undo", undo]));
         Self(args)
     }
 
@@ -91,10 +92,8 @@ const UNDO: [&str; 3] = ["auto", "trust", "make"];
 
 /// A command on the datadir.
 pub fn common(scene: &Scene<'_>, verb: &[&str]) -> Vec<String> {
-    let mut args: Vec<String> = verb.iter().map(|word| (*word).to_owned()).collect();
-    args.extend(["--chain".to_owned(), scene.base.network.name().to_owned(), "--datadir".to_owned()]);
-    args.push(scene.datadir().display().to_string());
-    args
+    let datadir = scene.datadir().display().to_string();
+    owned(&[verb, &["--chain", scene.base.network.name(), "--datadir", &datadir]].concat())
 }
 
 /// Options of `reindex`: one in so many cases has them.
@@ -111,7 +110,7 @@ const OPTIONS: [(u64, &[&str]); 8] = [
 
 fn reindex(scene: &mut Scene<'_>) -> Reindex {
     let mut args = common(scene, &["reindex", "--progress", "lines"]);
-    let mut add = |more: &[&str]| args.extend(more.iter().map(|word| (*word).to_owned()));
+    let mut add = |more: &[&str]| args.extend(owned(more));
     if scene.rng.chance(1, 2) {
         add(&["--scan"]);
     } else if scene.rng.chance(1, 3) {
@@ -125,8 +124,7 @@ fn reindex(scene: &mut Scene<'_>) -> Reindex {
     if let Some(undo) = scene.pick(&UNDO).filter(|_| scene.rng.chance(1, 2)) {
         add(&["--undo", undo]);
     }
-    let threads = (1 + scene.rng.below(3)).to_string();
-    add(&["--threads", &threads]);
+    add(&["--threads", &(1 + scene.rng.below(3)).to_string()]);
     if scene.base.flags.iter().any(|flag| flag.contains("index")) && scene.rng.chance(1, 4) {
         for kind in
             IndexKind::ALL.into_iter().filter(|kind| scene.base.has_index(&format!("-{}", kind.option())))
@@ -185,7 +183,7 @@ fn other(scene: &mut Scene<'_>, dir: &Path) -> Step {
         args.push("--scan".to_owned());
     }
     if let Some(undo) = scene.pick(&UNDO).filter(|_| reads_blocks && scene.rng.chance(1, 3)) {
-        args.extend(["--undo", undo].map(str::to_owned));
+        args.extend(owned(&["--undo", undo]));
     }
     let disturbance = Disturbance::None;
     let command = if verb[0] == "recover" { Command::Other } else { Command::Read };
@@ -209,8 +207,7 @@ fn change(context: &Context, scene: &mut Scene<'_>, dir: &Path, disturbance: Dis
     };
     let mut args = common(scene, &[verb, &["--progress", "lines"]].concat());
     if verb != ["snapshot", "load"] {
-        let threads = (1 + scene.rng.below(3)).to_string();
-        args.extend(["--threads".to_owned(), threads]);
+        args.extend(owned(&["--threads", &(1 + scene.rng.below(3)).to_string()]));
     }
     if verb == ["sync"] && scene.base.has_index("-prune") {
         args.push("--unprune".to_owned());
@@ -260,7 +257,7 @@ fn indexes(scene: &mut Scene<'_>, disturbance: Disturbance) -> Step {
     };
     let mut args = common(scene, &["index", verb, "--progress", "lines"]);
     if scene.rng.chance(1, 2) {
-        args.extend(["--memory", "128M"].map(str::to_owned));
+        args.extend(owned(&["--memory", "128M"]));
     }
     Step::Run { args, disturbance, command }
 }
@@ -281,15 +278,16 @@ pub fn plan(context: &Context, scene: &mut Scene<'_>, dir: &Path) -> Res<Vec<Ste
         steps.push(Step::BesideNode { args: main.0.clone() });
     }
     let traced = context.has_strace;
+    let sometimes = |scene: &mut Scene<'_>, (cases, of): (u64, u64)| match scene.rng.chance(cases, of) {
+        true => Disturbance::random(&mut scene.rng, traced),
+        false => Disturbance::None,
+    };
     if scene.rng.chance(1, 10) && !scene.fifo {
         return Ok(vec![Step::Advice]);
     }
     let has_indexes = scene.base.flags.iter().any(|flag| flag.contains("index"));
     if has_indexes && scene.rng.chance(1, 4) && !scene.fifo {
-        let disturbance = match scene.rng.chance(1, 3) {
-            true => Disturbance::random(&mut scene.rng, traced),
-            false => Disturbance::None,
-        };
+        let disturbance = sometimes(scene, (1, 3));
         let is_disturbed = !matches!(disturbance, Disturbance::None);
         steps.push(indexes(scene, disturbance));
         if is_disturbed {
@@ -300,10 +298,7 @@ pub fn plan(context: &Context, scene: &mut Scene<'_>, dir: &Path) -> Res<Vec<Ste
         }
     }
     if scene.rng.chance(2, 5) && !scene.fifo {
-        let disturbance = match scene.rng.chance(1, 2) {
-            true => Disturbance::random(&mut scene.rng, traced),
-            false => Disturbance::None,
-        };
+        let disturbance = sometimes(scene, (1, 2));
         steps.push(change(context, scene, dir, disturbance)?);
         if scene.rng.chance(1, 2) {
             return Ok(steps);

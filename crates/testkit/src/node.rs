@@ -55,8 +55,9 @@ impl<'a> Start<'a> {
     }
 }
 
-fn owned(flags: &[&str]) -> Vec<String> {
-    flags.iter().map(|&flag| flag.to_owned()).collect()
+/// Words as arguments of a command.
+pub fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
 }
 
 /// Returns a bitcoind: the one that PEREGRINE_BITCOIND names, else that of `make bitcoind`. Without one, the

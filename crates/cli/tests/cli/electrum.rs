@@ -33,18 +33,10 @@ impl Server {
         let command = || {
             let mut command = Command::new(std::env::var_os("PEREGRINE_ELECTRS").unwrap());
             command
-                .args([
-                    "--conf",
-                    conf.to_str().unwrap(),
-                    "--skip-default-conf-files",
-                    "--skip-block-download-wait",
-                    "--network",
-                    "regtest",
-                ])
+                .args("--skip-default-conf-files --skip-block-download-wait --network regtest".split(' '))
                 .args(["--daemon-rpc-addr", &rpc_address, "--electrum-rpc-addr", &address])
-                .args(["--monitoring-addr", &at_free_port(), "--daemon-dir", datadir.to_str().unwrap()])
-                .arg("--db-dir")
-                .arg(datadir.join("electrs"))
+                .args(["--conf", text(&conf), "--daemon-dir", text(datadir)])
+                .args(["--monitoring-addr", &at_free_port(), "--db-dir", text(&datadir.join("electrs"))])
                 .stderr(Stdio::null());
             command
         };

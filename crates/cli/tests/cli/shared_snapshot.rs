@@ -101,16 +101,9 @@ mod node {
         let at = |name: &str| dir.path().join(name);
         let mut from = SnapshotDatadirs::new(writer, dir.path()).unwrap();
         from.begin(&at("full"), SNAPSHOT_HEIGHT).unwrap();
-        let dumped = from.file.clone();
-        let cut = json(&peregrine(&[
-            "snapshot",
-            "share",
-            "--from",
-            text(&dumped),
-            "-o",
-            text(&at("file")),
-            "--json",
-        ]));
+        let (dumped, of_file) = (from.file.clone(), at("file"));
+        let words = ["snapshot", "share", "--from", text(&dumped), "-o", text(&of_file), "--json"];
+        let cut = json(&peregrine(&words));
         let (height, of_blocks) = (SNAPSHOT_HEIGHT.to_string(), at("blocks"));
         let words = ["snapshot", "share", "--at", &height, "-o", text(&of_blocks), "--json"];
         let of_blocks = json(&run(&at("full"), &words));

@@ -3,7 +3,7 @@
 
 use acceptance::lies::falsify_claim;
 use acceptance::prelude::*;
-use disk::index::{BlockIndex, read_block_index};
+use disk::index::BlockIndex;
 use engine::{ScriptVerifier, reindex::ScriptTrust};
 use std::ops::Range;
 use testkit::refusing::Refusing;
@@ -63,7 +63,7 @@ impl TxVerifier for RecordedTx {
 /// A chain on disk, and the coins that each block spends.
 struct Case {
     chain: Chain,
-    root: TempDir,
+    datadir: acceptance::Case,
     spends: Vec<Vec<OutPoint>>,
 }
 
@@ -73,15 +73,15 @@ impl Case {
     }
 
     fn of(chain: Chain) -> Self {
-        let root = tempfile::tempdir().unwrap();
-        chain.write_datadir(root.path(), &Layout::new(1)).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        chain.write_datadir(dir.path(), &Layout::new(1)).unwrap();
         let mut arena = BlockArena::default();
         let spends = chain.main().map(|block| {
             let block = arena.parse(&block.bytes).unwrap();
             block.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout()).collect()
         });
-        let spends = spends.collect();
-        Self { chain, root, spends }
+        let (spends, datadir) = (spends.collect(), acceptance::Case::of(dir));
+        Self { chain, datadir, spends }
     }
 
     fn run(
@@ -102,7 +102,7 @@ impl Case {
         let state = Arc::new(state);
         let verifier = Arc::new(RecordingVerifier(Arc::clone(&state)));
         let output = tempfile::tempdir().unwrap();
-        let plain = changed(elsewhere(options(self.root.path()), output.path()), |it| {
+        let plain = changed(elsewhere(self.datadir.options(), output.path()), |it| {
             it.chain.scripts = ScriptChecks::By(verifier);
             it.chain.assume_valid = assume_valid;
         });
@@ -111,15 +111,11 @@ impl Case {
         (result, seen)
     }
 
-    fn index(&self) -> BlockIndex {
-        read_block_index(&vfs::RealDisk, &self.root.path().join("regtest/blocks/index")).unwrap()
-    }
-
     /// Replaces the block index by a changed copy of this one.
     fn write_index(&self, index: &BlockIndex, change: impl FnMut(&mut IndexEntry)) {
-        let (dir, mut new) = (self.root.path().join("regtest/blocks/index"), index.clone());
+        let mut new = index.clone();
         new.entries.iter_mut().for_each(change);
-        edit_index(&dir, |index| *index = new).unwrap();
+        self.datadir.edit_index(|index| *index = new);
     }
 
     /// Three spent coins, two of them in the lower of two blocks, and the height of that block.
@@ -175,7 +171,7 @@ fn a_rebuild_of_a_signed_network_needs_a_solution_in_each_block() {
     for engine in [Engine::Join, Engine::Cache] {
         let scripts = ScriptChecks::By(Arc::new(Refusing));
         let options =
-            ReindexOptions { engine, ..ReindexOptions::new(case.root.path(), Network::Regtest, scripts) };
+            ReindexOptions { engine, ..ReindexOptions::new(case.datadir.root(), Network::Regtest, scripts) };
         let error = run(&changed(options, |it| it.chain.params = params)).unwrap_err();
         let found = (error.kind, error.height, error.core.as_deref());
         assert_eq!(found, (ErrorKind::Consensus, Some(Height(1)), Some("bad-signet-blksig")), "{error}");
@@ -188,7 +184,7 @@ fn scripts_are_left_out_only_if_the_caller_says_so() {
     let case = Case::new(&unsigned(21, 100_000));
     let rebuild = |scripts: ScriptChecks| {
         let output = tempfile::tempdir().unwrap();
-        let of_caller = ReindexOptions::new(case.root.path(), Network::Regtest, scripts);
+        let of_caller = ReindexOptions::new(case.datadir.root(), Network::Regtest, scripts);
         run(&elsewhere(of_caller, output.path())).unwrap()
     };
     let state = Arc::new(State::default());
@@ -202,7 +198,7 @@ fn scripts_are_left_out_only_if_the_caller_says_so() {
 #[test]
 fn an_update_runs_each_script_once_and_reports_the_lowest_that_fails() {
     let case = Case::new(&unsigned(24, 600_000));
-    let (some, root) = (case.some_to_fail(2), case.root.path());
+    let (some, root) = (case.some_to_fail(2), case.datadir.root());
     let from = some.1 as u32 - 5;
     run(&up_to(options(root), from)).unwrap();
     let update = |threads: usize, failing: &[OutPoint]| {
@@ -230,7 +226,7 @@ fn an_unknown_assumed_valid_block_is_reported() {
     let verifier = Arc::new(RecordingVerifier(Arc::default()));
     let warnings_of = |assume_valid: AssumeValid| {
         let output = scratch();
-        let in_output = elsewhere(options(case.root.path()), output.path());
+        let in_output = elsewhere(options(case.datadir.root()), output.path());
         let (done, events) = run_seen(&changed(in_output, |it| {
             it.chain.scripts = ScriptChecks::By(Arc::clone(&verifier) as _);
             it.chain.assume_valid = assume_valid;
@@ -331,7 +327,7 @@ fn marks_of_checked_scripts_count_from_genesis_to_the_first_block_without_one() 
     let case = Case::new(&ChainSpec { empty_tail: 2017, ..unsigned(26, 600_000) });
     let tip = case.spends.len() as u32 - 1;
     let fork = case.chain.blocks.iter().find(|block| block.stale).unwrap().height - 1;
-    let index = case.index();
+    let index = case.datadir.index();
     let check = |what: &str, to: Option<u32>, trusted: ScriptTrust, params: &'static ChainParams| {
         let with_params = |options: ReindexOptions| changed(options, |it| it.chain.params = params);
         let (report, seen) = case.run(AssumeValid::Checked, with_params, &[]);
@@ -373,7 +369,7 @@ fn a_bad_signature_below_a_mark_is_found_by_default_and_not_if_marks_are_believe
         assert_eq!((report.unwrap().height, seen.len()), (Height(case.chain.tip().height), 0));
     }
     // The mark of that block alone is missing, and a scan believes none.
-    case.write_index(&case.index(), |it| unmark(it, it.height.0 == low as u32));
+    case.write_index(&case.datadir.index(), |it| unmark(it, it.height.0 == low as u32));
     let error = case.run(AssumeValid::Checked, |options| options, &failing).0.map(|report| report.height);
     assert_eq!(error.unwrap_err().height, Some(Height(low as u32)));
     let by_scan = |options: ReindexOptions| changed(options, |it| it.chain.scan = true);

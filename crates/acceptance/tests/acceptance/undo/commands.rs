@@ -70,9 +70,8 @@ fn names_what_is_missing_or_damaged_and_makes_it() {
     assert_is_complete(&case);
     assert!(rest == others(&case), "only undo files and the block index change");
     // It was said that they were never connected, though the block index places their undo data.
-    let notes: Vec<String> = report.notes.iter().map(ToString::to_string).collect();
     let above = format!("3 stored blocks above height {} are not connected; bitcoind", TIP - 3);
-    assert!(notes.iter().any(|note| note.starts_with(&above)), "{notes:?}");
+    assert!(report.notes.iter().any(|note| note.to_string().starts_with(&above)), "{:?}", report.notes);
     let verifying = changed(trusting(&case.options()), |it| it.chain.work_dir = options.work_dir.clone());
     let report = engine::verify(&FaultDisk::healthy(), &verifying.chain, true, unwatched());
     assert_eq!(report.unwrap().against_chainstate.unwrap().differences, 0);
