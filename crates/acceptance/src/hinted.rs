@@ -9,7 +9,7 @@ use engine::{
     reindex::ReindexOptions,
 };
 use hints::{HintFormat, HintWriter, Numbering, renumber};
-use std::{collections::HashSet, path::Path, sync::LazyLock, time::Duration};
+use std::{collections::HashSet, path::Path, sync::LazyLock};
 use testkit::{
     Chain,
     block::{has_work, mine},
@@ -155,8 +155,4 @@ pub fn buried() -> Case {
         Template::copy_of(case.root())
     });
     TEMPLATE.case()
-}
-
-pub fn with_frequent_checkpoints(options: &ReindexOptions) -> ReindexOptions {
-    changed(options.clone(), |it| it.chain.resume.checkpoint_interval = Duration::ZERO)
 }

@@ -3,7 +3,7 @@
 use super::{Case, TIP, chain, changed, leftovers, options, stats, stats_by_height, undo, unwatched};
 use disk::{
     datadir::Datadir,
-    index::{BlockIndex, BlockStatus, IndexEntry, IndexRows, read_block_index},
+    index::{BlockIndex, BlockStatus, IndexEntry, read_block_index},
     xor::read_block_obfuscation,
 };
 use engine::{
@@ -25,7 +25,7 @@ use std::{
 };
 use sync::{PeerEvent, PeerOptions, RepairOptions, RepairReport, SyncOptions, SyncReport, SyncSink, sync};
 use testkit::{
-    Chain, ChainSpec, GeneratedBlock,
+    Chain, ChainSpec, GeneratedBlock, corrupt,
     fault::FaultDisk,
     peer::{Fault, ScriptedPeer, ServedChain, peer_with},
     sibling::{greedy_sibling, rebase, sibling},
@@ -428,10 +428,7 @@ pub fn with_holes(is_missing: impl Fn(u32) -> bool) -> Case {
     case
 }
 
-/// What `invalidateblock` leaves: the header of the next block, marked as invalid.
+/// Marks the next block in a datadir as `invalidateblock` does.
 pub fn mark_next(root: &Path, block: &GeneratedBlock) {
-    let dir = Datadir::at(root, Network::Regtest).index_dir();
-    let mut entry = IndexEntry::of_header(block.hash, block.header, Height(block.height));
-    entry.status.0 |= BlockStatus::FAILED_VALID;
-    IndexRows::open(&RealDisk, &dir).unwrap().update(&[entry], &[]).unwrap();
+    corrupt::mark_next(&root.join("regtest/blocks/index"), block).unwrap();
 }

@@ -1,9 +1,9 @@
 //! Damages files, for tests of how damage is handled.
 
-use crate::fault::FaultDisk;
+use crate::{GeneratedBlock, fault::FaultDisk};
 use disk::{
     datadir::{CHAINSTATE, INDEX},
-    index::{BlockIndex, read_block_index, write_block_index},
+    index::{BlockIndex, BlockStatus, IndexEntry, IndexRows, read_block_index, write_block_index},
     replace::{Replacement, recover},
 };
 use std::{
@@ -14,6 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use vfs::RealDisk;
+use wire::Height;
 
 pub fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::create_dir_all(to)?;
@@ -64,6 +65,18 @@ pub fn edit_index(dir: &Path, edit: impl FnOnce(&mut BlockIndex)) -> io::Result<
     edit(&mut index);
     std::fs::remove_dir_all(dir)?;
     write_block_index(&FaultDisk::healthy(), dir, &index).map_err(io::Error::other)
+}
+
+/// Adds to the block index in `dir` what `invalidateblock` leaves: the header of the next block, marked as
+/// invalid.
+///
+/// # Errors
+/// Any I/O error; damage of the index.
+pub fn mark_next(dir: &Path, block: &GeneratedBlock) -> io::Result<()> {
+    let mut entry = IndexEntry::of_header(block.hash, block.header, Height(block.height));
+    entry.status.0 |= BlockStatus::FAILED_VALID;
+    let mut rows = IndexRows::open(&RealDisk, dir).map_err(io::Error::other)?;
+    rows.update(&[entry], &[]).map_err(io::Error::other)
 }
 
 /// Inverts bit `bit` (0..8) of the byte at `offset`.

@@ -63,7 +63,6 @@ fn rows_are_the_coins_of_the_chain() {
     assert_eq!(rows, expected);
 }
 
-/// Real chainstates, written by Bitcoin Core.
 #[test]
 fn exports_of_real_chainstates_are_those_of_cores_script() {
     for (name, chain) in [("main", "main"), ("testnet3", "test"), ("regtest", "regtest")] {

@@ -167,11 +167,8 @@ fn hints_are_downloaded_by_https_from_a_server_whose_certificate_is_trusted() {
     let (len, digest) = (packed_hints().1.len(), digest_of(&packed_hints().1));
     assert!(stderr.contains(&format!("/hints.xz: {len} bytes, sha256 {digest}")), "{stderr}");
     fixture.assert_done(&trusting("/moved"));
-    fixture.assert_refused(
-        &trusting("/down"),
-        5,
-        &["cannot download the hints", "which is not https", "/down"],
-    );
+    let words = ["cannot download the hints", "which is not https", "/down"];
+    fixture.assert_refused(&trusting("/down"), 5, &words);
     fixture.assert_refused(&trusting("/other"), 5, &["the server answered with status 404"]);
     // Nobody vouches for the certificate.
     let untrusted = fixture.reindex(&url("/hints.xz"), &[]);

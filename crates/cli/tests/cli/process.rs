@@ -2,13 +2,11 @@
 
 use crate::common::{datadirs, lock};
 use crate::prelude::*;
-use disk::{
-    datadir::Datadir,
-    index::{BlockStatus, IndexEntry, IndexRows},
-};
 use std::io::{BufRead as _, BufReader};
-use testkit::{corrupt::unlocked_files, node::free_port};
-use vfs::RealDisk;
+use testkit::{
+    corrupt::{mark_next, unlocked_files},
+    node::free_port,
+};
 
 fn reindex(datadir: &Path, more: &[&str]) -> Output {
     run(datadir, &[&["reindex", "--json"], more].concat())
@@ -307,10 +305,7 @@ fn an_end_below_a_marked_block_has_an_exit_code_of_its_own() {
     let height = Value::from(tip.height - 1);
     let first = sync(&below, &[]);
     assert_eq!((first.status.code(), &json(&first)["chainstate_height"]), (Some(0), &height), "{first:?}");
-    let index = Datadir::at(dir.path(), Network::Regtest).index_dir();
-    let mut entry = IndexEntry::of_header(tip.hash, tip.header, Height(tip.height));
-    entry.status.0 |= BlockStatus::FAILED_VALID;
-    IndexRows::open(&RealDisk, &index).unwrap().update(&[entry], &[]).unwrap();
+    mark_next(&dir.path().join("regtest/blocks/index"), tip).unwrap();
     let second = sync(&ahead, &["--index", "txindex"]);
     let report = json(&second);
     assert_eq!(second.status.code(), Some(3), "{second:?}");

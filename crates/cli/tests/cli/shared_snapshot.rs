@@ -51,11 +51,8 @@ fn a_wrong_chunk_of_a_url_is_named_and_taken_from_a_folder() {
     }
     assert!(fs::read(&out).unwrap() == fs::read(&file).unwrap());
     fs::remove_file(&out).unwrap();
-    refused(
-        &fetch(&[&format!("http://{address}/other")]),
-        5,
-        &["other/utxotree", "cannot download", "status 404"],
-    );
+    let other = fetch(&[&format!("http://{address}/other")]);
+    refused(&other, 5, &["other/utxotree", "cannot download", "status 404"]);
     refused(&fetch(&["http://example.org/set"]), 2, &["http is not encrypted"]);
 }
 

@@ -71,10 +71,8 @@ pub fn leveldb_log(bytes: &[u8]) -> bool {
 /// A MANIFEST is read, beside the tables of a real database.
 pub fn leveldb_manifest(bytes: &[u8]) -> bool {
     both(bytes, reseal::log, |manifest| {
-        walk(
-            chainstate_tables()
-                .fold(database(manifest), |disk, (name, bytes)| disk.with(in_dir(name), &bytes[..])),
-        )
+        let with = |disk: MemoryDisk, (name, bytes): &(String, Vec<u8>)| disk.with(in_dir(name), &bytes[..]);
+        walk(chainstate_tables().fold(database(manifest), with))
     })
 }
 

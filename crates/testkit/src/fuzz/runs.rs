@@ -62,10 +62,8 @@ pub fn checkpoint(bytes: &[u8]) -> bool {
             SavedMatching::Hints { sum, .. } => 44 + sum.len(),
         };
         let state_len = numbers * 8 + matching + state.made.len() * 4;
-        assert_eq!(
-            len,
-            138 + found.version.len() + found.files.len() * 36 + found.runs.len() * 29 + state_len
-        );
+        let others_len = found.version.len() + found.files.len() * 36 + found.runs.len() * 29;
+        assert_eq!(len, 138 + others_len + state_len);
         assert_eq!(state.completed.len(), state.blocks.div_ceil(64) as usize);
         assert!(found.runs.iter().all(|run| run.number < found.next_run));
         true

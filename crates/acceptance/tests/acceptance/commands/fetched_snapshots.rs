@@ -76,7 +76,6 @@ fn wrong_chunks_are_named_and_taken_from_another_source() {
     assert!(report.faults.len() as u64 >= chunks / 2, "{}", report.faults.len());
 }
 
-/// A snapshot file is a source too, if its tree is beside it.
 #[test]
 fn a_file_with_its_tree_is_a_source() {
     let (shared, files) = (Shared::of_chain(), scratch());

@@ -2,7 +2,7 @@
 //! and snapshots. None of it depends on undo data, threads or memory, and what is interrupted is resumed.
 
 use acceptance::prelude::*;
-use acceptance::{StoredCoin, hinted::with_frequent_checkpoints, snapshot_coins, write_snapshot};
+use acceptance::{StoredCoin, snapshot_coins, write_snapshot};
 use engine::hints::{CoinSource, HintInfo};
 
 /// How undo data is missing: there is no file, the index records none for some blocks, or some records are
@@ -154,8 +154,10 @@ fn interrupted_making_of_hints_resumes() {
     {
         let expected = hints_of(TIP, &path, format);
         for join_bytes in [None, Some(1)] {
-            let options = changed(case.options(), |it| it.chain.hooks.join_bytes = join_bytes);
-            let options = with_frequent_checkpoints(&options);
+            let options = changed(case.options(), |it| {
+                it.chain.hooks.join_bytes = join_bytes;
+                it.chain.resume.checkpoint_interval = Duration::ZERO;
+            });
             let mut stops = 0;
             loop {
                 stops += 1;

@@ -3,9 +3,7 @@
 
 use super::{shared_snapshots::assert_chunks_join, update::repeated_coinbases};
 use acceptance::prelude::*;
-use acceptance::{
-    StoredCoin, change_output, hinted::with_frequent_checkpoints, snapshot_coins, write_snapshot,
-};
+use acceptance::{StoredCoin, change_output, snapshot_coins, write_snapshot};
 use digest::sha256::sha256;
 use engine::snapshot::{SnapshotReport, SnapshotVerdict};
 use testkit::mutation::MutatedChain;
@@ -56,6 +54,7 @@ fn verify(
 
 /// Makes a snapshot, interrupted and resumed until it is complete. Returns the number of attempts.
 fn make_in_pieces(options: &ReindexOptions, path: &Path) -> (SnapshotReport, u64) {
+    let options = changed(options.clone(), |it| it.chain.resume.checkpoint_interval = Duration::ZERO);
     for stops in 1..200 {
         let disk = FaultDisk::interrupting_at_file(2 + 5 * stops);
         match engine::snapshot::make(&disk, &options.chain, path, quiet(disk.interrupt())) {
@@ -79,11 +78,7 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
         let options = changed(up_to(with_threads(&base, 1 + number % 2), height), |it| {
             it.chain.hooks.join_bytes = (number % 2 == 0).then_some(1)
         });
-        let report = if tip {
-            make_in_pieces(&with_frequent_checkpoints(&options), &path).0
-        } else {
-            make(&options, &path).unwrap()
-        };
+        let report = if tip { make_in_pieces(&options, &path).0 } else { make(&options, &path).unwrap() };
         let bytes = std::fs::read(&path).unwrap();
         let hash: String = sha256(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hash, expected, "{what}");

@@ -1,7 +1,6 @@
 //! Hint files that are refused: of another network, chain or height, damaged, or used otherwise than the run
 //! that is resumed. Harmless damage gives the correct coins; none gives wrong ones.
 
-use acceptance::hinted::with_frequent_checkpoints;
 use acceptance::prelude::*;
 
 #[test]
@@ -149,7 +148,8 @@ fn a_checkpoint_made_with_other_hints_is_refused() {
     let (path, other_path) = (files.path().join("hints"), files.path().join("other-hints"));
     TRUTH.write(&path, HintFormat::Peregrine, &TRUTH.hints(TIP));
     TRUTH.write(&other_path, HintFormat::Peregrine, &TRUTH.hints(TIP - 1));
-    let options = with_frequent_checkpoints(&with_hints(&case.options(), &path, AGGREGATES[0]));
+    let mut options = with_hints(&case.options(), &path, AGGREGATES[0]);
+    options.chain.resume.checkpoint_interval = Duration::ZERO;
     leave_checkpoint(&options);
     let others = [
         with_hints(&options, &other_path, AGGREGATES[0]),

@@ -110,7 +110,6 @@ fn pruning_keeps_what_a_chainstate_on_a_stale_block_needs() {
     assert_synced_to(302, dir.path(), &long, "a stale block, pruned");
 }
 
-/// The finished datadir of a branch is taken to a longer one.
 #[test]
 fn a_finished_datadir_moves_to_a_longer_branch() {
     let dir = scratch();

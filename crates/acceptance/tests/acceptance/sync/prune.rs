@@ -278,7 +278,6 @@ fn too_little_memory_and_hints_for_the_last_blocks_are_refused() {
     assert_pruned(dir.path(), "after that");
 }
 
-/// Wherever the power fails, the next run completes the work.
 #[test]
 fn a_power_cut_leaves_what_the_next_run_completes() {
     let states = Scenario {
