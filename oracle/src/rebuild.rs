@@ -50,11 +50,8 @@ impl Rebuild {
         if self.many_tables {
             options.chain.hooks.range_bytes = SMALL_RANGE_BYTES;
         }
-        let report = engine::reindex(
-            &RealDisk,
-            &options,
-            Watch { sink: &|_| {}, interrupt: &AtomicBool::new(false) },
-        )?;
+        let never = AtomicBool::new(false);
+        let report = engine::reindex(&RealDisk, &options, Watch { sink: &|_| {}, interrupt: &never })?;
         let all = ScriptsReport {
             checked: CheckedScripts::All,
             assumed_valid_to: None,

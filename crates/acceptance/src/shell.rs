@@ -1,7 +1,11 @@
 //! Commands as users type them, run on a datadir of the tests: columns of the tables of what each command
 //! does, and steps of other tests.
 
-use super::{Case, block_at, sync::honest, unwatched};
+use super::{
+    Case, block_at,
+    sync::{from, honest, repairing},
+    unwatched,
+};
 use engine::{
     ChainOptions, Error, Event, Height, Location, Network, ScriptChecks, UndoPolicy, Warning, Watch,
     doctor::{Advice, Diagnosis, DoctorOptions},
@@ -13,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{LazyLock, Mutex, atomic::AtomicBool},
 };
-use sync::{PeerOptions, RepairOptions, RepairReport, SyncOptions, SyncReport, SyncSink};
+use sync::{RepairOptions, RepairReport, SyncOptions, SyncReport, SyncSink};
 use tempfile::TempDir;
 use testkit::{fault::FaultDisk, peer::ScriptedPeer};
 
@@ -115,20 +119,16 @@ impl Shell {
     /// Runs a command that asks a peer.
     fn download(&self, name: &str, sink: &dyn SyncSink) -> Result<Done, Error> {
         let (disk, never, mut chain) = (&self.disk, &AtomicBool::new(false), self.chain.clone());
-        let (root, network) = (chain.datadir.clone(), chain.params.network);
-        let (connect, set_aside_indexes) = (vec![self.peer.target()], self.set_aside.clone());
-        let peers = PeerOptions { connect, use_dns_seeds: false, ..PeerOptions::default() };
+        let (root, set_aside_indexes) = (chain.datadir.clone(), self.set_aside.clone());
         if name == "sync" {
             // Too little for a rebuild beside the download: chance would decide whether that meets damage
             // before the first block is asked for.
             chain.memory_bytes = 64 << 20;
-            let new = SyncOptions::new(&root, network, ScriptChecks::LeftOut);
-            let options = SyncOptions { chain, peers, set_aside_indexes, ..new };
+            let options = SyncOptions { chain, set_aside_indexes, ..from(&root, &[&*self.peer]) };
             let sync = Some(sync::sync(disk, &options, sink, never)?);
             return Ok(Done { sync, ..Done::default() });
         }
-        let new = RepairOptions::new(&root, network, ScriptChecks::LeftOut);
-        let options = RepairOptions { chain, peers, set_aside_indexes, ..new };
+        let options = RepairOptions { chain, set_aside_indexes, ..repairing(&root, &[&*self.peer]) };
         let repair = Some(sync::repair(disk, &options, sink, never)?);
         Ok(Done { repair, ..Done::default() })
     }

@@ -50,10 +50,7 @@ fn an_interrupted_run_is_resumed_with_a_note() {
     let (done, events) = run_seen(&options);
     let (report, notes) = (done.unwrap(), notes(&events));
     assert_eq!(u64::from(report.resumed), done_before);
-    assert_eq!(report.counts, {
-        let case = Case::new();
-        run(&case.options()).unwrap().counts
-    });
+    assert_eq!(report.counts, run(&Case::new().options()).unwrap().counts);
     let expected = format!("resuming an interrupted run: {done_before} of 141 blocks are done");
     assert!(notes.iter().any(|note| note.starts_with(&expected)), "{notes:?}");
     assert_eq!(leftovers(case.root()), [] as [&Path; 0]);

@@ -53,13 +53,8 @@ fn an_index_with_both_forms_of_rows_is_sound_and_continued() {
     let by_block = rows(&database(&fresh, IndexKind::Tx));
     // The sequence numbers of blocks above the rows by txid.
     let first = TIP - 3;
-    let is_above = |key: &[u8]| match key.first() {
-        Some(b's') => true,
-        _ => key[0] < b'a',
-    };
-    both.extend(
-        by_block.iter().filter(|(key, _)| is_above(key)).map(|(key, value)| (key.clone(), value.clone())),
-    );
+    let above = by_block.iter().filter(|(key, _)| key[0] == b's' || key[0] < b'a');
+    both.extend(above.map(|(key, value)| (key.clone(), value.clone())));
     for (key, value) in &by_block {
         let sequence = match key[0] {
             b'h' => u32::from_le_bytes(value[..].try_into().unwrap()).into(),

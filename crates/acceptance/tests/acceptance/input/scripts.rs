@@ -263,13 +263,11 @@ fn scripts_are_skipped_only_where_core_skips_them() {
     check(AssumeValid::Block(hash(busy - 5)), Some(busy - 5), "one below it");
     check(AssumeValid::Block(hash(tip)), Some(busy), "not buried under two weeks of work");
     check(AssumeValid::Block(wire::BlockHash([9; 32])), None, "no such block");
-    let stale = case.chain.blocks.iter().find(|block| block.stale);
-    if let Some(stale) = stale {
-        let below = case.chain.main().position(|block| block.hash == stale.header.prev);
-        if let Some(fork) = below {
-            let (assumed, to) = (AssumeValid::Block(stale.hash), Some(fork as u32));
-            check(assumed, to, "a stale block vouches for its ancestors");
-        }
+    if let Some(stale) = case.chain.blocks.iter().find(|block| block.stale)
+        && let Some(fork) = case.chain.main().position(|block| block.hash == stale.header.prev)
+    {
+        let (assumed, to) = (AssumeValid::Block(stale.hash), Some(fork as u32));
+        check(assumed, to, "a stale block vouches for its ancestors");
     }
 }
 
