@@ -207,6 +207,7 @@ const MOST_ADVICE: usize = 4;
 const FIFO_PATIENCE: Duration = Duration::from_secs(30);
 
 fn start<'a>(context: &'a Context, scene: &Scene<'a>, datadir: &'a Path) -> Start<'a> {
+    let may_wait = scene.fifo && scene.hints.is_none();
     Start {
         program: &context.bitcoind,
         datadir,
@@ -214,11 +215,7 @@ fn start<'a>(context: &'a Context, scene: &Scene<'a>, datadir: &'a Path) -> Star
         flags: &scene.base.flags,
         user: scene.node_user,
         serves: None,
-        patience: if scene.fifo && scene.hints.is_none() {
-            context.patience.min(FIFO_PATIENCE)
-        } else {
-            context.patience
-        },
+        patience: if may_wait { context.patience.min(FIFO_PATIENCE) } else { context.patience },
     }
 }
 
@@ -331,10 +328,8 @@ impl Case<'_> {
         let ran = self.program().run(&check, &Disturbance::None)?;
         if ran.code != Some(0) {
             self.log += &ran.description();
-            self.find(
-                "made-but-unsound",
-                ran.stdout.lines().find(|line| line.starts_with("  ")).unwrap_or_default(),
-            );
+            let line = ran.stdout.lines().find(|line| line.starts_with("  "));
+            self.find("made-but-unsound", line.unwrap_or_default());
         }
         self.look()
     }

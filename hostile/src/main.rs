@@ -155,10 +155,8 @@ fn context(args: &Args) -> Res<Context> {
     let bitcoind =
         find(&args.bitcoind, "name Bitcoin Core's node with --bitcoind PATH (make hostile BITCOIND=PATH)")?;
     let beside = std::env::current_exe()?.with_file_name("peregrine");
-    let peregrine = find(
-        args.peregrine.as_deref().unwrap_or(&beside),
-        "build it with make hostile, or name it with --peregrine PATH",
-    )?;
+    let peregrine = args.peregrine.as_deref().unwrap_or(&beside);
+    let peregrine = find(peregrine, "build it with make hostile, or name it with --peregrine PATH")?;
     fs::create_dir_all(&args.dir)?;
     let traced = Command::new("strace")
         .args(["-f", "-qq", "-o", "/dev/null", "-e", "inject=fsync:error=EIO:when=1", "true"])
@@ -230,10 +228,8 @@ fn note(tally: &mut Tally, args: &Args, number: u64, outcome: Res<Outcome>) {
         return;
     }
     tally.started += u64::from(outcome.started);
-    *tally
-        .ends
-        .entry(outcome.last.map_or("killed".to_owned(), |code| format!("exit {code}")))
-        .or_default() += 1;
+    let end = outcome.last.map_or("killed".to_owned(), |code| format!("exit {code}"));
+    *tally.ends.entry(end).or_default() += 1;
     if args.verbose || !outcome.findings.is_empty() {
         print!("{}", outcome.log);
     }
@@ -254,7 +250,8 @@ fn note(tally: &mut Tally, args: &Args, number: u64, outcome: Res<Outcome>) {
 }
 
 fn report(context: &Context, tally: &Tally, begun: Instant) -> bool {
-    println!("\n{} cases of seed {} in {:.0?}", tally.cases, context.seed, begun.elapsed());
+    let seed = context.seed;
+    println!("\n{} cases of seed {seed} in {:.0?}", tally.cases, begun.elapsed());
     println!("bitcoind started before the runs in {}", tally.started);
     if !tally.node_hung.is_empty() {
         println!("bitcoind itself hung before any run, so these cases were left out: {:?}", tally.node_hung);
@@ -266,10 +263,7 @@ fn report(context: &Context, tally: &Tally, begun: Instant) -> bool {
         println!("FINDING {class}: {count} times, in {} cases: {}", cases.len(), shown.join(" "));
     }
     if !tally.findings.is_empty() {
-        println!(
-            "to repeat one case: hostile --seed {} --first NUMBER --runs 1 --keep --verbose",
-            context.seed
-        );
+        println!("to repeat one case: hostile --seed {seed} --first NUMBER --runs 1 --keep --verbose");
     }
     if tally.broken > 0 {
         println!("the loop itself failed in {} cases", tally.broken);
