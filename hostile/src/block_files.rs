@@ -5,7 +5,7 @@ use crate::{
     Res,
     finding::Finding,
     scene::{Scene, is_file},
-    tree::{Class, Seen, Tree, class},
+    tree::{Seen, Tree, What},
 };
 use disk::index::read_block_index;
 use std::{
@@ -92,11 +92,10 @@ fn blk_of<'a>(tree: &'a Tree, rev: &Path) -> Option<&'a Seen> {
     tree.get(&rev.with_file_name(name))
 }
 
-/// Returns what is wrong with a file that a run which makes undo data has added. It must be the `rev` file of
+/// Returns what is wrong with a block file that a run which makes undo data has added. It must be the `rev` file of
 /// a `blk` file, with its owner and mode.
 pub fn flaw_of_new(tree: &Tree, name: &Path, new: &Seen) -> Option<Finding> {
-    let is_rev = is_named(name, "rev");
-    if class(name) != Class::Block || !is_rev {
+    if !is_named(name, "rev") {
         return Some(Finding::new("leftover", format!("{} is new", name.display())));
     }
     let Some(blk) = blk_of(tree, name) else {
@@ -109,7 +108,7 @@ pub fn flaw_of_new(tree: &Tree, name: &Path, new: &Seen) -> Option<Finding> {
         let detail = format!("{} belongs to {}, its block file to {}", name.display(), new.uid, blk.uid);
         return Some(Finding::new("owner", detail));
     }
-    let is_link = matches!(blk.what, crate::tree::What::Link(_));
+    let is_link = matches!(blk.what, What::Link(_));
     (blk.mode != new.mode && !is_link).then(|| {
         let detail = format!("{} has mode {:o}, its block file {:o}", name.display(), new.mode, blk.mode);
         Finding::new("mode", detail)

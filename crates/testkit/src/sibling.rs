@@ -56,14 +56,13 @@ pub fn swapped_sibling(of: &GeneratedBlock, number: u64) -> Option<GeneratedBloc
     let block: Block = consensus::deserialize(&of.bytes).ok()?;
     let mut arena = UndoArena::default();
     let undo = UndoView::parse(of.undo.as_ref()?, &mut arena).ok()?;
-    let coins: Vec<Vec<_>> = undo.txs().map(Iterator::collect).collect();
+    let mut coins: Vec<Vec<_>> = undo.txs().map(Iterator::collect).collect();
     let made: HashMap<_, _> = block.txdata.iter().map(bitcoin::Transaction::compute_txid).zip(0..).collect();
     let at = (1..block.txdata.len().checked_sub(1)?).find(|&at| {
         let (tx, next) = (&block.txdata[at], &block.txdata[at + 1]);
         let spends = |input: &bitcoin::TxIn| made.get(&input.previous_output.txid) == Some(&at);
         tx.input.len() == next.input.len() && !next.input.iter().any(spends) && coins[at - 1] != coins[at]
     })?;
-    let mut coins = coins;
     coins.swap(at - 1, at);
     let undo = write_undo(coins.into_iter().map(Vec::into_iter));
     let swapped = sibling(of, number, |block| block.txdata.swap(at, at + 1));

@@ -20,8 +20,8 @@ pub fn delete(dir: &Path) -> Description {
     Ok(Some("deleted".to_owned()))
 }
 
-/// Returns a random non-empty file of the database whose name satisfies `wanted`.
-fn file(scene: &mut Scene<'_>, dir: &Path, wanted: fn(&str) -> bool) -> Option<PathBuf> {
+/// Returns a random non-empty file of the folder whose name satisfies `wanted`.
+pub(super) fn file(scene: &mut Scene<'_>, dir: &Path, wanted: fn(&str) -> bool) -> Option<PathBuf> {
     let mut all = scene.database_files(dir);
     all.retain(|path| wanted(&name(path)) && fs::metadata(path).is_ok_and(|found| found.len() > 0));
     scene.pick(&all)

@@ -2,7 +2,7 @@
 
 use super::{
     Description,
-    databases::{delete, delete_current, replace},
+    databases::{delete, delete_current, file, replace},
     name,
 };
 use crate::scene::Scene;
@@ -82,10 +82,8 @@ fn rows(dir: &Path) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
 
 /// Flips a bit in a file with filters, or cuts it.
 pub fn node_index_filter(scene: &mut Scene<'_>) -> Description {
-    let mut files = scene.database_files(&scene.net().join(IndexKind::BlockFilter.replaced_dir()));
-    files
-        .retain(|path| name(path).starts_with("fltr") && fs::metadata(path).is_ok_and(|file| file.len() > 0));
-    let Some(path) = scene.pick(&files) else { return Ok(None) };
+    let dir = scene.net().join(IndexKind::BlockFilter.replaced_dir());
+    let Some(path) = file(scene, &dir, |name| name.starts_with("fltr")) else { return Ok(None) };
     let at = scene.rng.below(fs::metadata(&path)?.len());
     if scene.rng.chance(1, 2) {
         flip_bit(&path, at, scene.rng.below(8) as u32)?;

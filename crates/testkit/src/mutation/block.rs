@@ -48,8 +48,7 @@ fn unknown_witness_coin(builder: &mut BlockBuilder<'_>) -> super::BuilderCoin {
 fn of_stripped_size(builder: &mut BlockBuilder<'_>, size: usize) -> Draft {
     let coin = builder.take();
     let filler = |len| paying(0, ScriptBuf::from_bytes([vec![0x6a], vec![0; len]].concat()));
-    let make =
-        |len| builder.draft(vec![builder.spend(&[&coin], vec![anyone(coin.coin.amount), filler(len)])]);
+    let make = |len| builder.spending(&[&coin], vec![anyone(coin.coin.amount), filler(len)]);
     let guess = size - 1_000;
     let missing = size - builder.seal(&make(guess)).bytes.len();
     make(guess + missing)
@@ -72,14 +71,9 @@ fn of_weight(builder: &mut BlockBuilder<'_>, weight: u64) -> Draft {
 /// `0 IF CHECKMULTISIG.. CHECKSIG.. ENDIF 1`: counts 20 signature operations per CHECKMULTISIG and 1 per
 /// CHECKSIG; anyone can spend it.
 fn costly_script(multisigs: u64, sigs: u64) -> ScriptBuf {
-    let mut builder = Builder::new().push_int(0).push_opcode(OP_IF);
-    for _ in 0..multisigs {
-        builder = builder.push_opcode(OP_CHECKMULTISIG);
-    }
-    for _ in 0..sigs {
-        builder = builder.push_opcode(OP_CHECKSIG);
-    }
-    builder.push_opcode(OP_ENDIF).push_int(1).into_script()
+    let multisigs = vec![OP_CHECKMULTISIG.to_u8(); multisigs as usize];
+    let sigs = vec![OP_CHECKSIG.to_u8(); sigs as usize];
+    ScriptBuf::from_bytes([vec![0, OP_IF.to_u8()], multisigs, sigs, vec![OP_ENDIF.to_u8(), 0x51]].concat())
 }
 
 /// Scripts that count `sigops` signature operations in total.
@@ -137,8 +131,7 @@ fn of_witness_sigops(builder: &mut BlockBuilder<'_>, sigops: u64) -> Draft {
 fn of_output_sigops(builder: &mut BlockBuilder<'_>, sigops: usize) -> Draft {
     let coin = builder.take();
     let script = ScriptBuf::from_bytes(vec![OP_CHECKSIG.to_u8(); sigops]);
-    let tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount), paying(0, script)]);
-    builder.draft(vec![tx])
+    builder.spending(&[&coin], vec![anyone(coin.coin.amount), paying(0, script)])
 }
 
 /// A block with signature scripts that count `sigops` signature operations in total.
@@ -167,8 +160,7 @@ fn of_height_bytes(builder: &BlockBuilder<'_>, height: &[u8]) -> Draft {
 
 fn of_reward(builder: &mut BlockBuilder<'_>, difference: i64) -> Draft {
     let coin = builder.take();
-    let tx = builder.spend(&[&coin], vec![anyone(coin.coin.amount - 1_234)]);
-    let mut draft = builder.draft(vec![tx]);
+    let mut draft = builder.spending(&[&coin], vec![anyone(coin.coin.amount - 1_234)]);
     if let Some(coinbase) = &mut draft.coinbase {
         let reward = coinbase.output[0].value.to_sat() as i64 + difference;
         coinbase.output[0] = anyone(reward);
@@ -193,10 +185,7 @@ pub(super) static ROWS: &[Mutation] = &[
         let txs = (0..5).map(|_| builder.simple()).collect();
         Draft { repeated: 2, ..builder.draft(txs) }
     }),
-    Block.rejects("no-transactions", "bad-blk-length", |builder| Draft {
-        coinbase: None,
-        ..builder.draft(vec![])
-    }),
+    Block.rejects("no-transactions", "bad-blk-length", |it| it.edited(|draft| draft.coinbase = None)),
     Block.rejects("stripped-size-1000001", "bad-blk-length", |builder| of_stripped_size(builder, 1_000_001)),
     Block.accepts("stripped-size-1000000", |builder| of_stripped_size(builder, 1_000_000)),
     Block.rejects("weight-4000001", "bad-blk-weight", |builder| of_weight(builder, MAX_WEIGHT + 1)),
@@ -255,9 +244,8 @@ pub(super) static ROWS: &[Mutation] = &[
     Block.rejects("witness-without-commitment", UNEXPECTED, |builder| {
         with_commitment(builder, Commitment::Absent)
     }),
-    Block.accepts("commitment-without-witness", |builder| Draft {
-        commitment: Commitment::Present,
-        ..builder.draft(vec![])
+    Block.accepts("commitment-without-witness", |builder| {
+        builder.edited(|draft| draft.commitment = Commitment::Present)
     }),
     Block.accepts("neither-commitment-nor-witness", |builder| {
         let tx = builder.simple();

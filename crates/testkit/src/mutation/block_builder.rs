@@ -262,6 +262,11 @@ impl<'a> BlockBuilder<'a> {
         }
     }
 
+    /// Makes a draft with one transaction, which spends these coins to these outputs.
+    pub fn spending(&self, coins: &[&BuilderCoin], outputs: Vec<TxOut>) -> Draft {
+        self.draft(vec![self.spend(coins, outputs)])
+    }
+
     /// Makes a draft without transactions, and changes it.
     pub(super) fn edited(&self, change: impl FnOnce(&mut Draft)) -> Draft {
         let mut draft = self.draft(Vec::new());

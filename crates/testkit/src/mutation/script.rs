@@ -35,13 +35,6 @@ pub(super) fn coin(builder: &mut BlockBuilder<'_>, script: ScriptBuf, low_bits: 
     builder.divide(&coin, vec![paying(amount, script)]).remove(0)
 }
 
-/// A signed transaction that spends one coin of a kind to `TRUE`.
-fn signed(builder: &mut BlockBuilder<'_>, kind: Kind, low_bits: i64) -> Transaction {
-    let script = builder.pool_script(ScriptRef::new(kind, 1));
-    let coin = coin(builder, script, low_bits);
-    builder.send(&coin)
-}
-
 /// A block that spends a coin of a script, created one block before; `change` is applied to the transaction.
 fn unlocked(
     builder: &mut BlockBuilder<'_>,
@@ -78,9 +71,8 @@ fn csv(builder: &mut BlockBuilder<'_>, blocks: u32) -> Draft {
 
 /// A block with a signed spend that is then changed.
 fn changed(builder: &mut BlockBuilder<'_>, kind: Kind, change: impl FnOnce(&mut Transaction)) -> Draft {
-    let mut tx = signed(builder, kind, ALL);
-    change(&mut tx);
-    builder.draft(vec![tx])
+    let script = builder.pool_script(ScriptRef::new(kind, 1));
+    unlocked(builder, script, change)
 }
 
 /// A block with a signed spend whose witness is then changed.
@@ -114,8 +106,7 @@ fn for_another_amount(builder: &mut BlockBuilder<'_>, kind: Kind) -> Draft {
     let coin = coin(builder, script, ALL);
     let mut claimed = coin.clone();
     claimed.coin.amount += 64;
-    let tx = builder.spend(&[&claimed], vec![anyone(coin.coin.amount)]);
-    builder.draft(vec![tx])
+    builder.spending(&[&claimed], vec![anyone(coin.coin.amount)])
 }
 
 /// A block with a transaction that spends a coin of each kind.
@@ -125,8 +116,7 @@ fn of_each_kind(builder: &mut BlockBuilder<'_>) -> Draft {
     let scripts = Kind::ALL.iter().map(|kind| builder.pool_script(ScriptRef::new(*kind, 2)));
     let outputs = scripts.map(|script| paying(share, script)).collect();
     let coins = builder.divide(&coin, outputs);
-    let tx = builder.spend(&coins.iter().collect::<Vec<_>>(), vec![anyone(share)]);
-    builder.draft(vec![tx])
+    builder.spending(&coins.iter().collect::<Vec<_>>(), vec![anyone(share)])
 }
 
 /// Changes the byte before the hash type, the last byte of s.
@@ -143,9 +133,10 @@ fn change_last_byte(bytes: &mut [u8]) {
 
 /// A block with a spend that is signed with the hash type of `low_bits`, to which an input is then added.
 fn with_added_input(builder: &mut BlockBuilder<'_>, low_bits: i64) -> Draft {
-    let mut tx = signed(builder, Kind::P2wpkh, low_bits);
-    let free = builder.simple();
-    tx.input.extend(free.input);
+    let script = builder.pool_script(ScriptRef::new(Kind::P2wpkh, 1));
+    let coin = coin(builder, script, low_bits);
+    let mut tx = builder.send(&coin);
+    tx.input.extend(builder.simple().input);
     builder.draft(vec![tx])
 }
 

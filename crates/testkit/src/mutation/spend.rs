@@ -13,16 +13,14 @@ const PREMATURE: &str = "bad-txns-premature-spend-of-coinbase";
 /// A block that spends the coinbase of `age` blocks ago.
 fn of_coinbase_age(builder: &BlockBuilder<'_>, age: u32) -> Draft {
     let coin = builder.coinbase_of(builder.height() - age);
-    let tx = builder.send(&coin);
-    builder.draft(vec![tx])
+    builder.draft(vec![builder.send(&coin)])
 }
 
 /// A block whose outputs exceed its inputs by `surplus`.
 fn of_surplus(builder: &mut BlockBuilder<'_>, surplus: i64) -> Draft {
     let coins = [builder.take(), builder.take()];
     let total = coins[0].coin.amount + coins[1].coin.amount;
-    let tx = builder.spend(&[&coins[0], &coins[1]], vec![anyone(total - 500), anyone(500 + surplus)]);
-    builder.draft(vec![tx])
+    builder.spending(&coins.each_ref(), vec![anyone(total - 500), anyone(500 + surplus)])
 }
 
 pub(super) static ROWS: &[Mutation] = &[
@@ -30,14 +28,12 @@ pub(super) static ROWS: &[Mutation] = &[
         let mut coin = builder.take();
         coin.outpoint.txid.0[5] ^= 1;
         coin.coin.amount = 50_000;
-        let tx = builder.spend(&[&coin], vec![anyone(50_000)]);
-        builder.draft(vec![tx])
+        builder.spending(&[&coin], vec![anyone(50_000)])
     }),
     Spend.rejects("output-beyond-the-last", MISSING, |builder| {
         let mut coin = builder.take();
         coin.outpoint.vout = 1;
-        let tx = builder.spend(&[&coin], vec![anyone(50_000)]);
-        builder.draft(vec![tx])
+        builder.spending(&[&coin], vec![anyone(50_000)])
     }),
     Spend.rejects("spent-twice-in-the-block", MISSING, |builder| {
         let coin = builder.take();
@@ -49,8 +45,7 @@ pub(super) static ROWS: &[Mutation] = &[
         let coin = builder.take();
         let first = builder.send(&coin);
         builder.add(vec![first]);
-        let second = builder.spend(&[&coin], vec![anyone(coin.coin.amount - 1)]);
-        builder.draft(vec![second])
+        builder.spending(&[&coin], vec![anyone(coin.coin.amount - 1)])
     }),
     Spend.rejects("made-later-in-the-block", MISSING, |builder| {
         let [parent, child] = builder.family();
@@ -70,16 +65,14 @@ pub(super) static ROWS: &[Mutation] = &[
         let coin = builder.take();
         let data = ScriptBuf::from_bytes(vec![0x6a]);
         let coins = builder.divide(&coin, vec![anyone(1_000), paying(5_000, data)]);
-        let tx = builder.spend(&[&coins[1]], vec![anyone(5_000)]);
-        builder.draft(vec![tx])
+        builder.spending(&[&coins[1]], vec![anyone(5_000)])
     }),
     Spend.rejects("genesis-coinbase-spent", MISSING, |builder| {
         let genesis: bitcoin::Block =
             bitcoin::consensus::deserialize(&builder.chain().blocks[0].bytes).expect("it is a block");
         let mut coin = builder.coin_of(&genesis.txdata[0], 0);
         coin.coin.code = 1;
-        let tx = builder.spend(&[&coin], vec![anyone(1_000)]);
-        builder.draft(vec![tx])
+        builder.spending(&[&coin], vec![anyone(1_000)])
     }),
     Spend.rejects("transaction-made-again", "bad-txns-BIP30", |builder| {
         // Its inputs are spent too, but Core first checks for coins that it would overwrite.

@@ -25,8 +25,7 @@ const UNUSED: u32 = !(OFF | BY_TIME | 0xffff);
 /// A block with a transaction that pays these amounts.
 fn amounts(builder: &mut BlockBuilder<'_>, amounts: &[i64]) -> Draft {
     let coin = builder.take();
-    let tx = builder.spend(&[&coin], amounts.iter().map(|amount| anyone(*amount)).collect());
-    builder.draft(vec![tx])
+    builder.spending(&[&coin], amounts.iter().map(|amount| anyone(*amount)).collect())
 }
 
 /// A block with a lock time and two inputs, of which the first requires no lock.
@@ -113,14 +112,12 @@ pub(super) static ROWS: &[Mutation] = &[
     }),
     Block.rejects("same-input-twice", "bad-txns-inputs-duplicate", |builder| {
         let coin = builder.take();
-        let tx = builder.spend(&[&coin, &coin], vec![anyone(coin.coin.amount)]);
-        builder.draft(vec![tx])
+        builder.spending(&[&coin, &coin], vec![anyone(coin.coin.amount)])
     }),
     Block.rejects("same-input-twice-of-many", "bad-txns-inputs-duplicate", |builder| {
         let coins: Vec<_> = (0..5).map(|_| builder.take()).collect();
         let all: Vec<_> = coins.iter().chain([&coins[1]]).collect();
-        let tx = builder.spend(&all, vec![anyone(1_000)]);
-        builder.draft(vec![tx])
+        builder.spending(&all, vec![anyone(1_000)])
     }),
     Block.rejects("null-input", "bad-txns-prevout-null", |builder| {
         with_second_input(builder, OutPoint::null())

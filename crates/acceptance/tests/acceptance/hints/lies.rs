@@ -469,8 +469,7 @@ fn never_made(builder: &mut BlockBuilder<'_>, rng: &mut Rng) -> Draft {
         _ => coin.outpoint.vout = 1 + rng.below(1000) as u32,
     }
     coin.coin.amount = 50_000;
-    let tx = builder.spend(&[&coin], output(50_000, &coin));
-    builder.draft(vec![tx])
+    builder.spending(&[&coin], output(50_000, &coin))
 }
 
 /// More than all that was burned or not claimed before.
