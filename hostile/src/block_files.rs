@@ -92,8 +92,8 @@ fn blk_of<'a>(tree: &'a Tree, rev: &Path) -> Option<&'a Seen> {
     tree.get(&rev.with_file_name(name))
 }
 
-/// Returns what is wrong with a block file that a run which makes undo data has added. It must be the `rev` file of
-/// a `blk` file, with its owner and mode.
+/// Returns what is wrong with a block file that a run which makes undo data has added. It must be the `rev`
+/// file of a `blk` file, with its owner and mode.
 pub fn flaw_of_new(tree: &Tree, name: &Path, new: &Seen) -> Option<Finding> {
     if !is_named(name, "rev") {
         return Some(Finding::new("leftover", format!("{} is new", name.display())));

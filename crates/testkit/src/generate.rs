@@ -6,6 +6,7 @@ use crate::{
     coin_pool::PlannedCoin,
     make::{MadeTx, Maker},
     model::{ModelCoin, ModelStats},
+    mutation::anyone,
     plan::{BlockPlan, Planner, subsidy},
     scripts::{Kind, ScriptPool, ScriptRef},
 };
@@ -291,29 +292,17 @@ fn emit_block<E>(
     if let Some(coinbase) = &made.stale_coinbase {
         let half = &made.txs[..made.txs.len() / 2];
         let mut stale = assemble(header, coinbase, half, true);
-        for step in 1..=plan.stale {
-            let next = HeaderPlan {
-                height: plan.height + step,
-                prev: stale.hash,
-                version: plan.version,
-                time: plan.time + step * 600,
-            };
-            totals.stale_blocks += 1;
+        for step in 1..plan.stale {
+            let (height, time) = (plan.height + step, plan.time + step * 600);
+            let next = HeaderPlan { height, prev: stale.hash, time, ..header };
             sink(stale)?;
-            if step == plan.stale {
-                break;
-            }
-            let empty = coinbase_only(next.height);
-            stale = assemble(next, &empty, &[], true);
+            let empty = crate::block::coinbase(height, 0, vec![anyone(subsidy(height) as i64)]);
+            stale = assemble(next, &MadeTx::new(&empty, Vec::new()), &[], true);
         }
+        sink(stale)?;
+        totals.stale_blocks += u64::from(plan.stale);
     }
     Ok(())
-}
-
-fn coinbase_only(height: u32) -> MadeTx {
-    let script = Builder::new().push_opcode(bitcoin::opcodes::OP_TRUE).into_script();
-    let output = TxOut { value: Amount::from_sat(subsidy(height)), script_pubkey: script };
-    MadeTx::new(&coinbase(height, 0, vec![output]), Vec::new())
 }
 
 fn output_count(tx: &MadeTx) -> u64 {

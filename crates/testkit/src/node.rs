@@ -235,9 +235,7 @@ impl Node {
                     self.log.push(line);
                 }
                 Err(RecvTimeoutError::Disconnected) => return Started::No(self.error_lines()),
-                Err(RecvTimeoutError::Timeout) => {
-                    return Started::No(HANGS[0].to_owned());
-                }
+                Err(RecvTimeoutError::Timeout) => return Started::No(HANGS[0].to_owned()),
             }
             // The node may have a whole chain to connect.
             if begun.elapsed() > 10 * self.patience {
@@ -245,8 +243,7 @@ impl Node {
             }
         }
         let tip = self.call("getblockcount", json!([]));
-        self.log.extend(self.lines.try_iter());
-        let failed = self.log.iter().any(|line| {
+        let failed = self.log().iter().any(|line| {
             line.contains("fatal internal error")
                 || line.contains("Shutdown in progress")
                 || line.contains("AbortNode")
@@ -269,8 +266,7 @@ impl Node {
     pub fn log_line(&mut self, words: &str) -> Option<String> {
         // The line may be on its way.
         thread::sleep(Duration::from_millis(20));
-        self.log.extend(self.lines.try_iter());
-        self.log.iter().rev().find(|line| line.contains(words)).cloned()
+        self.log().iter().rev().find(|line| line.contains(words)).cloned()
     }
 
     /// Returns the log lines that contain an error, or else the last lines.

@@ -188,11 +188,6 @@ impl<'a> Planner<'a> {
         self.coin_pool.iter().chain(self.immature.iter().map(|(_, coin)| coin)).chain(&self.kept)
     }
 
-    /// Returns the number of slots that the plan uses.
-    pub const fn slots(&self) -> u32 {
-        self.slots
-    }
-
     /// Plans the next block. Returns `None` once the chain is as long or as large as its spec asks.
     pub fn next_block(&mut self) -> Option<BlockPlan> {
         let height = self.times.len() as u32;

@@ -27,11 +27,8 @@ pub fn blocks(height: u32) -> Vec<GeneratedBlock> {
 
 /// Returns `count` blocks above `parent`; those with another `number` are other blocks.
 pub fn branch(parent: &GeneratedBlock, count: u32, number: u8) -> Vec<GeneratedBlock> {
-    let mut blocks: Vec<GeneratedBlock> = Vec::new();
-    for _ in 0..count {
-        blocks.push(child(blocks.last().unwrap_or(parent), number));
-    }
-    blocks
+    let next = |parent: &GeneratedBlock| Some(child(parent, number));
+    std::iter::successors(next(parent), next).take(count as usize).collect()
 }
 
 fn child(parent: &GeneratedBlock, number: u8) -> GeneratedBlock {

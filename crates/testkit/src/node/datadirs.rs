@@ -150,43 +150,31 @@ pub fn copy_all(from: &Path, to: &Path) -> Res<()> {
 
 fn finish(node: Node, tip: u32, blocks: &[GeneratedBlock], tail: Tail) -> Res<()> {
     match tail {
-        Tail::Plain => node.stop(),
-        Tail::Reorgs => {
-            reorganise(&node)?;
-            node.stop()
-        }
+        Tail::Plain | Tail::HalfFlushed => {}
+        Tail::Reorgs => reorganise(&node)?,
         Tail::Invalidated => {
             let hash = node.call("getblockhash", json!([tip - 7]))?;
             node.call("invalidateblock", json!([hash]))?;
-            node.stop()
         }
         // The node loses what it has not flushed.
         Tail::Killed => {
             thread::sleep(Duration::from_millis(200));
             rustix::process::kill_process(node.pid(), rustix::process::Signal::KILL)?;
-            node.wait_end()
+            return node.wait_end();
         }
-        Tail::HalfFlushed => {
-            let _ = rustix::process::kill_process(node.pid(), rustix::process::Signal::TERM);
-            node.wait_end()
-        }
-        Tail::Pruned => {
-            node.call("pruneblockchain", json!([tip - 290]))?;
-            node.stop()
-        }
+        Tail::Pruned => _ = node.call("pruneblockchain", json!([tip - 290]))?,
         Tail::Gaps => {
             node.submit_headers(&blocks[blocks.len() - GAP..])?;
             // The second last of the missing blocks, whose parent is missing.
             node.submit(&blocks[blocks.len() - 2..][..1])?;
-            node.stop()
         }
         Tail::Wallet => {
             node.call("createwallet", json!(["mine"]))?;
             let address = node.call("getnewaddress", json!([]))?;
             node.call("generatetoaddress", json!([3, address]))?;
-            node.stop()
         }
     }
+    node.stop()
 }
 
 /// Makes stale branches, some of which were the active chain for a time.
