@@ -16,7 +16,7 @@ use testkit::{
     Chain, ChainSpec, GeneratedBlock,
     data::shared_data,
     datadir::Layout,
-    node::{Node, SnapshotDatadirs, Start, Started, Tail, copy_all, free_port, index_options},
+    node::{Node, SnapshotDatadirs, Start, Started, Tail, copy_all, free_port, index_options, owned},
     snapshot_chain::SNAPSHOT_HEIGHT,
 };
 use vfs::RealDisk;
@@ -235,8 +235,7 @@ fn save_chain<'b>(dir: &Path, blocks: impl IntoIterator<Item = &'b GeneratedBloc
 
 /// Makes hints for a rebuild, if that is possible (it is not in a pruned datadir).
 fn make_hints(context: &Context, dir: &Path, network: Network) -> Res<()> {
-    let words = ["hints", "make", "--progress", "none", "--chain", network.name()];
-    let mut words: Vec<String> = words.map(str::to_owned).to_vec();
+    let mut words = owned(&["hints", "make", "--progress", "none", "--chain", network.name()]);
     let work = dir.join("hints-work");
     fs::create_dir_all(&work)?;
     let named =
@@ -278,8 +277,8 @@ fn by_testkit(
         fs::remove_dir_all(Datadir::at(&datadir, Network::Regtest).index_dir())?;
     }
     if rebuilt {
-        let words = ["reindex", "--progress", "none", "--chain", "regtest", "--datadir"].map(str::to_owned);
-        let words = [&words[..], &[datadir.display().to_string()]].concat();
+        let datadir = datadir.display().to_string();
+        let words = owned(&["reindex", "--progress", "none", "--chain", "regtest", "--datadir", &datadir]);
         let ran = context.program(None).run(&words, &Disturbance::None)?;
         if ran.code != Some(0) {
             return Err(ran.description().into());

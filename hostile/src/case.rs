@@ -185,19 +185,15 @@ fn baseline(context: &Context, scene: &Scene<'_>, dir: &Path) -> Res<(Started, O
     copy_all(&scene.live, &copy)?;
     let mut node = Node::spawn(start(context, scene, &copy.join("datadir")))?;
     let started = node.wait();
-    let answers = match started.is_yes() {
-        true => indexes::ask(&node, scene.base)?,
-        false => None,
-    };
+    let answers = if started.is_yes() { indexes::ask(&node, scene.base)? } else { None };
     drop(node);
     clear(&copy)?;
     Ok((started, answers))
 }
 
 fn index_files(tree: &Tree) -> BTreeMap<PathBuf, What> {
-    let in_index = |name: &&PathBuf| name.iter().any(|part| part == "index");
-    let names = tree.keys().filter(in_index);
-    names.filter_map(|name| Some((name.clone(), tree.get(name)?.what.clone()))).collect()
+    let in_index = tree.iter().filter(|(name, _)| name.iter().any(|part| part == "index"));
+    in_index.map(|(name, seen)| (name.clone(), seen.what.clone())).collect()
 }
 
 /// Number of commands after which `doctor` must have nothing more to advise.
@@ -572,8 +568,7 @@ impl Case<'_> {
     /// disconnect blocks with it.
     fn check_undo(&mut self, node: &mut Node, tip: u32) -> Res<()> {
         let is_sound = node.call("verifychain", json!([3, 0]))?.as_bool().unwrap_or(false);
-        let error = node.log_line("Verification error");
-        if let Some(error) = error {
+        if let Some(error) = node.log_line("Verification error") {
             self.find("bad-undo", error);
         } else if !is_sound {
             let reason = node.log_line("erification").unwrap_or_default();
@@ -632,8 +627,7 @@ impl Case<'_> {
         let height = stats["height"].as_u64().unwrap_or(0) as u32;
         if height < tip {
             // The node has connected more blocks: let it go back, if it can.
-            let back = node.call("getblockhash", json!([height + 1]));
-            let Ok(hash) = back else { return Ok(()) };
+            let Ok(hash) = node.call("getblockhash", json!([height + 1])) else { return Ok(()) };
             if node.call("invalidateblock", json!([hash])).is_err() {
                 return Ok(());
             }

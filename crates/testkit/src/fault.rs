@@ -394,10 +394,7 @@ impl State {
     fn remove(&self, path: &Path, really: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
         let kept = match self.names() {
             Some(mut names) => Some(names.remove(path)?),
-            None => {
-                really(path)?;
-                None
-            }
+            None => really(path).map(|()| None)?,
         };
         self.removed(path, kept.as_deref());
         Ok(())

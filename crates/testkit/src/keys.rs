@@ -21,7 +21,7 @@ const ORDER_MINUS_TWO: [u8; 32] = [
 /// A secret key with its public forms.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    secret: SecretKey,
+    pub(crate) secret: SecretKey,
     /// The secret key whose point has an even y, with which BIP-0340 signs.
     even: SecretKey,
     pub public: PublicKey,
@@ -29,10 +29,6 @@ pub struct Key {
 }
 
 impl Key {
-    pub(crate) const fn secret(&self) -> SecretKey {
-        self.secret
-    }
-
     fn new(secret: SecretKey) -> Self {
         let public = secret.public_key(&Secp256k1::signing_only());
         let (x_only, parity) = public.x_only_public_key();

@@ -201,7 +201,7 @@ pub(super) static ROWS: &[Mutation] = &[
         draft
     }),
     Block.rejects("two-coinbases", "bad-cb-multiple", |builder| {
-        let second = crate::block::coinbase(builder.height(), !builder.salt(), vec![anyone(0)]);
+        let second = crate::block::coinbase(builder.height(), !builder.salt, vec![anyone(0)]);
         builder.edited(|draft| draft.txs.push(second))
     }),
     Block.rejects("coinbase-script-1-byte", "bad-cb-length", |builder| of_coinbase_length(builder, 1)),
@@ -211,7 +211,7 @@ pub(super) static ROWS: &[Mutation] = &[
     Block.accepts("coinbase-script-100-bytes", |builder| of_coinbase_length(builder, 100)),
     Block.rejects("coinbase-script-101-bytes", "bad-cb-length", |builder| of_coinbase_length(builder, 101)),
     Block.rejects("height-of-the-block-before", "bad-cb-height", |builder| {
-        let (height, salt) = (builder.height() - 1, builder.salt());
+        let (height, salt) = (builder.height() - 1, builder.salt);
         builder.with_coinbase(|it| *it = crate::block::coinbase(height, salt, it.output.clone()))
     }),
     Block.rejects("height-not-minimal", "bad-cb-height", |builder| {

@@ -70,7 +70,7 @@ pub struct Draft {
 /// Extends a chain with blocks.
 #[derive(Debug)]
 pub struct BlockBuilder<'a> {
-    chain: &'a Chain,
+    pub(super) chain: &'a Chain,
     pool: ScriptPool,
     model: Model,
     /// The coins that the added blocks spend.
@@ -80,8 +80,8 @@ pub struct BlockBuilder<'a> {
     /// Header times by height.
     times: Vec<u32>,
     tip: BlockHash,
-    /// Part of every coinbase, so that no two mutations share a block.
-    salt: u64,
+    /// What follows the height in every coinbase script, so that no two mutations share a block.
+    pub(super) salt: u64,
     added: Vec<GeneratedBlock>,
 }
 
@@ -342,15 +342,6 @@ impl<'a> BlockBuilder<'a> {
 
     pub fn into_added(self) -> Vec<GeneratedBlock> {
         self.added
-    }
-
-    /// Returns the content of this builder's coinbase scripts after the height.
-    pub const fn salt(&self) -> u64 {
-        self.salt
-    }
-
-    pub const fn chain(&self) -> &Chain {
-        self.chain
     }
 }
 

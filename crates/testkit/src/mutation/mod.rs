@@ -94,11 +94,8 @@ impl Mutation {
         let block = builder.seal(&draft);
         let mut mutated = chain.clone();
         let setup = builder.into_added();
-        for valid in &setup {
+        for valid in setup.iter().chain(self.core.is_none().then_some(&block)) {
             mutated.model.apply(&valid.bytes, valid.height);
-        }
-        if self.core.is_none() {
-            mutated.model.apply(&block.bytes, block.height);
         }
         mutated.blocks.extend(setup.iter().chain([&block]).cloned());
         MutatedChain { setup, block, chain: mutated }

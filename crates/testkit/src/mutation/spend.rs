@@ -69,7 +69,7 @@ pub(super) static ROWS: &[Mutation] = &[
     }),
     Spend.rejects("genesis-coinbase-spent", MISSING, |builder| {
         let genesis: bitcoin::Block =
-            bitcoin::consensus::deserialize(&builder.chain().blocks[0].bytes).expect("it is a block");
+            bitcoin::consensus::deserialize(&builder.chain.blocks[0].bytes).expect("it is a block");
         let mut coin = builder.coin_of(&genesis.txdata[0], 0);
         coin.coin.code = 1;
         builder.spending(&[&coin], vec![anyone(1_000)])
