@@ -1,12 +1,7 @@
 //! How much disk space a run will need: an estimate on the safe side, before it starts.
 //! `docs/adr/0005-bounded-memory.md` explains the numbers.
 
-use crate::{
-    error::{Error, ErrorKind},
-    remedy::Remedy,
-    size::HumanSize,
-    subject::Subject,
-};
+use crate::{error::Error, remedy::Remedy, size::HumanSize, subject::Subject};
 use std::{fmt, path::Path};
 use vfs::{Disk, During as _};
 use wire::Network;
@@ -109,7 +104,7 @@ impl DiskNeed {
     /// downloaded meanwhile. A chainstate in the work directory is a temporary file, not a result.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`] if it is not; any I/O error.
+    /// [`crate::error::ErrorKind::Environment`] if it is not; any I/O error.
     pub fn check(
         &self,
         disk: &dyn Disk,
@@ -144,8 +139,8 @@ impl DiskNeed {
 /// be on the same disk. `needs` says in the error what is needed.
 ///
 /// # Errors
-/// [`ErrorKind::Environment`] if it is not, with the remedies of the directories on the full disk; any I/O
-/// error.
+/// [`crate::error::ErrorKind::Environment`] if it is not, with the remedies of the directories on the full
+/// disk; any I/O error.
 pub fn check_space(disk: &dyn Disk, bytes_in: &[(&Path, u64, &[Remedy])], needs: &str) -> Result<(), Error> {
     let used = || bytes_in.iter().filter(|(_, bytes, _)| *bytes > 0);
     for (dir, ..) in used() {
@@ -161,7 +156,7 @@ pub fn check_space(disk: &dyn Disk, bytes_in: &[(&Path, u64, &[Remedy])], needs:
         let free = disk.free_space(dir).during("find the free space of", dir)?;
         if free < need {
             let detail = format!("not enough disk space: {needs}, and {} are free", HumanSize(free));
-            return Err(Error::new(ErrorKind::Environment, detail)
+            return Err(Error::environment(detail)
                 .in_file(dir, None)
                 .about(Subject::DiskSpace)
                 .with_remedies(remedies));
@@ -203,6 +198,7 @@ fn nearest_existing<'p>(disk: &dyn Disk, dir: &'p Path) -> Result<&'p Path, Erro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
 
     #[test]
     fn the_estimate_depends_on_the_old_chainstate_and_the_memory() {

@@ -130,6 +130,16 @@ impl Error {
         Self::new(ErrorKind::Damaged, detail)
     }
 
+    /// An error about a request that makes no sense.
+    pub fn usage(detail: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Usage, detail)
+    }
+
+    /// An error of the machine.
+    pub fn environment(detail: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Environment, detail)
+    }
+
     /// The error for a malformed coin in the undo data of a block.
     pub fn malformed_coin(error: CoinError, height: Height, hash: BlockHash) -> Self {
         let error = Self::damaged(format!("the undo data has a malformed coin: {error}"));
@@ -269,7 +279,7 @@ impl Error {
     pub fn not_as_written(what: &str) -> Self {
         let detail =
             format!("{what} reads back differently from what was written; check the disk and the memory");
-        Self::new(ErrorKind::Environment, detail)
+        Self::environment(detail)
     }
 
     /// Drops what the user can do.
@@ -507,7 +517,7 @@ impl From<LevelDbError> for Error {
             LevelDbError::Unsupported { ref path, offset, ref feature } => {
                 let detail =
                     format!("{feature}; start and stop bitcoind once, which moves their rows to tables");
-                Self::new(ErrorKind::Environment, detail).in_file(path, Some(offset)).caused_by(error)
+                Self::environment(detail).in_file(path, Some(offset)).caused_by(error)
             }
             other => Self::damaged(other.to_string()).caused_by(other),
         }
@@ -519,9 +529,9 @@ impl From<UnfinishedError> for Error {
         match error {
             UnfinishedError::File(error) => error.into(),
             UnfinishedError::Refused { ref path, flaw } => {
-                Self::new(ErrorKind::Environment, flaw).in_file(path, None).caused_by(error)
+                Self::environment(flaw).in_file(path, None).caused_by(error)
             }
-            other => Self::new(ErrorKind::Environment, other.to_string()),
+            other => Self::environment(other.to_string()),
         }
     }
 }
@@ -554,7 +564,6 @@ impl From<DiskError> for Error {
             DiskError::Unfinished(error) => return error.into(),
             error => error,
         };
-        let environment = |detail: String| Self::new(ErrorKind::Environment, detail);
         let damaged = || Self::damaged(error.to_string());
         let of_file = |path: &PathBuf, flaw: &str| Self::damaged(flaw).in_file(path, None);
         let of_work_file = |path: &PathBuf, offset, flaw: &str| {
@@ -562,13 +571,13 @@ impl From<DiskError> for Error {
         };
         let converted = match &error {
             DiskError::NoDatadir { path, flaw } => of_file(path, flaw).about(Subject::MissingFile),
-            DiskError::Locked { .. } => environment(error.to_string()).about(Subject::DatadirInUse),
-            DiskError::Refused { path, flaw } => environment(flaw.clone()).in_file(path, None),
-            DiskError::NotReplaceable { path, obstacle } => environment(obstacle.to_string())
+            DiskError::Locked { .. } => Self::environment(error.to_string()).about(Subject::DatadirInUse),
+            DiskError::Refused { path, flaw } => Self::environment(flaw.as_str()).in_file(path, None),
+            DiskError::NotReplaceable { path, obstacle } => Self::environment(obstacle.to_string())
                 .in_file(path, None)
                 .with_remedies(Remedy::of_obstacle(*obstacle)),
             DiskError::NotOwner { owner, .. } => {
-                environment(error.to_string()).with_remedies([Remedy::RunAs(*owner)])
+                Self::environment(error.to_string()).with_remedies([Remedy::RunAs(*owner)])
             }
             DiskError::CallerError { .. } => Self::new(ErrorKind::Internal, error.to_string()),
             DiskError::Damaged { path, offset, flaw } => {

@@ -1,6 +1,6 @@
 //! Properties of the machine, for the report.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 #[cfg(feature = "serde")]
 use crate::json::{JsonSchema, Serialize};
 use coins::SipKey;
@@ -16,7 +16,7 @@ use std::{
 /// Returns the SHA-256 kernel in use.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if the environment variable names one that this machine cannot run.
+/// [`crate::error::ErrorKind::Usage`] if the environment variable names one that this machine cannot run.
 pub fn sha256_kernel() -> Result<Kernel, Error> {
     if let Some(name) = std::env::var_os(ENVIRONMENT_VARIABLE)
         && name.to_str().and_then(Kernel::named).is_none()
@@ -27,7 +27,7 @@ pub fn sha256_kernel() -> Result<Kernel, Error> {
             name.display(),
             known.join(", ")
         );
-        return Err(Error::new(ErrorKind::Usage, detail));
+        return Err(Error::usage(detail));
     }
     Ok(Kernel::active())
 }
@@ -173,8 +173,7 @@ pub const MIN_MEMORY: u64 = 128 << 20;
 pub fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(|error| {
-        Error::new(ErrorKind::Environment, format!("the system provides no random numbers: {error}"))
-            .caused_by(error)
+        Error::environment(format!("the system provides no random numbers: {error}")).caused_by(error)
     })?;
     Ok(bytes)
 }

@@ -84,7 +84,7 @@ struct BandJson {
 }
 
 pub fn run(args: &AgesArgs) -> Done {
-    let bands = &AgeBands::new(args.bands.clone()).map_err(|text| Error::new(ErrorKind::Usage, text))?;
+    let bands = &AgeBands::new(args.bands.clone()).map_err(Error::usage)?;
     let (located, chain) = args.reading.locate()?;
     let outputs: Vec<_> = args.output.iter().map(|output| ("--output", Some(&**output))).collect();
     paths::check(&located, None, &outputs)?;
@@ -139,8 +139,7 @@ fn wanted(args: &AgesArgs, tip: Height) -> Result<BTreeSet<Height>, Error> {
     for height in named.chain(regular).chain(tip) {
         heights.insert(Height(height));
         if heights.len() as u64 > MAX_HEIGHTS {
-            let detail = format!("{MAX_HEIGHTS} heights are the most for one run");
-            return Err(Error::new(ErrorKind::Usage, detail));
+            return Err(Error::usage(format!("{MAX_HEIGHTS} heights are the most for one run")));
         }
     }
     Ok(heights)
@@ -155,7 +154,7 @@ fn create(path: &Path) -> Result<RowFile<'static, AgeTable>, Error> {
     let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
     let format = extension.parse().map_err(|_| {
         let detail = "the name must end with .parquet, .arrow, .csv or .svg, which is the file's format";
-        Error::new(ErrorKind::Usage, detail).in_file(path, None)
+        Error::usage(detail).in_file(path, None)
     })?;
     Ok(RowFile::create(&RealDisk, path, format, &Columns::all::<AgeTable>(false))?)
 }

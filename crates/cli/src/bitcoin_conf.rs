@@ -5,7 +5,7 @@
 //! of the chosen chain counts before the common one, and of several values the first (Core
 //! `common/settings.cpp`). These rules are Core's alone, so no crate for configuration files has them.
 
-use engine::{Disk as _, Error, ErrorKind, Network, RealDisk};
+use engine::{Disk as _, Error, Network, RealDisk};
 use serde::{
     Deserialize, Deserializer,
     de::{Error as _, MapAccess, Visitor},
@@ -57,11 +57,11 @@ impl BitcoinConf {
     /// the network that the command line names. Returns `None` if there is no file.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] for what bitcoind would refuse too: a line without meaning, an included file that
-    /// is missing. [`ErrorKind::Environment`] if a file cannot be read.
+    /// [`engine::ErrorKind::Usage`] for what bitcoind would refuse too: a line without meaning, an included
+    /// file that is missing. [`engine::ErrorKind::Environment`] if a file cannot be read.
     pub fn read(path: &Path, datadir: &Path, chain: Option<Network>) -> Result<Option<Self>, Error> {
         let Some(mut conf) = Self::read_one(path)? else { return Ok(None) };
-        let usage = |detail: String| Error::new(ErrorKind::Usage, detail).in_file(path, None);
+        let usage = |detail: String| Error::usage(detail).in_file(path, None);
         let network = match chain {
             Some(network) => network,
             None => conf.chain().map_err(usage)?.unwrap_or(Network::Main),
@@ -90,7 +90,7 @@ impl BitcoinConf {
     fn read_one(path: &Path) -> Result<Option<Self>, Error> {
         let Some(text) = read_text(path)? else { return Ok(None) };
         let parsed = Self::parse(&text, path);
-        parsed.map(Some).map_err(|detail| Error::new(ErrorKind::Usage, detail).in_file(path, None))
+        parsed.map(Some).map_err(|detail| Error::usage(detail).in_file(path, None))
     }
 
     fn parse(text: &str, file: &Path) -> Result<Self, String> {
@@ -305,7 +305,7 @@ impl<'de> Visitor<'de> for Members {
 fn read_text(path: &Path) -> Result<Option<String>, Error> {
     let failed = |source: std::io::Error| {
         let detail = format!("cannot read: {source}; --noconf goes without it");
-        Error::new(ErrorKind::Environment, detail).in_file(path, None).caused_by(source)
+        Error::environment(detail).in_file(path, None).caused_by(source)
     };
     if RealDisk.metadata(path).map_err(failed)?.is_none() {
         return Ok(None);

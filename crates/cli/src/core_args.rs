@@ -3,7 +3,7 @@
 
 use crate::{
     bitcoin_conf::BitcoinConf,
-    named_dirs::{existing_dir, own_network, refuse_unexpanded, right_blocksdir, usage},
+    named_dirs::{existing_dir, own_network, refuse_unexpanded, right_blocksdir},
     node_settings::{self, Connections, MIN_PRUNE_TARGET},
 };
 use clap::Args as ClapArgs;
@@ -197,7 +197,7 @@ impl CoreArgs {
             Some(link) => {
                 let detail =
                     "this link leads to nothing: mount the disk that it leads to, or remove the link";
-                Err(usage(detail.to_owned()).in_file(link, None))
+                Err(Error::usage(detail).in_file(link, None))
             }
             None => Ok(located),
         }
@@ -225,7 +225,8 @@ impl CoreArgs {
         let only = known.is_none().then(|| self.only_network(base)).flatten();
         if let Some(other) = only.filter(|only| !may_guess && *only != Network::Main) {
             let detail = format!("it has blocks of {other} only, and no option says which chain is meant");
-            return Err(usage(detail).in_file(base, None).with_remedies([Remedy::ChooseNetwork(other)]));
+            let error = Error::usage(detail).in_file(base, None);
+            return Err(error.with_remedies([Remedy::ChooseNetwork(other)]));
         }
         let read = match only {
             // Read as if the command line had named this network.
@@ -278,7 +279,7 @@ impl CoreArgs {
         let (mut conf, conf_path) = self.read_conf(base, chain)?;
         let chosen = match conf.chain() {
             Err(detail) if chain.is_none() => {
-                return Err(usage(detail).in_file(conf_path.unwrap_or_default(), None));
+                return Err(Error::usage(detail).in_file(conf_path.unwrap_or_default(), None));
             }
             // If the command line names the chain, it counts.
             chosen => chosen.unwrap_or_default(),
@@ -308,7 +309,7 @@ impl CoreArgs {
         if let Some(dir) = blocksdir.as_ref() {
             if !dir.is_dir() {
                 let detail = "no such directory, but it is to contain the block files (blocksdir)";
-                return Err(usage(detail.to_owned()).in_file(dir, None));
+                return Err(Error::usage(detail).in_file(dir, None));
             }
             if let Some(right) = right_blocksdir(dir, self.chain) {
                 let detail = format!(
@@ -316,7 +317,7 @@ impl CoreArgs {
                      below it: use --blocksdir {}",
                     right.display()
                 );
-                return Err(usage(detail).in_file(dir, None));
+                return Err(Error::usage(detail).in_file(dir, None));
             }
         }
         Ok(Read { conf, conf_path, chosen, network, root, blocksdir, faults })
@@ -349,7 +350,7 @@ impl CoreArgs {
         match BitcoinConf::read(&path, home, chain)? {
             Some(conf) => Ok((conf, Some(path))),
             None if self.conf.is_some() => {
-                Err(usage("no such configuration file".to_owned()).in_file(path, None))
+                Err(Error::usage("no such configuration file").in_file(path, None))
             }
             None => Ok(Default::default()),
         }
@@ -363,7 +364,7 @@ impl CoreArgs {
         let wrong =
             [signetchallenge, heights].into_iter().find(|(_, given, of)| !given.is_empty() && *of != network);
         if let Some((option, _, of)) = wrong {
-            return Err(usage(format!("--{option} needs --chain {of}")));
+            return Err(Error::usage(format!("--{option} needs --chain {of}")));
         }
         let values = |(name, given, _): (&str, &[String], Network)| match given {
             [] => conf.list(network, name),
@@ -374,8 +375,8 @@ impl CoreArgs {
                 [] => Ok(ChainParams::of(network)),
                 [hex] => decode_to_vec(hex)
                     .map(ChainParams::custom_signet)
-                    .map_err(|error| usage(format!("signetchallenge: {error}; give a script in hex"))),
-                _ => Err(usage("signetchallenge: bitcoin.conf has several; keep one".to_owned())),
+                    .map_err(|error| Error::usage(format!("signetchallenge: {error}; give a script in hex"))),
+                _ => Err(Error::usage("signetchallenge: bitcoin.conf has several; keep one")),
             },
             Network::Regtest => {
                 let heights: Result<Vec<_>, Error> =
@@ -517,13 +518,13 @@ fn ignored_conf(used: &Path, root: &Path, conf: &BitcoinConf, network: Network) 
         "bitcoind does not start, because it would ignore this file beside {}, which it reads",
         used.display()
     );
-    let error = usage(detail).in_file(&path, None);
+    let error = Error::usage(detail).in_file(&path, None);
     Some(StartFault { error, advice: Advice::MoveAway { path } })
 }
 
 /// Parses `NAME@HEIGHT`.
 fn activation(text: &str) -> Result<(BuriedDeployment, Height), Error> {
-    let wrong = |what: String| usage(format!("testactivationheight={text}: {what}"));
+    let wrong = |what: String| Error::usage(format!("testactivationheight={text}: {what}"));
     let (name, height) = text.split_once('@').ok_or_else(|| wrong("give NAME@HEIGHT".to_owned()))?;
     let deployment = name.parse().map_err(|error| wrong(format!("{error}")))?;
     match height.parse() {
@@ -538,7 +539,7 @@ fn conf_assume_valid(text: &str) -> Result<AssumeValid, Error> {
     match digits.chars().all(|digit| digit == '0') {
         true => Ok(AssumeValid::Off),
         false => assume_valid(&format!("{digits:0>64}"))
-            .map_err(|error| usage(format!("assumevalid={text} in bitcoin.conf: {error}"))),
+            .map_err(|error| Error::usage(format!("assumevalid={text} in bitcoin.conf: {error}"))),
     }
 }
 

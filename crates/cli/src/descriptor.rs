@@ -9,7 +9,7 @@ use bitcoin::{
     key::Secp256k1,
     secp256k1::VerifyOnly,
 };
-use engine::{Error, ErrorKind, Network};
+use engine::{Error, Network};
 use miniscript::{
     Descriptor, Translator,
     bitcoin::hashes::{Hash as _, hash160},
@@ -33,7 +33,7 @@ pub struct Wanted {
 /// `/*` are derived at the indices of `range`.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if it is none of these, for another network, or not supported.
+/// [`engine::ErrorKind::Usage`] if it is none of these, for another network, or not supported.
 pub fn parse(text: &str, chain: Network, range: &RangeInclusive<u32>) -> Result<Vec<Wanted>, Error> {
     let parser = Parser { text, chain, range, secp: Secp256k1::verification_only() };
     if !text.contains('(') {
@@ -67,7 +67,7 @@ struct Parser<'a> {
 
 impl Parser<'_> {
     fn flaw(&self, flaw: impl std::fmt::Display) -> Error {
-        Error::new(ErrorKind::Usage, format!("{}: {flaw}", self.text))
+        Error::usage(format!("{}: {flaw}", self.text))
     }
 
     fn address(&self, text: &str) -> Result<ScriptBuf, Error> {
@@ -115,7 +115,7 @@ impl Parser<'_> {
             // The error must not repeat the key.
             let detail = "a descriptor with a private key, which others could see in the list of processes; \
                           give the public key";
-            return Err(Error::new(ErrorKind::Usage, detail));
+            return Err(Error::usage(detail));
         }
         descriptor.sanity_check().map_err(|error| self.flaw(error))?;
         let is_main = self.chain == Network::Main;

@@ -4,7 +4,7 @@
 //! plain HTTP is accepted where the connection cannot be tampered with: to this machine, and to an onion
 //! service. Redirects are followed from HTTPS to HTTPS only.
 
-use engine::{Error, ErrorKind, FileSource};
+use engine::{Error, FileSource};
 use std::{net::SocketAddr, path::PathBuf, str::FromStr};
 
 /// The value of `--hints`, or a source of `snapshot fetch`.
@@ -22,7 +22,7 @@ impl HintLocation {
         match self {
             Self::Url(url) if proxy.is_none() && is_onion(host_of_url(url)) => {
                 let detail = format!("{url}: onion services are reached through --proxy only");
-                Err(Error::new(ErrorKind::Usage, detail))
+                Err(Error::usage(detail))
             }
             _ => Ok(()),
         }

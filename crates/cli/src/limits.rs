@@ -1,6 +1,6 @@
 //! Limits that the system imposes on the process. A limit that is too low is reported before the work begins.
 
-use engine::{ChainOptions, Error, ErrorKind, HumanMemory, machine::MIN_MEMORY};
+use engine::{ChainOptions, Error, HumanMemory, machine::MIN_MEMORY};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -42,8 +42,8 @@ pub fn default_memory(wanted: u64, threads: usize) -> u64 {
 /// Checks that the system allows the process the memory and the threads that a run may need.
 ///
 /// # Errors
-/// [`ErrorKind::Environment`] if it does not: at the limit, the system would end the process without a
-/// message.
+/// [`engine::ErrorKind::Environment`] if it does not: at the limit, the system would end the process without
+/// a message.
 pub fn check(options: &ChainOptions) -> Result<(), Error> {
     check_limits(
         options.memory_bytes,
@@ -54,27 +54,26 @@ pub fn check(options: &ChainOptions) -> Result<(), Error> {
 }
 
 fn check_limits(memory: u64, threads: usize, space: Option<u64>, group: Option<u64>) -> Result<(), Error> {
-    let environment = |detail: String| Err(Error::new(ErrorKind::Environment, detail));
     let needed = memory.saturating_add(overhead(threads));
     if let Some(space) = space.filter(|&space| space < needed) {
         let advice = match space.saturating_sub(overhead(threads)) {
             left if left >= MIN_MEMORY => format!("pass --memory {}M or less", left >> 20),
             _ => "raise the limit or pass fewer --threads".to_owned(),
         };
-        return environment(format!(
+        return Err(Error::environment(format!(
             "the address space of this process is limited to {} (ulimit -v), but {} of memory and {threads} \
              threads need {}: {advice}",
             HumanMemory(space),
             HumanMemory(memory),
             HumanMemory(needed)
-        ));
+        )));
     }
     if let Some(group) = group.filter(|&group| group < memory) {
-        return environment(format!(
+        return Err(Error::environment(format!(
             "--memory is {}, but the control group of this process is limited to {}: pass less --memory",
             HumanMemory(memory),
             HumanMemory(group)
-        ));
+        )));
     }
     Ok(())
 }
@@ -91,6 +90,7 @@ fn address_space() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::ErrorKind;
 
     #[test]
     fn limits_that_are_too_low_are_refused_by_name() {

@@ -1,23 +1,18 @@
 //! Checks directories that an option or a setting names, and finds the one that is probably meant.
 
 use crate::bitcoin_conf::{Setting, unexpanded};
-use engine::{Disk as _, Error, ErrorKind, Location, Network, RealDisk};
+use engine::{Disk as _, Error, Location, Network, RealDisk};
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
 };
-
-/// The error for an option or a setting with an unusable value.
-pub fn usage(detail: String) -> Error {
-    Error::new(ErrorKind::Usage, detail)
-}
 
 /// Refuses a path that a shell would have changed, had it not been quoted or behind `=`.
 pub fn refuse_unexpanded(what: &str, path: Option<&Path>) -> Result<(), Error> {
     let text = path.and_then(Path::to_str).unwrap_or_default();
     match unexpanded(text) {
         Some(why) => {
-            Err(usage(format!("{what} {text}: no such path{why} (./{text} for one with this name)")))
+            Err(Error::usage(format!("{what} {text}: no such path{why} (./{text} for one with this name)")))
         }
         None => Ok(()),
     }
@@ -49,7 +44,7 @@ pub fn existing_dir(setting: &Setting) -> Result<PathBuf, Error> {
     };
     let why = unexpanded(value).unwrap_or(hint.to_owned());
     let line = setting.line.map_or(String::new(), |line| format!("line {line}, "));
-    Err(usage(format!("{line}{name}={value}: no such directory{why}")).in_file(&setting.file, None))
+    Err(Error::usage(format!("{line}{name}={value}: no such directory{why}")).in_file(&setting.file, None))
 }
 
 /// Returns the directory to name with `--blocksdir`, if `dir` is not that but one of those below it that have

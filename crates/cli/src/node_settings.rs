@@ -4,7 +4,7 @@
 
 use crate::bitcoin_conf::{BitcoinConf, Setting, is_true};
 use engine::{
-    Disk as _, Error, ErrorKind, IndexKind, Network, RealDisk,
+    Disk as _, Error, IndexKind, Network, RealDisk,
     doctor::{Advice, IndexSetting, NodeSettings, StartFault},
 };
 use std::path::Path;
@@ -182,7 +182,7 @@ fn fault(setting: &Setting, what: &str, is_removable: bool) -> StartFault {
     // A password is not to be printed.
     let value = if setting.name == "rpcpassword" { ".." } else { setting.value() };
     let detail = format!("{place}`{}={value}`: {what}", setting.name);
-    let error = Error::new(ErrorKind::Usage, detail).in_file(file.clone(), None);
+    let error = Error::usage(detail).in_file(file.clone(), None);
     // A member of settings.json is not a line.
     let is_removable = is_removable && line.is_some();
     StartFault { error, advice: Advice::CorrectSetting { file, line, is_removable } }

@@ -34,7 +34,7 @@ pub fn finish(json: bool, done: Done) -> ExitCode {
 /// and as a line of progress, where these are to be JSON.
 pub fn print_refusal(text: &str, in_report: bool, in_progress: bool) {
     let detail = text.lines().map(str::trim).take_while(|it| !it.is_empty()).collect::<Vec<_>>().join(" ");
-    let error = Error::new(ErrorKind::Usage, detail.trim_start_matches("error: "));
+    let error = Error::usage(detail.trim_start_matches("error: "));
     if in_report {
         print(&failure_json(&error), Exit::Done);
     }
@@ -115,7 +115,7 @@ fn print(text: &str, exit: Exit) -> Exit {
     match stop::writing(|| writeln!(io::stdout(), "{text}")) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             let detail = format!("cannot write the report to standard output: {error}");
-            print_message(&error_message(&Error::new(ErrorKind::Environment, detail)));
+            print_message(&error_message(&Error::environment(detail)));
             Exit::Environment
         }
         _ => exit,

@@ -134,7 +134,7 @@ pub fn man(args: &ManArgs, command: Command) -> Done {
     let written = fs::create_dir_all(&args.dir).and_then(|()| write_pages(&command, &args.dir));
     written.map_err(|error| {
         let what = format!("the man pages cannot be written: {error}; choose another folder");
-        Error::new(ErrorKind::Environment, what).in_file(&args.dir, None)
+        Error::environment(what).in_file(&args.dir, None)
     })?;
     Ok((format!("man pages are in {}", args.dir.display()), Exit::Done))
 }

@@ -1,7 +1,7 @@
 //! Checks where a command may write: not among databases and block files. Runs before any file is created.
 
 use crate::core_args::Located;
-use engine::{Datadir, Disk as _, Error, ErrorKind, RealDisk, Remedy};
+use engine::{Datadir, Disk as _, Error, RealDisk, Remedy};
 use std::{
     env,
     path::{Path, PathBuf},
@@ -48,7 +48,7 @@ pub fn check(
 pub fn refuse_existing(path: &Path) -> Result<(), Error> {
     match RealDisk.exists(path) {
         Ok(true) => {
-            let error = Error::new(ErrorKind::Usage, "it exists already").in_file(path, None);
+            let error = Error::usage("it exists already").in_file(path, None);
             Err(error.with_remedies([Remedy::OtherName]))
         }
         _ => Ok(()),
@@ -114,7 +114,7 @@ fn is_outside(folders: &[PathBuf], flag: &str, path: &Path) -> Result<(), Error>
 }
 
 fn refused(flag: &str, path: &Path, what: &str) -> Error {
-    Error::new(ErrorKind::Usage, format!("{flag} {} {what}", path.display()))
+    Error::usage(format!("{flag} {} {what}", path.display()))
 }
 
 /// Resolves the symbolic links in the part of a path that exists, and a link that leads to nothing yet; the

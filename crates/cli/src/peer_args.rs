@@ -123,10 +123,10 @@ fn target(text: &str, port: u16) -> Result<Target, Error> {
         let port = if host.network() == NetworkKind::I2p { 0 } else { port };
         return Ok(Target::Address(PeerAddress { host, port }));
     }
-    let usage = |why: String| Error::new(ErrorKind::Usage, format!("{text}: {why}"));
+    let usage = |why: &str| Error::usage(format!("{text}: {why}"));
     let (name, port) = match text.rsplit_once(':') {
         Some((name, port)) => {
-            let port = port.parse().map_err(|_| usage("the port is not a number up to 65535".to_owned()))?;
+            let port = port.parse().map_err(|_| usage("the port is not a number up to 65535"))?;
             (name, port)
         }
         None => (text, port),
@@ -136,12 +136,10 @@ fn target(text: &str, port: u16) -> Result<Target, Error> {
     }
     if [".i2p", ".onion"].iter().any(|suffix| name.to_ascii_lowercase().ends_with(suffix)) {
         // A name server must not see such a name.
-        return Err(usage(
-            "this is not an address of the form ...b32.i2p or ...onion (version 3)".to_owned(),
-        ));
+        return Err(usage("this is not an address of the form ...b32.i2p or ...onion (version 3)"));
     }
     if !is_name(name) {
-        return Err(usage("this is neither an address nor a name".to_owned()));
+        return Err(usage("this is neither an address nor a name"));
     }
     Ok(Target::Name(name.to_owned(), port))
 }
@@ -174,7 +172,7 @@ impl PeerArgs {
             Target::Name(..) => return Ok(target),
         };
         let needs = self.needs(network).filter(|_| network != NetworkKind::I2p || self.proxy.is_none());
-        needs.map_or(Ok(target), |what| Err(Error::new(ErrorKind::Usage, format!("{text} needs {what}"))))
+        needs.map_or(Ok(target), |what| Err(Error::usage(format!("{text} needs {what}"))))
     }
 
     /// Returns these options. If they do not say how to connect, and the node does not connect directly to
@@ -189,7 +187,7 @@ impl PeerArgs {
         let failed = |why: &str| {
             let what = "with it bitcoind connects to no peer directly, and this command cannot do the same";
             let detail = format!("{}: {what} ({why})", node.because);
-            Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::SayHowToConnect])
+            Error::usage(detail).with_remedies([Remedy::SayHowToConnect])
         };
         let proxy = node.proxy.as_deref().map(proxy_address).transpose();
         args.proxy = proxy.map_err(|why| failed(&why))?;
@@ -225,7 +223,7 @@ impl PeerArgs {
         }
         let lacks = self.onlynet.iter().find_map(|network| Some((network, self.needs(*network)?)));
         if let Some((network, what)) = lacks {
-            return Err(Error::new(ErrorKind::Usage, format!("--onlynet {network} needs {what}")));
+            return Err(Error::usage(format!("--onlynet {network} needs {what}")));
         }
         let peers_max = if self.proxy.is_some() { PEERS_BEHIND_PROXY } else { PEERS };
         Ok(PeerOptions {

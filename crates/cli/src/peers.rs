@@ -2,7 +2,7 @@
 //! them.
 
 use crate::{core_args::CoreJsonArgs, rows::Rows};
-use engine::{AtomicFile, Datadir, Error, ErrorKind, RealDisk, open_regular};
+use engine::{AtomicFile, Datadir, Error, RealDisk, open_regular};
 use peregrine::{
     exit::Exit,
     output::{self, Done, reply},
@@ -104,7 +104,7 @@ pub fn run(args: &CoreJsonArgs) -> Done {
     let path = path(&located.datadir());
     let Some(mut file) = read(&path) else {
         let detail = "no addresses of peers are known here: `peregrine sync` saves those that it has found";
-        return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
+        return Err(Error::usage(detail).in_file(path, None));
     };
     let speed = |peer: &Peer| peer.bytes_per_second.unwrap_or_default();
     file.peers.sort_by(|a, b| speed(b).total_cmp(&speed(a)).then(a.failures.cmp(&b.failures)));

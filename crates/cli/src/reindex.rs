@@ -113,7 +113,7 @@ impl ReindexArgs {
         } else {
             return Ok(());
         };
-        Err(Error::new(ErrorKind::Usage, format!("{detail}; leave out one of them")))
+        Err(Error::usage(format!("{detail}; leave out one of them")))
     }
 
     /// Returns the engine's options for a rebuild.

@@ -83,7 +83,7 @@ mod tests {
     /// One test: a process runs one command at a time.
     #[test]
     fn words_are_those_of_the_command_that_runs() {
-        let error = Error::new(ErrorKind::Environment, "too little").with_remedies([Remedy::MoreMemory]);
+        let error = Error::environment("too little").with_remedies([Remedy::MoreMemory]);
         assert_eq!(error_text(&error), "too little; raise --memory");
         let error = error.with_remedies([Remedy::OtherWorkDir, Remedy::MoreMemory]);
         assert_eq!(error_text(&error), "too little; raise --memory, or pass another --work-dir");
@@ -102,7 +102,7 @@ mod tests {
         let unknown = Warning::UnknownAssumedBlock { hash: BlockHash([7; 32]), is_default: false };
         assert!(warning_text(&unknown).contains(", which --assumevalid names, is not among the headers"));
 
-        let above = Error::new(ErrorKind::Usage, "too high").with_remedies([Remedy::StopAtHeight(Height(7))]);
+        let above = Error::usage("too high").with_remedies([Remedy::StopAtHeight(Height(7))]);
         for (option, text) in [("to", "pass --to 7"), ("at", "the highest one for --at is 7")] {
             begin("export utxo".to_owned(), vec![option.to_owned()], true, false);
             assert_eq!((error_text(&above), as_json()), (format!("too high; {text}"), true));

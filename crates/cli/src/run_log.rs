@@ -273,6 +273,6 @@ pub fn create_new(path: &Path) -> Result<File, Error> {
             _ => "choose another file",
         };
         let what = format!("cannot be created: {error}; {help}");
-        Error::new(ErrorKind::Environment, what).in_file(path, None)
+        Error::environment(what).in_file(path, None)
     })
 }

@@ -57,7 +57,7 @@ pub fn run(datadir: &DatadirArgs, args: &AtArgs) -> Done {
     let count: u64 = args.at.iter().map(|range| u64::from(range.end() - range.start()) + 1).sum();
     if count > MAX_HEIGHTS {
         let text = format!("--at names {count} heights; {MAX_HEIGHTS} is the most for one run");
-        return Err(Error::new(ErrorKind::Usage, text));
+        return Err(Error::usage(text));
     }
     let located = datadir.core.locate()?;
     let chain = datadir.chain_options(&located, &args.run);

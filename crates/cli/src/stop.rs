@@ -7,7 +7,7 @@
 //! block forever on a dead file system.
 
 use crate::exit::Exit;
-use engine::{Error, ErrorKind, Stage};
+use engine::{Error, Stage};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -39,7 +39,7 @@ static IS_HANDLED: AtomicBool = AtomicBool::new(false);
 /// writes that the process was interrupted, if it has to be ended.
 ///
 /// # Errors
-/// [`ErrorKind::Environment`] if the handler cannot be installed.
+/// [`engine::ErrorKind::Environment`] if the handler cannot be installed.
 pub fn interrupt(report: impl Fn() + Send + Sync + Copy + 'static) -> Result<&'static AtomicBool, Error> {
     // Files may be read before the engine reports its first stage.
     at_stage(Stage::Plan);
@@ -60,7 +60,7 @@ pub fn interrupt(report: impl Fn() + Send + Sync + Copy + 'static) -> Result<&'s
     };
     let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     let waiting = Signals::new([SIGINT, SIGTERM].into_iter().chain(hangup)).and_then(wait);
-    waiting.map_err(|error| Error::new(ErrorKind::Environment, format!("cannot handle Ctrl-C: {error}")))?;
+    waiting.map_err(|error| Error::environment(format!("cannot handle Ctrl-C: {error}")))?;
     Ok(&INTERRUPT)
 }
 

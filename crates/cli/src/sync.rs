@@ -117,7 +117,7 @@ impl SyncArgs {
             }
             _ => return Ok(()),
         };
-        Err(Error::new(ErrorKind::Usage, detail))
+        Err(Error::usage(detail))
     }
 
     /// Returns the engine's options.
@@ -132,7 +132,7 @@ impl SyncArgs {
         {
             let detail = format!("{url}: --onlynet excludes a direct connection to it");
             let remedy = "give --proxy, or download the hints yourself";
-            return Err(Error::new(ErrorKind::Usage, format!("{detail}; {remedy}")));
+            return Err(Error::usage(format!("{detail}; {remedy}")));
         }
         Ok(SyncOptions {
             chain: ChainOptions {

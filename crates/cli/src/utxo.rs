@@ -144,7 +144,7 @@ pub fn stats(args: &StatsArgs) -> Done {
     }
     if args.at.has_run_options() {
         let text = "--assumevalid, --memory and --work-dir are for --at, which goes through the blocks";
-        return Err(Error::new(ErrorKind::Usage, text));
+        return Err(Error::usage(text));
     }
     let located = args.datadir.core.locate()?;
     let options = args.datadir.default_options(&located, None);

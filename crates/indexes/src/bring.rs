@@ -71,7 +71,7 @@ pub fn bring_indexes(
         all.elapsed += more.elapsed;
         all
     });
-    joined.ok_or_else(|| Error::new(ErrorKind::Usage, "no index is named"))
+    joined.ok_or_else(|| Error::usage("no index is named"))
 }
 
 /// Whether an index ends on the chain and has what it is continued from. On a pruned node, an index that ends

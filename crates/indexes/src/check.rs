@@ -17,7 +17,7 @@ use crate::{
     tx::{give_block_rows, sequence_key},
 };
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, Watch},
     stage::Stage,
 };
@@ -31,9 +31,9 @@ use wire::{BlockHash, Height, Reader};
 /// temporary files are written.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if no index is named and none is there; [`ErrorKind::Damaged`] for blocks or undo
-/// data that are damaged or missing; any I/O error; [`ErrorKind::Interrupted`]. A damaged index is no error;
-/// the result reports it.
+/// An [`ErrorKind`](api::error::ErrorKind): `Usage` if no index is named and none is there; `Damaged` for
+/// blocks or undo data that are damaged or missing; `Interrupted`. Any I/O error. A damaged index is no
+/// error; the result reports it.
 pub fn check_indexes(
     disk: &dyn Disk,
     options: &IndexOptions,
@@ -200,7 +200,7 @@ fn open<'a>(
     let Some(index) = StoredIndex::open(files.disk, files.datadir.net_dir(), kind)? else {
         let detail = format!("there is no {}", kind.option());
         let dir = files.datadir.net_dir().join(kind.database_dir());
-        return Err(Error::new(ErrorKind::Usage, detail).in_file(dir, None));
+        return Err(Error::usage(detail).in_file(dir, None));
     };
     let position = index.position(files, &plan.chain)?;
     let best = match position {

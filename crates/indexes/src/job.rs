@@ -8,7 +8,7 @@ use crate::{
 };
 use api::{
     disk_need,
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, EventSink as _, Warnings, Watch},
     note::Warning,
     options::ReindexOptions,
@@ -103,8 +103,8 @@ pub fn run<T>(
 /// Chooses the chain up to the chainstate's best block: an index must not be above it.
 ///
 /// # Errors
-/// [`ErrorKind::Damaged`] if there is no chainstate, or the block index lacks its best block; those of a
-/// plan.
+/// [`api::error::ErrorKind::Damaged`] if there is no chainstate, or the block index lacks its best block;
+/// those of a plan.
 pub fn plan(files: &Files<'_>, options: &IndexOptions, watch: Watch<'_>) -> Result<Plan, Error> {
     watch.sink.event(Event::Started(Stage::Plan));
     let dir = files.datadir.chainstate_dir();
@@ -134,7 +134,7 @@ pub fn plan(files: &Files<'_>, options: &IndexOptions, watch: Watch<'_>) -> Resu
 /// Checks that pruning has not deleted blocks that are to be read.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if some have been.
+/// [`api::error::ErrorKind::Usage`] if some have been.
 pub fn require_stored(plan: &Plan, is_read: impl Fn(u32) -> bool) -> Result<(), Error> {
     let is_lacking = |height: &u32| is_read(*height) && !plan.chain.was_stored(Height(*height));
     let lacking = (0..=plan.chain.tip_height().0).filter(is_lacking);
@@ -145,7 +145,7 @@ pub fn require_stored(plan: &Plan, is_read: impl Fn(u32) -> bool) -> Result<(), 
          Indexes can be made while a pruned node is downloaded, and continued as long as the blocks above \
          their best blocks are stored"
     );
-    Err(Error::new(ErrorKind::Usage, detail))
+    Err(Error::usage(detail))
 }
 
 /// Returns the bytes of an index and of its temporary files, with some to spare, for `blocks` blocks that
@@ -166,7 +166,7 @@ pub fn space_of(kind: IndexKind, tx_form: TxForm, blocks: u64, block_bytes: u64,
 /// the bytes of each are those of [`space_of`]. An index can be a link to another disk.
 ///
 /// # Errors
-/// [`ErrorKind::Environment`] if they do not; any I/O error.
+/// [`api::error::ErrorKind::Environment`] if they do not; any I/O error.
 pub fn check_space(
     disk: &dyn Disk,
     [net_dir, work_dir]: [&Path; 2],
@@ -188,7 +188,7 @@ pub fn check_space(
 /// Returns the indexes that a command is about: those that are named, or else those in the datadir.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if there are none; any I/O error.
+/// [`api::error::ErrorKind::Usage`] if there are none; any I/O error.
 pub fn kinds(files: &Files<'_>, options: &IndexOptions) -> Result<Vec<IndexKind>, Error> {
     let mut kinds = options.kinds.clone();
     if kinds.is_empty() {
@@ -202,7 +202,7 @@ pub fn kinds(files: &Files<'_>, options: &IndexOptions) -> Result<Vec<IndexKind>
     kinds.sort_unstable();
     kinds.dedup();
     if kinds.is_empty() {
-        let error = Error::new(ErrorKind::Usage, "the datadir has no index, and none is named");
+        let error = Error::usage("the datadir has no index, and none is named");
         return Err(error.in_file(files.datadir.net_dir(), None).with_remedies([Remedy::NameIndex]));
     }
     Ok(kinds)
@@ -211,7 +211,7 @@ pub fn kinds(files: &Files<'_>, options: &IndexOptions) -> Result<Vec<IndexKind>
 /// Checks that the blocks from a height on have the undo data that these indexes need.
 ///
 /// # Errors
-/// [`ErrorKind::Damaged`] if some is missing.
+/// [`api::error::ErrorKind::Damaged`] if some is missing.
 pub fn require_undo(plan: &Plan, kinds: &[IndexKind], from: u32) -> Result<(), Error> {
     let lacking = plan.blocks_without_undo(Height(from));
     if lacking == 0 || !kinds.iter().any(|kind| kind.needs_undo()) {

@@ -15,7 +15,7 @@ use crate::{
 };
 use api::{
     block_observer::{BlockObserver, ObservedBlock, ObservedChain},
-    error::{Error, ErrorKind},
+    error::Error,
     remedy::Remedy,
 };
 use chain::blocks::chain::Chain;
@@ -137,7 +137,7 @@ impl IndexObserver {
                 "the run that this one continues has deleted blocks, {lacking} of which it has checked \
                  without making indexes of them; leave out these indexes, or start over"
             );
-            return Err(Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::StartOver]));
+            return Err(Error::usage(detail).with_remedies([Remedy::StartOver]));
         }
         let is_taken = |height| (chain.is_completed)(height) && outlives(height);
         let taken =

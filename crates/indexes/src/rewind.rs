@@ -9,10 +9,7 @@ use crate::{
     locator::locator,
     stored::{Position, StoredIndex},
 };
-use api::{
-    error::{Error, ErrorKind},
-    remedy::Remedy,
-};
+use api::{error::Error, remedy::Remedy};
 use chain::{
     blocks::chain::{BlockPosition, Chain},
     plan::planner::Plan,
@@ -29,7 +26,7 @@ use wire::{BlockHash, Height};
 /// chainstate, so that bitcoind takes it back, or it is empty and was not named.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if it cannot be continued; what is damaged or cannot be read.
+/// [`api::error::ErrorKind::Usage`] if it cannot be continued; what is damaged or cannot be read.
 pub fn open_on_chain<'a>(
     job: &IndexJob<'a>,
     kind: IndexKind,
@@ -57,7 +54,7 @@ pub fn open_on_chain<'a>(
 /// Returns the error for an index that has to be made anew.
 fn cannot_continue(job: &IndexJob<'_>, kind: IndexKind, why: &str) -> Error {
     let detail = format!("{} cannot be continued: {why}", kind.option());
-    Error::new(ErrorKind::Usage, detail)
+    Error::usage(detail)
         .in_file(job.files.datadir.net_dir().join(kind.replaced_dir()), None)
         .with_remedies([Remedy::MakeIndex(Some(kind))])
 }

@@ -82,7 +82,7 @@ impl IndexOptions {
                 return error;
             }
             let detail = "the old index is damaged, so the form of its rows is not known";
-            Error::new(ErrorKind::Usage, detail).caused_by(error).with_remedies([Remedy::ChooseTxForm])
+            Error::usage(detail).caused_by(error).with_remedies([Remedy::ChooseTxForm])
         })?;
         Ok(old.map_or(TxForm::ByTxid, |index| index.tx_form()))
     }

@@ -335,7 +335,7 @@ impl Follower for Rebuilder<'_> {
                                   needed",
                 HumanSize(need)
             );
-            let error = || Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::MoreMemory]);
+            let error = || Error::usage(detail).with_remedies([Remedy::MoreMemory]);
             return if prunes { Err(error()) } else { Ok(None) };
         }
         let end = end_of_rebuild(options, target);
@@ -352,14 +352,14 @@ impl Follower for Rebuilder<'_> {
             plan(files, rebuild, invalid, None, Some(awaiting), Watch { sink, interrupt: self.stop_fetch })?;
         let Some(blocks) = planned.awaited() else {
             let detail = "block files cannot be deleted with hints that reach into the last 288 blocks";
-            let error = || Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::WithoutHints]);
+            let error = || Error::usage(detail).with_remedies([Remedy::WithoutHints]);
             return if prunes { Err(error()) } else { Ok(None) };
         };
         // Of two chains with the same work, the block index may prefer the other one.
         if chain.hash(end) != Some(planned.tip()) {
             let detail =
                 "block files cannot be deleted: the block index prefers another chain with the same work";
-            let error = || Error::new(ErrorKind::Environment, detail).with_remedies([Remedy::WithoutPruning]);
+            let error = || Error::environment(detail).with_remedies([Remedy::WithoutPruning]);
             return if prunes { Err(error()) } else { Ok(None) };
         }
         // Deleted blocks could not be checked again without claims.

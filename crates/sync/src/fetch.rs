@@ -187,7 +187,7 @@ fn client(options: &SyncOptions, chain: &HeaderChain, hears_announcements: bool)
 
 fn poll_failed(error: std::io::Error) -> Error {
     let detail = format!("the system cannot wait for connections: {error}");
-    Error::new(ErrorKind::Environment, detail).caused_by(error)
+    Error::environment(detail).caused_by(error)
 }
 
 fn locator(chain: &HeaderChain) -> Vec<BlockHash> {

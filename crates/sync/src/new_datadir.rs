@@ -1,12 +1,6 @@
 //! Creates a datadir that contains only the genesis block, as bitcoind does when it first starts.
 
-use api::{
-    error::{Error, ErrorKind},
-    event::EventSink,
-    machine::random,
-    options::ChainOptions,
-    remedy::Remedy,
-};
+use api::{error::Error, event::EventSink, machine::random, options::ChainOptions, remedy::Remedy};
 use chain::{
     blocks::files::{Files, obfuscation},
     commit::replace_index,
@@ -35,9 +29,9 @@ use wire::{ByteOffset, FileNo, Height};
 /// `check_indexes` says which indexes are set aside: they outlive the blocks.
 ///
 /// # Errors
-/// Any I/O error; [`ErrorKind::Environment`] if another process uses the datadir;
-/// [`ErrorKind::Damaged`] if it has undo files or a block index, but no block files;
-/// [`ErrorKind::Usage`] if its chainstate is that of another chain, or if the indexes are refused.
+/// Any I/O error. An [`ErrorKind`](api::error::ErrorKind): `Environment` if another process uses the datadir;
+/// `Damaged` if it has undo files or a block index, but no block files; `Usage` if its chainstate is that of
+/// another chain, or if the indexes are refused.
 pub fn create(
     disk: &dyn Disk,
     options: &ChainOptions,
@@ -95,7 +89,7 @@ fn refuse_other_chainstate(
                  for a block of {}; nothing was changed",
                 params.network
             );
-            let error = Error::new(ErrorKind::Usage, detail).in_file(dir, None);
+            let error = Error::usage(detail).in_file(dir, None);
             Err(error.with_remedies([Remedy::MoveAway]))
         }
     }

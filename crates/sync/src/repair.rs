@@ -7,10 +7,8 @@ use crate::{
     options::{DownloadReport, PeerOptions, PeerStatus, Shortfall, SyncOptions, SyncSink, SyncWarnings},
     stored_coins,
 };
-#[cfg(feature = "serde")]
-use api::{error::ErrorTexts, json::written, note::Notes};
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, EventSink, Warnings, Watch},
     note::{Note, Warning},
     options::{ChainOptions, ReindexOptions, ScriptChecks, SetAsideIndexes},
@@ -19,6 +17,8 @@ use api::{
     source_report::SourceReport,
     stage::Stage,
 };
+#[cfg(feature = "serde")]
+use api::{error::ErrorTexts, json::written, note::Notes};
 use chain::{
     blocks::{damage::KnownDamage, files::Files},
     blocks_elsewhere::{self, Source, TakeOptions, TakenBlocks},
@@ -360,7 +360,7 @@ fn download(
                 _ => format!("{left} blocks are"),
             };
             let detail = format!("{what} still damaged or missing, and there is no peer to ask for them");
-            let error = Error::new(ErrorKind::Environment, detail);
+            let error = Error::environment(detail);
             return Err(error.with_remedies([
                 Remedy::NamePeer,
                 Remedy::TakeFromFiles,

@@ -95,7 +95,7 @@ fn check_options(options: &SyncOptions) -> Result<(), Error> {
         return Ok(());
     }
     let detail = format!("{needs_all}: no pruning, no last block, and not blocks alone");
-    Err(Error::new(ErrorKind::Usage, detail))
+    Err(Error::usage(detail))
 }
 
 /// Downloads and rebuilds; the hints, if there are any, are a plain file. If a block turns out to be invalid,

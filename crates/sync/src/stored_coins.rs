@@ -95,6 +95,6 @@ pub fn refuse_lower_end(files: &Files<'_>, options: &SyncOptions) -> Result<(), 
         "the chainstate must be replaced, because its coins cannot be used; it reaches height {height}, and \
          the new one would end at height {end}; nothing was changed"
     );
-    let error = Error::new(ErrorKind::Usage, detail).in_file(files.datadir.chainstate_dir(), None);
+    let error = Error::usage(detail).in_file(files.datadir.chainstate_dir(), None);
     Err(error.with_remedies([Remedy::StopAtHeight(height)]))
 }

@@ -9,7 +9,7 @@ pub use history::HistoryDataset;
 
 use crate::{affordable_threads, rows::BlockRows};
 use engine::{
-    ChainOptions, Error, ErrorKind, Height, Remedy,
+    ChainOptions, Error, Height, Remedy,
     blocks::{BlockData, BlockRange, PartConsumer, ReadBlocksOptions, SpendsOptions, SpentTo},
 };
 use export::{Columns, FileFormat, Parts, PartsError, RowFile, Table};
@@ -26,7 +26,7 @@ pub const PROGRAM: &str = concat!("peregrine ", env!("CARGO_PKG_VERSION"));
 /// of spends if `spent`.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for a name that is not one of the table's.
+/// [`engine::ErrorKind::Usage`] for a name that is not one of the table's.
 pub fn columns_of<T: Table>(
     names: Option<&[String]>,
     addresses: bool,
@@ -35,9 +35,7 @@ pub fn columns_of<T: Table>(
     match names {
         None if spent => Ok(Columns::all::<T>(addresses).with_spends::<T>()),
         None => Ok(Columns::all::<T>(addresses)),
-        Some(names) => {
-            Columns::named::<T>(names).map_err(|error| Error::new(ErrorKind::Usage, error.to_string()))
-        }
+        Some(names) => Columns::named::<T>(names).map_err(|error| Error::usage(error.to_string())),
     }
 }
 
@@ -205,7 +203,7 @@ impl<T: BlockRows> PartConsumer for DatasetFile<'_, T> {
 
 /// The error for a directory that cannot be begun or continued.
 fn refusal(error: PartsError) -> Error {
-    let usage = |detail: &str| Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::OtherName]);
+    let usage = |detail: &str| Error::usage(detail).with_remedies([Remedy::OtherName]);
     match error {
         PartsError::Unfinished(error) => error.into(),
         PartsError::OtherRequest(path) => {

@@ -163,7 +163,7 @@ fn file_format(args: &ExportBlocksArgs) -> Result<FileFormat, Error> {
         format if args.zstd.is_none() && args.row_group.is_none() => Ok(format),
         format => {
             let detail = format!("--zstd and --row-group are for Parquet files, not for {format}");
-            Err(Error::new(ErrorKind::Usage, detail))
+            Err(Error::usage(detail))
         }
     }
 }
@@ -185,7 +185,7 @@ fn check_spends<T: BlockRows>(
         }
         _ => return Ok(()),
     };
-    Err(Error::new(ErrorKind::Usage, text))
+    Err(Error::usage(text))
 }
 
 fn rows(exported: &ExportedBlocksJson) -> Rows {

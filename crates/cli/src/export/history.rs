@@ -149,7 +149,7 @@ fn check_file_blocks(args: &ExportHistoryArgs, to: Height) -> Result<(), Error> 
          --file-blocks must be at least {}",
         to.0 / FOLDER_FILES + 1
     );
-    Err(Error::new(ErrorKind::Usage, detail))
+    Err(Error::usage(detail))
 }
 
 fn rows(exported: &ExportedHistoryJson) -> Rows {

@@ -106,7 +106,7 @@ fn columns(args: &ExportUtxoArgs) -> Result<Columns, Error> {
     } else {
         return super::columns::<CoinTable>(&args.columns, args.addresses, false);
     };
-    Err(Error::new(ErrorKind::Usage, text))
+    Err(Error::usage(text))
 }
 
 /// Exports the coins of a chainstate or a snapshot.
@@ -174,7 +174,7 @@ fn create_dir(path: &Path) -> Result<&Path, Error> {
     let created = RealDisk.create_dir_all(path).map(|()| path);
     created.map_err(|error| {
         let detail = format!("the directory cannot be created: {error}");
-        Error::new(ErrorKind::Environment, detail).in_file(path, None).caused_by(error)
+        Error::environment(detail).in_file(path, None).caused_by(error)
     })
 }
 

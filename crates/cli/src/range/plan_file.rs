@@ -46,7 +46,7 @@ pub fn blocks_path(path: &Path) -> Result<PathBuf, Error> {
     let blocks = path.with_extension("blocks");
     if blocks == path {
         let text = "the suffix .blocks is that of the second file; choose another one, such as .json";
-        return Err(Error::new(ErrorKind::Usage, text).in_file(path, None));
+        return Err(Error::usage(text).in_file(path, None));
     }
     paths::refuse_existing(path)?;
     if matches!(RealDisk.exists(path), Ok(false)) && RangePlan::read(&RealDisk, &blocks).is_ok() {
@@ -57,7 +57,7 @@ pub fn blocks_path(path: &Path) -> Result<PathBuf, Error> {
 
 /// Reads a plan: both files.
 pub fn read(path: &Path) -> Result<RangePlan, Error> {
-    let damaged = |text: String| Error::new(ErrorKind::Damaged, text).in_file(path, None);
+    let damaged = |text: String| Error::damaged(text).in_file(path, None);
     let bytes = RealDisk.read(path, MAX_LEN).during("read the plan", path)?;
     let reference: Reference = serde_json::from_slice(&bytes)
         .map_err(|error| damaged(format!("this is not a plan that range plan has written: {error}")))?;

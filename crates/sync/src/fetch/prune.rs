@@ -2,12 +2,7 @@
 
 use super::Fetch;
 use crate::pruning::{delete_files, emptied};
-use api::{
-    error::{Error, ErrorKind},
-    remedy::Remedy,
-    size::HumanSize,
-    subject::Subject,
-};
+use api::{error::Error, remedy::Remedy, size::HumanSize, subject::Subject};
 use chain::stored_blocks::write_index;
 use vfs::During as _;
 use wire::{Height, Network};
@@ -44,7 +39,7 @@ impl Fetch<'_> {
             HumanSize(need),
             HumanSize(free)
         );
-        Err(Error::new(ErrorKind::Environment, detail).in_file(dir, None).about(Subject::DiskSpace))
+        Err(Error::environment(detail).in_file(dir, None).about(Subject::DiskSpace))
     }
 
     /// With pruning, deletes the files that are not needed any more.

@@ -2,10 +2,7 @@
 
 use super::{Fetch, Phase, locator};
 use crate::options::{PeerOptions, Shortfall};
-use api::{
-    error::{Error, ErrorKind},
-    remedy::Remedy,
-};
+use api::{error::Error, remedy::Remedy};
 use net::{
     handshake::PeerInfo,
     message::Services,
@@ -270,8 +267,7 @@ impl Fetch<'_> {
             false => "headers".to_owned(),
         };
         let detail = format!("no peer sends {what}: {}", self.source_reasons(is_missing));
-        let mut error = Error::new(ErrorKind::Environment, detail)
-            .with_remedies([Remedy::NamePeer, Remedy::WaitForPeers]);
+        let mut error = Error::environment(detail).with_remedies([Remedy::NamePeer, Remedy::WaitForPeers]);
         error.height = is_missing.then_some(missing);
         error
     }

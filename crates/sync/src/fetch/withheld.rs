@@ -1,12 +1,7 @@
 //! Blocks that no peer has.
 
 use super::{Fetch, locator};
-use api::{
-    error::{Error, ErrorKind},
-    event::Event,
-    note::Note,
-    remedy::Remedy,
-};
+use api::{error::Error, event::Event, note::Note, remedy::Remedy};
 use net::{headers::HeaderBatch, peer::PeerId};
 use wire::Height;
 
@@ -67,7 +62,7 @@ impl Fetch<'_> {
             None => self.source_reasons(true),
         };
         let detail = format!("no peer that is connected has this block: {chains}; name a peer that has it");
-        Error::new(ErrorKind::Environment, detail)
+        Error::environment(detail)
             .at_block(height, self.chain.hash(height).unwrap_or_default())
             .with_remedies(shared.map(|_| Remedy::Sync))
             .with_remedies([Remedy::GiveBlock, Remedy::EndBelowDamage])
