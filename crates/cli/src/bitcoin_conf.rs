@@ -158,14 +158,10 @@ impl BitcoinConf {
     /// Returns the settings with a name in a part that follow the last one that takes values back, and
     /// whether the last of all takes them back.
     fn named(&self, part: Part<'_>, name: &str) -> (Vec<&Setting>, bool) {
-        let named =
-            self.settings.iter().filter(|setting| setting.section.as_deref() == part && setting.name == name);
-        let (mut values, mut is_negated) = (Vec::new(), false);
-        for setting in named {
-            is_negated = setting.value.is_none();
-            if is_negated { values.clear() } else { values.push(setting) }
-        }
-        (values, is_negated)
+        let is_named = |setting: &&Setting| setting.section.as_deref() == part && setting.name == name;
+        let all: Vec<&Setting> = self.settings.iter().filter(is_named).collect();
+        let values = all.rsplit(|setting| setting.value.is_none()).next().unwrap_or_default();
+        (values.to_vec(), all.last().is_some_and(|last| last.value.is_none()))
     }
 
     fn values(&self, part: Part<'_>, name: &str) -> (Vec<String>, bool) {

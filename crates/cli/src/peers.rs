@@ -2,17 +2,14 @@
 //! them.
 
 use crate::{core_args::CoreJsonArgs, rows::Rows};
-use engine::{AtomicFile, Datadir, Error, RealDisk, open_regular};
+use engine::{AtomicFile, Datadir, Disk as _, Error, RealDisk};
 use peregrine::{
     exit::Exit,
     output::{self, Done, reply},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::{
-    io::Read as _,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 use sync::{Host, KnownPeer, PeerAddress, Services};
 
 /// Name of the file, in the folder of the network.
@@ -71,10 +68,9 @@ pub fn load(datadir: &Datadir) -> Vec<KnownPeer> {
 }
 
 fn read(path: &Path) -> Option<PeersFile> {
-    let mut text = String::new();
-    open_regular(path).ok()?.take(MAX_LEN).read_to_string(&mut text).ok()?;
+    let bytes = RealDisk.read(path, MAX_LEN).ok()?;
     let mut file: PeersFile =
-        serde_json::from_str(&text).ok().filter(|file: &PeersFile| file.version == VERSION)?;
+        serde_json::from_slice(&bytes).ok().filter(|file: &PeersFile| file.version == VERSION)?;
     // The file may have come with somebody else's datadir.
     file.peers.retain(|peer| peer.host.parse::<Host>().is_ok());
     Some(file)

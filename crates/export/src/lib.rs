@@ -94,10 +94,7 @@ impl<'d> Writer<'d> {
     ) -> Result<Self, UnfinishedError> {
         let path = &unfinished::target(disk, path)?;
         if disk.exists(path).during("look for", path)? {
-            let source = io::ErrorKind::AlreadyExists.into();
-            return Err(
-                FileError { path: path.to_owned(), action: "create", is_creation: true, source }.into()
-            );
+            Err(io::Error::from(io::ErrorKind::AlreadyExists)).during_creation(path)?
         }
         Ok(Self(match format {
             Format::Parquet => Kind::Parquet(Box::new(parquet::ParquetWriter::create(disk, path, columns)?)),

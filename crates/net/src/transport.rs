@@ -10,13 +10,15 @@ use crate::{
 };
 use v2::V2;
 
+wire::named! {
 /// Which transport a connection uses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum TransportVersion {
     /// Frames in the clear.
-    V1,
+    V1 = "v1",
     /// Enciphered packets (BIP 324).
-    V2,
+    V2 = "v2",
+}
 }
 
 /// The error for bytes that the transport does not allow. The connection must be closed.

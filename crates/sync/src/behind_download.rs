@@ -230,10 +230,9 @@ pub fn explain_interrupt(mut error: Error, done: &str) -> Error {
 fn explain_pruned(mut error: Error) -> Error {
     if error.kind == ErrorKind::Interrupted {
         error.kind = ErrorKind::Environment;
-        error.detail =
-            "the best chain has changed below the block at which the rebuild ends, and block files \
-                        were deleted"
-                .to_owned();
+        let detail = "the best chain has changed below the block at which the rebuild ends, and block files \
+                      were deleted";
+        error.detail = detail.to_owned();
         return error.with_remedies([Remedy::StartOver]);
     }
     error.with_remedies([Remedy::WithoutPruning])
@@ -320,6 +319,8 @@ impl Follower for Rebuilder<'_> {
         let Self { files, options, rebuild, sink, .. } = *self;
         let Some(planned_in) = self.planned_in.take() else { return Ok(None) };
         let prunes = options.prune_bytes.is_some();
+        // Without pruning, the chainstate is rebuilt after the download.
+        let cannot_follow = |error: Error| if prunes { Err(error) } else { Ok(None) };
         let is_done = self.chainstate.is_sooner_connected(files, chain, target)?.is_some();
         let (aside, indexed) =
             if prunes { self.check_indexes(chain, target, is_done)? } else { Default::default() };
@@ -331,12 +332,10 @@ impl Follower for Rebuilder<'_> {
         }
         if options.chain.memory_bytes < need {
             let detail = format!(
-                "the memory is too small to delete blocks while others are downloaded; {} are \
-                                  needed",
+                "the memory is too small to delete blocks while others are downloaded; {} are needed",
                 HumanSize(need)
             );
-            let error = || Error::usage(detail).with_remedies([Remedy::MoreMemory]);
-            return if prunes { Err(error()) } else { Ok(None) };
+            return cannot_follow(Error::usage(detail).with_remedies([Remedy::MoreMemory]));
         }
         let end = end_of_rebuild(options, target);
         // Elsewhere, sizes are not known before blocks come.
@@ -352,15 +351,13 @@ impl Follower for Rebuilder<'_> {
             plan(files, rebuild, invalid, None, Some(awaiting), Watch { sink, interrupt: self.stop_fetch })?;
         let Some(blocks) = planned.awaited() else {
             let detail = "block files cannot be deleted with hints that reach into the last 288 blocks";
-            let error = || Error::usage(detail).with_remedies([Remedy::WithoutHints]);
-            return if prunes { Err(error()) } else { Ok(None) };
+            return cannot_follow(Error::usage(detail).with_remedies([Remedy::WithoutHints]));
         };
         // Of two chains with the same work, the block index may prefer the other one.
         if chain.hash(end) != Some(planned.tip()) {
             let detail =
                 "block files cannot be deleted: the block index prefers another chain with the same work";
-            let error = || Error::environment(detail).with_remedies([Remedy::WithoutPruning]);
-            return if prunes { Err(error()) } else { Ok(None) };
+            return cannot_follow(Error::environment(detail).with_remedies([Remedy::WithoutPruning]));
         }
         // Deleted blocks could not be checked again without claims.
         let uses_claims =

@@ -15,7 +15,7 @@ use crate::{
 };
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, Watch},
+    event::{Event, EventSink, Watch},
     follow::{ConnectedAtTip, FollowEnd, FollowReport},
     note::{Note, Warning},
     report::UpdateReport,
@@ -102,6 +102,18 @@ pub fn follow(
     Ok(())
 }
 
+/// Returns the invalid block that an error is about, after a warning; returns any other error, also one about
+/// a block that is `known` to be invalid.
+pub fn invalid_block(error: Error, known: &[BlockHash], sink: &dyn EventSink) -> Result<InvalidBlock, Error> {
+    match (error.kind, error.height, error.block_hash) {
+        (ErrorKind::Consensus, Some(height), Some(hash)) if !known.contains(&hash) => {
+            sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
+            Ok(InvalidBlock { height, hash })
+        }
+        _ => Err(error),
+    }
+}
+
 struct AtTip<'a> {
     files: &'a Files<'a>,
     options: &'a SyncOptions,
@@ -176,15 +188,11 @@ impl Follower for AtTip<'_> {
         match connected {
             Ok(plan) => self.plan = Some(plan),
             Err(error) if error.kind == ErrorKind::Interrupted => return Ok(None),
-            Err(error) => match (error.kind, error.height, error.block_hash) {
-                (ErrorKind::Consensus, Some(height), Some(hash)) => {
-                    self.watch.sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
-                    let block = InvalidBlock { height, hash };
-                    self.invalid.extend(mark_invalid(self.files, block)?);
-                    return Ok(Some(block));
-                }
-                _ => return Err(error),
-            },
+            Err(error) => {
+                let block = invalid_block(error, &[], self.watch.sink)?;
+                self.invalid.extend(mark_invalid(self.files, block)?);
+                return Ok(Some(block));
+            }
         }
         if let Some(plan) = &self.plan
             && done.commits > 0

@@ -105,10 +105,7 @@ pub struct PeerStatus {
 
 #[cfg(feature = "serde")]
 written! {
-    TransportName: TransportVersion => &'static str, |transport| match transport {
-        TransportVersion::V1 => "v1",
-        TransportVersion::V2 => "v2",
-    };
+    TransportName: TransportVersion => &'static str, |transport| transport.name();
 }
 
 wire::named! {

@@ -4,7 +4,7 @@
 use crate::{
     behind_download::{Chainstate, FetchedAndRebuilt, end_of_rebuild, explain_interrupt, fetch_and_rebuild},
     fetch::{Fetched, check_indexes},
-    follow::follow,
+    follow::{follow, invalid_block},
     new_datadir,
     options::{SyncOptions, SyncReport, SyncSink, SyncWarnings},
     prune_stored::prune_stored,
@@ -245,7 +245,7 @@ impl Round<'_> {
         };
         let (rebuild, mut invalid) = match rebuilt.filter(|_| !connects && below.is_none()).transpose() {
             Ok(rebuild) => (rebuild, None),
-            Err(error) => (None, Some(self.invalid_block(error)?)),
+            Err(error) => (None, Some(invalid_block(error, &self.invalid, self.sink)?)),
         };
         let best = rebuild.as_ref().map(|rebuilt| rebuilt.height).or(near.map(|(height, _)| height));
         // A rebuild after the download had all blocks. With pruning, the last blocks are left to bitcoind.
@@ -330,7 +330,7 @@ impl Round<'_> {
         for (end, exactly) in ends.into_iter().flatten() {
             match self.connect_stored(end, exactly) {
                 Ok(done) => update = Some(done).filter(|done| done.commits > 0).or(update),
-                Err(error) => return Ok((update, Some(self.invalid_block(error)?))),
+                Err(error) => return Ok((update, Some(invalid_block(error, &self.invalid, self.sink)?))),
             }
         }
         Ok((update, None))
@@ -396,16 +396,5 @@ impl Round<'_> {
         let Self { disk, ref options, ref invalid, sink, interrupt, .. } = *self;
         let options = ChainOptions { stop_at_height: Some(end), ..options.chain.clone() };
         update_without(disk, &options, invalid, exactly, Watch { sink, interrupt })
-    }
-
-    /// Returns the invalid block that an error is about, after a warning; returns any other error.
-    fn invalid_block(&self, error: Error) -> Result<InvalidBlock, Error> {
-        match (error.kind, error.height, error.block_hash) {
-            (ErrorKind::Consensus, Some(height), Some(hash)) if !self.invalid.contains(&hash) => {
-                self.sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
-                Ok(InvalidBlock { height, hash })
-            }
-            _ => Err(error),
-        }
     }
 }

@@ -5,7 +5,7 @@ use super::state::{Amount, State, Work};
 use crate::units::{clock, count, counted};
 use engine::{HumanShare, HumanSize, Stage};
 use std::time::Instant;
-use sync::{DownloadLimit, PeerStatus, TransportVersion};
+use sync::{DownloadLimit, PeerStatus};
 
 /// Number of peers that are shown.
 const SHOWN_PEERS: usize = 8;
@@ -100,13 +100,6 @@ pub fn rate_text(amount: &Amount, now: Instant) -> Option<String> {
     })
 }
 
-pub const fn transport_name(transport: TransportVersion) -> &'static str {
-    match transport {
-        TransportVersion::V1 => "v1",
-        TransportVersion::V2 => "v2",
-    }
-}
-
 /// A line for each of the peers that have delivered most, below a summary. Narrow tables have fewer
 /// columns.
 fn peers_table(peers: &[PeerStatus], limit: DownloadLimit, width: usize) -> Vec<String> {
@@ -133,7 +126,7 @@ fn peers_table(peers: &[PeerStatus], limit: DownloadLimit, width: usize) -> Vec<
         let speed = |speed: f64| format!("{}/s", HumanSize(speed as u64));
         table.push(row([
             peer.peer.clone(),
-            transport_name(peer.transport).to_owned(),
+            peer.transport.to_string(),
             format!("{} ms", peer.round_trip.as_millis()),
             peer.bytes_per_second.map_or_else(|| "-".to_owned(), speed),
             HumanSize(peer.bytes).to_string(),
@@ -152,6 +145,7 @@ mod tests {
     use super::*;
     use engine::{CoinProgress, Event};
     use std::time::Duration;
+    use sync::TransportVersion;
 
     const STAGES: [Stage; 4] = [Stage::Plan, Stage::Check, Stage::Finish, Stage::Prove];
 

@@ -11,8 +11,6 @@ mod frame;
 mod lines;
 mod state;
 
-pub use frame::transport_name;
-
 use crate::{peers, run_note::NoteKeeper, units::count};
 use anstream::{AutoStream, ColorChoice};
 use clap::ValueEnum;
@@ -278,7 +276,6 @@ impl SyncSink for Recorder {
     fn peer(&self, event: PeerEvent) {
         let text = match event {
             PeerEvent::Connected { peer, user_agent, transport, height } => {
-                let transport = transport_name(transport);
                 format!("peer {peer}: connected, {transport}, {user_agent}, height {height}")
             }
             PeerEvent::Closed { peer, reason } => format!("peer {peer}: {reason}"),

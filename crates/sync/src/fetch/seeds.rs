@@ -59,17 +59,16 @@ impl Seeds {
 
     /// Gives the client the addresses that have been found.
     pub fn add(&mut self, options: &SyncOptions, client: &mut Client, sink: &dyn EventSink) {
-        loop {
+        let why_none = loop {
             match self.found.try_recv() {
                 Ok((source, records)) => client.add_addresses(&records, source),
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => {
-                    let PeerOptions { add, proxy, .. } = &options.peers;
-                    // All name servers have answered, or failed.
-                    self.waits &= proxy.is_some() || !add.is_empty();
-                    break;
-                }
+                Err(why) => break why,
             }
+        };
+        if why_none == TryRecvError::Disconnected {
+            let PeerOptions { add, proxy, .. } = &options.peers;
+            // All name servers have answered, or failed.
+            self.waits &= proxy.is_some() || !add.is_empty();
         }
         let Some(network) = self.fixed else { return };
         let is_late = self.start.elapsed() >= SEED_PATIENCE;
