@@ -21,11 +21,7 @@ pub fn remedy_text(remedy: &Remedy) -> String {
 /// Appends the options that choose the datadir, if they are known.
 fn here(command: &str) -> String {
     let place = place();
-    if place.is_empty() {
-        command.to_owned()
-    } else {
-        format!("{command} {}", command_line(place.into_iter()))
-    }
+    if place.is_empty() { command.to_owned() } else { format!("{command} {}", command_line(place)) }
 }
 
 /// Words a remedy for a command; `has_option` reports whether the command has an option.

@@ -34,12 +34,11 @@ impl<'a> NextLine<'a> {
                 "peregrine doctor --datadir DIR  # the directory that bitcoind uses as -datadir".to_owned()
             }
             Advice::NameChallenge => {
-                let line =
-                    command_line(Self::doctor_of(&self.located.with_network(self.network)).into_iter());
+                let line = command_line(Self::doctor_of(&self.located.with_network(self.network)));
                 format!("{line} --signetchallenge HEX  # the challenge that bitcoind uses")
             }
             Advice::NameBlocksdir { directory: None } => {
-                let line = command_line(Self::doctor_of(&self.located.without_blocksdir()).into_iter());
+                let line = command_line(Self::doctor_of(&self.located.without_blocksdir()));
                 format!("{line} --blocksdir DIR  # as for bitcoind -blocksdir; if it has none, the datadir")
             }
             Advice::CheckDisk => {
@@ -51,23 +50,23 @@ impl<'a> NextLine<'a> {
                 format!("date -u  # correct the clock: the chainstate's best block is of {date}")
             }
             Advice::ProvideLocks { directory } => {
-                let line = command_line(owned(["df"]).chain([directory.display().to_string()]));
+                let line = command_line(about(["df"], directory));
                 format!("{line}  # mount this file system with locks, or move the datadir to another one")
             }
             Advice::FreeSpace { directory } => {
-                let line = command_line(owned(["df", "-h"]).chain([directory.display().to_string()]));
+                let line = command_line(about(["df", "-h"], directory));
                 format!("{line}  # move or delete other files there until 100 MiB are free")
             }
             Advice::CorrectSetting { file, line: None, .. } => {
-                let line = command_line(owned(["cat"]).chain([file.display().to_string()]));
+                let line = command_line(about(["cat"], file));
                 format!("{line}  # remove the setting from this file while bitcoind is stopped")
             }
             Advice::CorrectSetting { file, line: Some(number), is_removable: false } => {
-                let words = [format!("{number}p"), file.display().to_string()].into_iter();
-                format!("{}  # change this line", command_line(owned(["sed", "-n"]).chain(words)))
+                let words = about(["sed", "-n", &format!("{number}p")], file);
+                format!("{}  # change this line", command_line(words))
             }
             Advice::RestoreLink { path } => {
-                let line = command_line(owned(["ls", "-l"]).chain([path.display().to_string()]));
+                let line = command_line(about(["ls", "-l"], path));
                 format!("{line}  # mount the disk with what this link leads to, or restore that")
             }
             Advice::ChangeOwner { directories } => {
@@ -129,22 +128,20 @@ impl<'a> NextLine<'a> {
     fn words(&self, advice: &Advice) -> Vec<String> {
         match advice {
             Advice::NameBlocksdir { directory: Some(dir) } => {
-                let last = ["--blocksdir".to_owned(), dir.display().to_string()];
-                Self::doctor_of(&self.located.without_blocksdir()).into_iter().chain(last).collect()
+                [Self::doctor_of(&self.located.without_blocksdir()), about(["--blocksdir"], dir)].concat()
             }
             Advice::CorrectSetting { file, line, .. } => {
                 let number = line.unwrap_or_default();
                 let kept = kept_name(file);
                 let suffix = kept.strip_prefix(&*file.display().to_string()).unwrap_or(".old");
-                let words = [format!("{number}d"), file.display().to_string()].into_iter();
-                owned(["sed", &format!("-i{suffix}")]).chain(words).collect()
+                about(["sed", &format!("-i{suffix}"), &format!("{number}d")], file)
             }
             Advice::LookDeeper => self.peregrine(&["doctor", "--deep"]),
-            Advice::MoveAway { path } => move_away(path, &kept_name(path)),
+            Advice::MoveAway { path } => move_away(path),
             Advice::MoveSnapshotAway => {
                 let root = &self.located.root;
                 let dir = self.state.map_or(root.clone(), |state| state.dir.join("chainstate_snapshot"));
-                move_away(&dir, &kept_name(&dir))
+                move_away(&dir)
             }
             Advice::StartBitcoind => self.core("bitcoind", None),
             Advice::StartWithoutUndo => self.core("bitcoind", Some("-checklevel=1")),
@@ -152,10 +149,7 @@ impl<'a> NextLine<'a> {
             Advice::BitcoindReindex => self.core("bitcoind", Some("-reindex")),
             Advice::ChooseNetwork { network } => Self::doctor_of(&self.located.with_network(*network)),
             Advice::FinishReplacement => self.peregrine(&["recover"]),
-            Advice::TakeFromFiles { directory } => {
-                let from = ["--from".to_owned(), directory.display().to_string()];
-                self.repair().into_iter().chain(from).collect()
-            }
+            Advice::TakeFromFiles { directory } => [self.repair(), about(["--from"], directory)].concat(),
             Advice::MakeIndexes { names } => {
                 // The form of rows that cannot be read is not known, and all releases read this one.
                 let is_unread = |index: &FoundIndex| {
@@ -256,8 +250,7 @@ impl<'a> NextLine<'a> {
         let bytes: String = key.iter().map(|byte| format!("\\{byte:03o}")).collect();
         // A wrong key may belong to other files.
         let exists = file.exists();
-        let [file, old] =
-            [file.display().to_string(), kept_name(&file)].map(|path| command_line([path].into_iter()));
+        let [file, old] = [file.display().to_string(), kept_name(&file)].map(|path| command_line([path]));
         let keep = if exists { format!("mv {file} {old} && ") } else { String::new() };
         let line = format!("{keep}printf '{bytes}' > {file}");
         match self.other_owner() {
@@ -269,8 +262,8 @@ impl<'a> NextLine<'a> {
     /// Returns the line that runs a command as the owner of the datadir.
     fn for_owner(&self, words: Vec<String>) -> String {
         match self.other_owner() {
-            Some(owner) => as_user(owner, words.into_iter()),
-            None => command_line(words.into_iter()),
+            Some(owner) => as_user(owner, words),
+            None => command_line(words),
         }
     }
 
@@ -300,8 +293,13 @@ fn kept_name(path: &Path) -> String {
     free_name(&RealDisk, kept.clone().into()).map_or(kept, |free| free.display().to_string())
 }
 
-fn move_away(path: &Path, to: &str) -> Vec<String> {
-    vec!["mv".to_owned(), path.display().to_string(), to.to_owned()]
+/// Words about a file or directory, which comes last.
+fn about<const N: usize>(words: [&str; N], path: &Path) -> Vec<String> {
+    owned(words).chain([path.display().to_string()]).collect()
+}
+
+fn move_away(path: &Path) -> Vec<String> {
+    about(["mv", &path.display().to_string()], Path::new(&kept_name(path)))
 }
 
 /// The datadir as bitcoind is told it, which contains the directory of a network.
