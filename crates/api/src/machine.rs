@@ -1,8 +1,6 @@
 //! Properties of the machine, for the report.
 
 use crate::error::Error;
-#[cfg(feature = "serde")]
-use crate::json::{JsonSchema, Serialize};
 use coins::SipKey;
 use digest::{
     kernel::{ENVIRONMENT_VARIABLE, Kernel},
@@ -32,10 +30,10 @@ pub fn sha256_kernel() -> Result<Kernel, Error> {
     Ok(Kernel::active())
 }
 
+reported! {
 /// How many bytes a job has hashed in batches (transactions, merkle trees, undo checksums, sums), and how
 /// fast this machine hashes: together a lower bound of the time that the job takes here.
 #[derive(Clone, Copy, PartialEq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct Sha256Limit {
     /// Number of bytes compressed by SHA-256, padding and second hashes included.
     pub bytes: u64,
@@ -45,6 +43,7 @@ pub struct Sha256Limit {
     pub seconds: f64,
     /// That time as a share of the job's.
     pub share: f64,
+}
 }
 
 impl Sha256Limit {

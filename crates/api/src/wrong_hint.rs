@@ -1,23 +1,21 @@
 //! A hint that is wrong, as the check of hints finds it.
 
-#[cfg(feature = "serde")]
-use crate::json::{JsonSchema, Serialize};
 use std::fmt;
 use wire::{BlockHash, Height};
 
+reported! {
 /// A hint that contradicts the chain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
 pub struct WrongHint {
     /// Height of the block.
     pub height: Height,
     /// Its hash.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
-    pub hash: BlockHash,
+    pub hash as "block_hash": BlockHash,
     /// The output's index within its block, in the file's numbering.
     pub index: u32,
     /// Whether the output is hinted unspent and is spent; otherwise the reverse.
     pub hinted_unspent: bool,
+}
 }
 
 impl fmt::Display for WrongHint {

@@ -160,19 +160,16 @@ pub fn reindex(args: &ReindexArgs) -> Done {
     let after =
         IndexesAfter::new(&located, &args.indexes.named, &options.chain, style).observing(&mut options.chain);
     let (report, shared) = record(Some(&options.chain), style, stages::REINDEX, |recorder, interrupt| {
-        let shared = args.report.as_ref().map(|file| {
-            let recorded = RecordedOptions {
-                stop_at_height: args.to,
-                output: args.output.is_some(),
-                restart: args.resume.restart,
-                hints: args.hints.is_some(),
-                without_undo: args.without_undo,
-                ..RecordedOptions::of(&args.check, &options.chain)
-            };
-            let result = args.output.clone().unwrap_or_else(|| located.datadir().chainstate_dir());
-            ReportToShare::new(file, "reindex", recorded, &located, &result)
-        });
-        let shared = shared.transpose()?;
+        let recorded = RecordedOptions {
+            stop_at_height: args.to,
+            output: args.output.is_some(),
+            restart: args.resume.restart,
+            hints: args.hints.is_some(),
+            without_undo: args.without_undo,
+            ..RecordedOptions::of(&args.check, &options.chain)
+        };
+        let result = args.output.clone().unwrap_or_else(|| located.datadir().chainstate_dir());
+        let shared = ReportToShare::new(args.report.as_deref(), "reindex", recorded, &located, &result)?;
         let mut run = Run::of(&options.chain);
         run.machine.filesystem = StorageJson::of(&located.datadir().blocks_dir()).file_system();
         args.log.as_deref().map_or(Ok(()), |log| recorder.begin_log(log, run))?;

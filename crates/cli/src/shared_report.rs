@@ -124,17 +124,18 @@ pub struct ReportToShare {
 }
 
 impl ReportToShare {
-    /// Prepares the report of a run; `chainstate` is what it writes or reads.
+    /// Prepares the report of a run, if one is wanted; `chainstate` is what the run writes or reads.
     ///
     /// # Errors
     /// [`engine::ErrorKind::Environment`] if the file cannot be created.
     pub fn new(
-        file: &Path,
+        file: Option<&Path>,
         command: &'static str,
         options: RecordedOptions,
         located: &Located,
         chainstate: &Path,
-    ) -> Result<Self, Error> {
+    ) -> Result<Option<Self>, Error> {
+        let Some(file) = file else { return Ok(None) };
         // Finds out now whether the file can be written, and removes it: after an interrupt, the same command
         // must work.
         drop(create_new(file)?);
@@ -150,7 +151,7 @@ impl ReportToShare {
             blocks_disk: StorageJson::of(&located.datadir().blocks_dir()),
             chainstate_disk: StorageJson::of(chainstate),
         };
-        Ok(Self { file: file.to_owned(), command, machine, options })
+        Ok(Some(Self { file: file.to_owned(), command, machine, options }))
     }
 
     /// Writes the report of the run that has been recorded; `exit` is that of a run that has not failed.

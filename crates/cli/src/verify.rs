@@ -37,14 +37,13 @@ pub fn verify(args: &VerifyArgs) -> Done {
     let exit = |report: &VerifyReport| if report.differs() { Exit::Damaged } else { Exit::Done };
     let (report, shared) =
         record(Some(&options), datadir.progress, stages::VERIFY, |recorder, interrupt| {
-            let shared = args.report.as_ref().map(|file| {
-                let recorded = RecordedOptions {
-                    against_chainstate: args.against_chainstate,
-                    ..RecordedOptions::of(&args.check, &options)
-                };
-                ReportToShare::new(file, "verify", recorded, &located, &located.datadir().chainstate_dir())
-            });
-            let shared = shared.transpose()?;
+            let recorded = RecordedOptions {
+                against_chainstate: args.against_chainstate,
+                ..RecordedOptions::of(&args.check, &options)
+            };
+            let chainstate = located.datadir().chainstate_dir();
+            let shared =
+                ReportToShare::new(args.report.as_deref(), "verify", recorded, &located, &chainstate)?;
             let report = engine::verify(
                 &RealDisk,
                 &options,

@@ -242,9 +242,9 @@ impl Layout {
         let mut records = Records::new(file, self.variant);
         let (stated, block_hash) = records.header()?;
         self.block_hash = block_hash;
-        let mut table = self.table(file, &mut records, stated)?;
+        let mut table = self.table(file, &mut records.input, stated)?;
         let (mut unspent, mut hints_in_first) = (Vec::new(), 0);
-        while !self.at_end(&mut records, *record, stated)? {
+        while !self.at_end(&mut records.input, *record, stated)? {
             let position = records.input.position();
             if let Some(table) = &mut table {
                 bitmap::check_row(table, *record + 1, position)?;
@@ -270,25 +270,22 @@ impl Layout {
             }
             *record += 1;
         }
-        let count = *record;
+        let (count, input) = (*record, &records.input);
         let has_one_more = stated.is_some_and(|height| u64::from(count) == u64::from(height) + 1);
         self.first = match self.variant.genesis {
-            Genesis::Always if count == 0 => return Err(records.input.malformed("the file has no block")),
+            Genesis::Always if count == 0 => return Err(input.malformed("the file has no block")),
             Genesis::Always => 0,
             Genesis::ByCount if has_one_more => 0,
             Genesis::ByCount | Genesis::Never => 1,
         };
         self.height = stated.unwrap_or(count + self.first - 1);
         if u64::from(count) + u64::from(self.first) != u64::from(self.height) + 1 {
-            return Err(records.input.malformed(format!(
-                "the file ends after {count} records, but its header has height {}",
-                self.height
-            )));
+            let text =
+                format!("the file ends after {count} records, but its header has height {}", self.height);
+            return Err(input.malformed(text));
         }
         if self.first == 0 && hints_in_first != 0 {
-            return Err(records
-                .input
-                .malformed("the genesis block has a hint, but its coinbase is never a coin"));
+            return Err(input.malformed("the genesis block has a hint, but its coinbase is never a coin"));
         }
         Ok(())
     }
@@ -297,31 +294,29 @@ impl Layout {
     fn table(
         &self,
         file: &HintFile,
-        records: &mut Records,
+        input: &mut Input,
         stated: Option<u32>,
     ) -> Result<Option<Input>, InputError> {
         let Some(height) = stated.filter(|_| self.variant.has_table) else { return Ok(None) };
         let start = bip456::HEADER_LEN + u64::from(height) * bitmap::ROW_LEN;
         if start > file.len {
-            return Err(records
-                .input
-                .malformed(format!("the file is too short for a table of {height} blocks")));
+            return Err(input.malformed(format!("the file is too short for a table of {height} blocks")));
         }
-        records.input.seek(start);
+        input.seek(start);
         Ok(Some(file.input(bip456::HEADER_LEN)))
     }
 
     /// Whether all records were read. Bytes after them are an error.
-    fn at_end(&self, records: &mut Records, record: u32, stated: Option<u32>) -> Result<bool, InputError> {
+    fn at_end(&self, input: &mut Input, record: u32, stated: Option<u32>) -> Result<bool, InputError> {
         let records_max = match (self.variant.genesis, stated) {
             (Genesis::Always, _) => return Ok(false),
             (Genesis::ByCount, Some(height)) => height.saturating_add(1),
             (_, Some(height)) if record < height => return Ok(false),
             (_, stated) => stated.unwrap_or(u32::MAX),
         };
-        let is_end = records.input.is_end()?;
+        let is_end = input.is_end()?;
         if !is_end && record >= records_max {
-            return Err(records.input.malformed(format!("bytes follow the {record} expected records")));
+            return Err(input.malformed(format!("bytes follow the {record} expected records")));
         }
         Ok(is_end)
     }
