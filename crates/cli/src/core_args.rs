@@ -193,14 +193,11 @@ impl CoreArgs {
     pub fn locate_new(&self) -> Result<Located, Error> {
         let located = self.locate_with(false)?;
         let dirs = [located.root.clone(), located.datadir().net_dir().to_owned()];
-        match dirs.into_iter().find(|dir| !dir.exists() && dir.is_symlink()) {
-            Some(link) => {
-                let detail =
-                    "this link leads to nothing: mount the disk that it leads to, or remove the link";
-                Err(Error::usage(detail).in_file(link, None))
-            }
-            None => Ok(located),
+        if let Some(link) = dirs.into_iter().find(|dir| !dir.exists() && dir.is_symlink()) {
+            let detail = "this link leads to nothing: mount the disk that it leads to, or remove the link";
+            return Err(Error::usage(detail).in_file(link, None));
         }
+        Ok(located)
     }
 
     fn locate_with(&self, may_guess: bool) -> Result<Located, Error> {

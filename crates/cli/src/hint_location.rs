@@ -21,8 +21,7 @@ impl HintLocation {
     pub fn check(&self, proxy: Option<SocketAddr>) -> Result<(), Error> {
         match self {
             Self::Url(url) if proxy.is_none() && is_onion(host_of_url(url)) => {
-                let detail = format!("{url}: onion services are reached through --proxy only");
-                Err(Error::usage(detail))
+                Err(Error::usage(format!("{url}: onion services are reached through --proxy only")))
             }
             _ => Ok(()),
         }

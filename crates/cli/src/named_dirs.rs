@@ -10,12 +10,8 @@ use std::{
 /// Refuses a path that a shell would have changed, had it not been quoted or behind `=`.
 pub fn refuse_unexpanded(what: &str, path: Option<&Path>) -> Result<(), Error> {
     let text = path.and_then(Path::to_str).unwrap_or_default();
-    match unexpanded(text) {
-        Some(why) => {
-            Err(Error::usage(format!("{what} {text}: no such path{why} (./{text} for one with this name)")))
-        }
-        None => Ok(()),
-    }
+    let Some(why) = unexpanded(text) else { return Ok(()) };
+    Err(Error::usage(format!("{what} {text}: no such path{why} (./{text} for one with this name)")))
 }
 
 /// Refuses a word of the command line with a path that a shell expands only at the beginning of a word.

@@ -46,13 +46,11 @@ pub fn check(
 /// Refuses an output that exists, before the work begins. What else is wrong with it shows when it is
 /// created.
 pub fn refuse_existing(path: &Path) -> Result<(), Error> {
-    match RealDisk.exists(path) {
-        Ok(true) => {
-            let error = Error::usage("it exists already").in_file(path, None);
-            Err(error.with_remedies([Remedy::OtherName]))
-        }
-        _ => Ok(()),
+    if RealDisk.exists(path).unwrap_or(false) {
+        let error = Error::usage("it exists already").in_file(path, None);
+        return Err(error.with_remedies([Remedy::OtherName]));
     }
+    Ok(())
 }
 
 /// The folders of a datadir, with symbolic links resolved.
@@ -73,14 +71,14 @@ impl Folders {
         folders.roots.push(resolve(&located.root));
         let Some(dir) = work_dir else { return Ok(folders) };
         is_outside(&folders.databases, "--work-dir", dir)?;
-        match resolve(dir).parent() {
-            Some(parent) if !RealDisk.exists(parent).unwrap_or(true) => {
-                let what =
-                    format!("is in {}, which does not exist: create it, or mount its disk", parent.display());
-                Err(refused("--work-dir", dir, &what))
-            }
-            _ => Ok(folders),
+        if let Some(parent) = resolve(dir).parent()
+            && !RealDisk.exists(parent).unwrap_or(true)
+        {
+            let what =
+                format!("is in {}, which does not exist: create it, or mount its disk", parent.display());
+            return Err(refused("--work-dir", dir, &what));
         }
+        Ok(folders)
     }
 
     fn new(datadir: &Datadir, work_dir: Option<&Path>) -> Self {
@@ -104,13 +102,9 @@ impl Folders {
 
 fn is_outside(folders: &[PathBuf], flag: &str, path: &Path) -> Result<(), Error> {
     let resolved = resolve(path);
-    match folders.iter().find(|folder| resolved.starts_with(folder)) {
-        Some(folder) => {
-            let what = format!("is inside {}, which holds other data: choose another path", folder.display());
-            Err(refused(flag, path, &what))
-        }
-        None => Ok(()),
-    }
+    let Some(folder) = folders.iter().find(|folder| resolved.starts_with(folder)) else { return Ok(()) };
+    let what = format!("is inside {}, which holds other data: choose another path", folder.display());
+    Err(refused(flag, path, &what))
 }
 
 fn refused(flag: &str, path: &Path, what: &str) -> Error {

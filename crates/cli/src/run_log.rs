@@ -272,7 +272,6 @@ pub fn create_new(path: &Path) -> Result<File, Error> {
             io::ErrorKind::NotFound => "create its directory or choose another file",
             _ => "choose another file",
         };
-        let what = format!("cannot be created: {error}; {help}");
-        Error::environment(what).in_file(path, None)
+        Error::environment(format!("cannot be created: {error}; {help}")).in_file(path, None)
     })
 }

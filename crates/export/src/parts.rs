@@ -76,14 +76,11 @@ fn read_and_lock(disk: &dyn Disk, file: &Path) -> Result<(Vec<u8>, Box<dyn Lock>
     // Not after the lock is taken: closing any descriptor of the file ends it.
     let found = disk.read(file, REQUEST_LEN).during("read", file)?;
     let lock = unfinished::lock(disk, file, DIRECTORY_IN_USE)?;
-    match state()? == before {
-        true => Ok((found, lock)),
+    if state()? != before {
         // Another process has written it in between.
-        false => {
-            let error = UnfinishedError::Refused { path: file.to_owned(), flaw: DIRECTORY_IN_USE };
-            Err(error.into())
-        }
+        return Err(UnfinishedError::Refused { path: file.to_owned(), flaw: DIRECTORY_IN_USE }.into());
     }
+    Ok((found, lock))
 }
 
 impl<'d> Parts<'d> {
@@ -137,13 +134,8 @@ impl<'d> Parts<'d> {
         let places =
             if is_complete { [beside(path), dir.join(REQUEST)] } else { [dir.join(REQUEST), beside(path)] };
         let is_there = |file: &PathBuf| disk.exists(file).unwrap_or_default();
-        let Some(file) = places.into_iter().find(is_there) else {
-            return if is_complete {
-                Err(PartsError::Exists(path.clone()))
-            } else {
-                Self::open(disk, path, request)
-            };
-        };
+        // This refuses a directory that is complete.
+        let Some(file) = places.into_iter().find(is_there) else { return Self::open(disk, path, request) };
         // Held until the new request, with a lock of its own, takes the place of this one.
         let (found, _lock) = read_and_lock(disk, &file)?;
         let flaw = |flaw| PartsError::WouldLose { path: dir.clone(), flaw };

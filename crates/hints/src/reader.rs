@@ -232,16 +232,15 @@ fn detect(file: &HintFile, start: &[u8], as_format: Option<HintFormat>) -> Resul
         }
     }
     remove_equivalent(file, &mut layouts)?;
-    match layouts.pop() {
-        Some(layout) if layouts.is_empty() => Ok(layout),
-        Some(last) => {
-            layouts.push(last);
-            let names: Vec<_> = layouts.iter().map(|layout| layout.variant.name()).collect();
+    match <[Layout; 1]>::try_from(layouts) {
+        Ok([layout]) => Ok(layout),
+        Err(none) if none.is_empty() => Err(no_variant_error(file, failures)),
+        Err(several) => {
+            let names: Vec<_> = several.iter().map(|layout| layout.variant.name()).collect();
             let flaw =
                 format!("the hints can be read as {}, with different meanings", names.join(" and as "));
             Err(HintsError::Ambiguous { path: file.path.clone(), flaw })
         }
-        None => Err(no_variant_error(file, failures)),
     }
 }
 

@@ -72,14 +72,11 @@ fn check(job: &IndexJob<'_>, kinds: &[IndexKind]) -> Result<CheckedIndexes, Erro
     job::require_undo(job.plan, &kinds, 1)?;
     let spaces: Vec<_> = bases.iter().map(|base| (base.kind, [0, job.space(base)[1]])).collect();
     job.check_space(&spaces)?;
-    let mut in_order = InOrderCheck::default();
-    for checked in &opened {
-        match checked.index.kind {
-            IndexKind::BlockFilter => in_order.filters = Some(FilterCheck::of(job, checked)),
-            IndexKind::CoinStats => in_order.stats = Some(StatsCheck::of(job, checked)),
-            _ => {}
-        }
-    }
+    let of_kind = |kind| opened.iter().find(|checked| checked.index.kind == kind);
+    let mut in_order = InOrderCheck {
+        filters: of_kind(IndexKind::BlockFilter).map(|checked| FilterCheck::of(job, checked)),
+        stats: of_kind(IndexKind::CoinStats).map(|checked| StatsCheck::of(job, checked)),
+    };
     let rows = job.collect(&bases, &mut in_order)?.rows;
     job.watch.sink.event(Event::Started(Stage::Check));
     let (mut filters, mut stats) = (in_order.filters, in_order.stats);
@@ -223,7 +220,6 @@ fn open<'a>(
 }
 
 /// Compares filters and statistics, in the order of the blocks.
-#[derive(Default)]
 struct InOrderCheck<'a> {
     filters: Option<FilterCheck<'a>>,
     stats: Option<StatsCheck<'a>>,

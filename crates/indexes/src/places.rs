@@ -64,10 +64,8 @@ impl<'a> Places<'a> {
             }
             return flaw(None, "a row has a place where no block is");
         };
-        match blocks.get(at).and_then(|block| block.indexed) {
-            Some(height) => flaw(Some(height), "a row is not of a transaction of its block"),
-            None => Ok(None),
-        }
+        let indexed = blocks.get(at).and_then(|block| block.indexed);
+        indexed.map_or(Ok(None), |height| flaw(Some(height), "a row is not of a transaction of its block"))
     }
 
     fn stored(&self) -> Result<Arc<Stored>, Error> {

@@ -53,8 +53,7 @@ pub fn open_on_chain<'a>(
 
 /// Returns the error for an index that has to be made anew.
 fn cannot_continue(job: &IndexJob<'_>, kind: IndexKind, why: &str) -> Error {
-    let detail = format!("{} cannot be continued: {why}", kind.option());
-    Error::usage(detail)
+    Error::usage(format!("{} cannot be continued: {why}", kind.option()))
         .in_file(job.files.datadir.net_dir().join(kind.replaced_dir()), None)
         .with_remedies([Remedy::MakeIndex(Some(kind))])
 }

@@ -81,18 +81,14 @@ fn refuse_other_chainstate(
     let dir = datadir.chainstate_dir();
     // A chainstate that cannot be read is rebuilt.
     let best = read_best_block(disk, &dir).ok().flatten();
-    match best.filter(|best| !pow::can_have_proof_of_work(params, best)) {
-        None => Ok(()),
-        Some(best) => {
-            let detail = format!(
-                "this is the chainstate of another chain: its best block {best} has too little proof of work \
-                 for a block of {}; nothing was changed",
-                params.network
-            );
-            let error = Error::usage(detail).in_file(dir, None);
-            Err(error.with_remedies([Remedy::MoveAway]))
-        }
-    }
+    let other = best.filter(|best| !pow::can_have_proof_of_work(params, best));
+    let Some(best) = other else { return Ok(()) };
+    let detail = format!(
+        "this is the chainstate of another chain: its best block {best} has too little proof of work for a \
+         block of {}; nothing was changed",
+        params.network
+    );
+    Err(Error::usage(detail).in_file(dir, None).with_remedies([Remedy::MoveAway]))
 }
 
 /// Writes the block index of a datadir that bitcoind began and had not written to its databases when it was

@@ -4,7 +4,7 @@
 use crate::pruning::{delete_files, emptied};
 use api::{error::Error, event::EventSink, options::ChainOptions};
 use chain::{
-    blocks::files::Files,
+    blocks::files::{Files, info_mut},
     plan::planner::is_pruned,
     stored_blocks::{DatadirContents, PrunedBlocks, write_index},
 };
@@ -39,11 +39,7 @@ pub fn prune_stored(
         return Ok(0);
     }
     let blocks = stored.prune(&deleted);
-    for file in &deleted {
-        if let Some(info) = infos.get_mut(file.0 as usize) {
-            *info = FileInfo::default();
-        }
-    }
+    deleted.iter().for_each(|file| *info_mut(&mut infos, *file) = FileInfo::default());
     write_index(files, &chain, &stored, &infos, &deleted, sink)?;
     // What a crash leaves of them is not listed: the next run removes it, or bitcoind when it starts.
     delete_files(files, emptied(&infos))?;

@@ -360,12 +360,8 @@ fn download(
                 _ => format!("{left} blocks are"),
             };
             let detail = format!("{what} still damaged or missing, and there is no peer to ask for them");
-            let error = Error::environment(detail);
-            return Err(error.with_remedies([
-                Remedy::NamePeer,
-                Remedy::TakeFromFiles,
-                Remedy::EndBelowDamage,
-            ]));
+            let help = [Remedy::NamePeer, Remedy::TakeFromFiles, Remedy::EndBelowDamage];
+            return Err(Error::environment(detail).with_remedies(help));
         }
         _ => {
             // Only peers know how high the lost blocks reach.

@@ -94,8 +94,7 @@ fn check_options(options: &SyncOptions) -> Result<(), Error> {
     if prune_bytes.is_none() && !blocks_only && chain.stop_at_height.is_none() {
         return Ok(());
     }
-    let detail = format!("{needs_all}: no pruning, no last block, and not blocks alone");
-    Err(Error::usage(detail))
+    Err(Error::usage(format!("{needs_all}: no pruning, no last block, and not blocks alone")))
 }
 
 /// Downloads and rebuilds; the hints, if there are any, are a plain file. If a block turns out to be invalid,

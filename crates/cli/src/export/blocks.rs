@@ -162,8 +162,7 @@ fn file_format(args: &ExportBlocksArgs) -> Result<FileFormat, Error> {
         })),
         format if args.zstd.is_none() && args.row_group.is_none() => Ok(format),
         format => {
-            let detail = format!("--zstd and --row-group are for Parquet files, not for {format}");
-            Err(Error::usage(detail))
+            Err(Error::usage(format!("--zstd and --row-group are for Parquet files, not for {format}")))
         }
     }
 }
