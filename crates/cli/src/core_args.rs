@@ -239,16 +239,11 @@ impl CoreArgs {
         let is_named = read.chosen != Some(network) && (network != Network::Main || read.chosen.is_some());
         set_chain(network.name());
         let conf = &read.conf;
+        let prune = conf.get(network, "prune").as_deref().map(node_settings::leading_number);
         let mut located = Located {
             params: self.params(network, conf)?,
-            assume_valid: conf
-                .get(network, "assumevalid")
-                .map(|text| conf_assume_valid(&text))
-                .transpose()?,
-            prune: conf
-                .get(network, "prune")
-                .and_then(|text| node_settings::leading_number(&text).try_into().ok())
-                .filter(|&mebibytes| mebibytes > 0),
+            assume_valid: conf.get(network, "assumevalid").as_deref().map(conf_assume_valid).transpose()?,
+            prune: prune.and_then(|mebibytes| mebibytes.try_into().ok()).filter(|&mebibytes| mebibytes > 0),
             settings: NodeSettings::default(),
             connections: node_settings::connections(conf, network),
             ignored: conf.ignored.clone(),
@@ -266,7 +261,7 @@ impl CoreArgs {
         set_place(located.flags());
         let is_unsaid = network != Network::Main && self.chain.is_none();
         if self.datadir.is_none() || located.conf.is_some() || is_unsaid {
-            located.announce(if is_unsaid { Some(why) } else { None });
+            located.announce(is_unsaid.then_some(why));
         }
         Ok(located)
     }

@@ -58,12 +58,14 @@ const FOR_ONE_START: [(&str, &str); 4] = [
 /// `blocks_dir`.
 pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettings {
     let mut faults = Vec::new();
-    let refused = "bitcoind does not start with it";
+    let refused = |setting: &Setting, what: &str, is_removable: bool| {
+        fault(setting, &format!("{what}; bitcoind does not start with it"), is_removable)
+    };
     let is_on = |name: &str| conf.turns_on(network, name, &["basic"]);
     for setting in &conf.settings {
         if setting.name == "conf" && setting.line.is_some() {
-            let what = format!("a configuration file cannot name another one, use includeconf; {refused}");
-            faults.push(fault(setting, &what, true));
+            let what = "a configuration file cannot name another one, use includeconf";
+            faults.push(refused(setting, what, true));
         }
         if setting.name == "rpcpassword" && setting.has_comment {
             let what = "with a # in the line of a password, bitcoind does not start: choose one without it";
@@ -77,35 +79,34 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
         |name: &str, chosen: Option<Network>| own.is_empty() && name == "chain" && chosen.is_some();
     let others = others.into_iter().filter(|(setting, chosen)| !is_replaced(&setting.name, *chosen));
     for (setting, _) in others.chain(own.iter().copied().skip(1)) {
-        let what = format!("it is not the only one that chooses a chain; {refused}");
-        faults.push(fault(setting, &what, false));
+        faults.push(refused(setting, "it is not the only one that chooses a chain", false));
     }
     for name in IN_SECTION.iter().filter(|_| network != Network::Main) {
         let setting = conf.setting(network, name).filter(|setting| setting.is_common());
-        let what = format!("for this chain, it must be in the section [{network}]; {refused}");
-        faults.extend(setting.map(|it| fault(it, &what, false)));
+        let what = format!("for this chain, it must be in the section [{network}]");
+        faults.extend(setting.map(|it| refused(it, &what, false)));
     }
     for (name, is_valid, what) in VALUES {
         let setting = conf.setting(network, name).filter(|setting| !is_valid(setting.value()));
         // Without it, the node would show itself in networks from which it was kept away.
         let is_removable = name != "onlynet";
-        faults.extend(setting.map(|it| fault(it, &format!("{what}; {refused}"), is_removable)));
+        faults.extend(setting.map(|it| refused(it, what, is_removable)));
     }
     let prunes = conf.setting(network, "prune").is_some_and(|setting| leading_number(setting.value()) != 0);
     for name in EXCLUDE_PRUNE.iter().filter(|_| prunes) {
-        faults.extend(is_on(name).map(|it| fault(it, &format!("it excludes prune; {refused}"), true)));
+        faults.extend(is_on(name).map(|it| refused(it, "it excludes prune", true)));
     }
     for (name, other, default) in NEED_ANOTHER {
         let default = if name == "listenonion" { listens_unless_told(conf, network) } else { default };
         let has_other = conf.get(network, other).map_or(default, |value| value == "basic" || is_true(&value));
         let setting = if name.ends_with("bind") { conf.setting(network, name) } else { is_on(name) };
         let setting = setting.filter(|_| !has_other);
-        faults.extend(setting.map(|it| fault(it, &format!("it needs {other}; {refused}"), true)));
+        faults.extend(setting.map(|it| refused(it, &format!("it needs {other}"), true)));
     }
     let has_key =
         || RealDisk.read(&blocks_dir.join("xor.dat"), 8).is_ok_and(|key| key.iter().any(|byte| *byte != 0));
     if let Some(setting) = conf.setting(network, "blocksxor").filter(|it| !is_true(it.value()) && has_key()) {
-        faults.push(fault(setting, &format!("the block files have a key; {refused}"), true));
+        faults.push(refused(setting, "the block files have a key", true));
     }
     for (name, what) in FOR_ONE_START {
         faults.extend(is_on(name).map(|setting| fault(setting, what, true)));

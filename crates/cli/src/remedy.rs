@@ -12,10 +12,8 @@ pub fn remedy_text(remedy: &Remedy) -> String {
     let text = remedy_text_for(remedy, has_option);
     // Those about hint files have no datadir, and ranges may be checked elsewhere.
     let is_here = |command: &str| !command.starts_with("hints ") && !command.starts_with("range ");
-    match text.split_once(": peregrine ").filter(|(_, command)| is_here(command)) {
-        Some(_) => here(text.trim_end()),
-        None => text,
-    }
+    let needs_place = text.split_once(": peregrine ").is_some_and(|(_, command)| is_here(command));
+    if needs_place { here(text.trim_end()) } else { text }
 }
 
 /// Appends the options that choose the datadir, if they are known.

@@ -2,9 +2,7 @@
 //! `peregrine-bench plot` or any other program. One type is both written and read.
 
 use crate::{exit::Exit, output::SCHEMA, remedy, version};
-use engine::{
-    AssumeValid, ChainOptions, Error, ErrorKind, Event, Stage, hex_reversed, reindex::ReindexReport,
-};
+use engine::{AssumeValid, ChainOptions, Error, Event, Stage, hex_reversed, reindex::ReindexReport};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
@@ -190,10 +188,9 @@ impl RunLog {
     /// Creates a log and writes its first line.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`] if the file already exists or cannot be created.
+    /// [`engine::ErrorKind::Environment`] if the file already exists or cannot be created.
     pub fn create(path: &Path, run: Run) -> Result<Self, Error> {
-        let file = create_new(path)?;
-        let file = Mutex::new(BufWriter::new(file));
+        let file = Mutex::new(BufWriter::new(create_new(path)?));
         let log = Self { file, started: Instant::now(), checked: OnceLock::new() };
         let (version, run) = (env!("CARGO_PKG_VERSION").to_owned(), Some(Box::new(run)));
         log.write(&Line::Start { version, run });
@@ -264,7 +261,7 @@ impl RunLog {
 /// Creates a file that must not exist yet, so that measurements are never overwritten.
 ///
 /// # Errors
-/// [`ErrorKind::Environment`] if it already exists or cannot be created.
+/// [`engine::ErrorKind::Environment`] if it already exists or cannot be created.
 pub fn create_new(path: &Path) -> Result<File, Error> {
     File::create_new(path).map_err(|error| {
         let help = match error.kind() {

@@ -44,10 +44,7 @@ impl<'d> SqliteWriter<'d> {
         let file = unfinished::create(disk, path, unfinished::SUFFIX)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(file.temporary_path(), flags);
-        let created = opened.and_then(|connection| {
-            connection.execute_batch(CREATE)?;
-            Ok(connection)
-        });
+        let created = opened.and_then(|connection| connection.execute_batch(CREATE).map(|()| connection));
         let connection = created.map_err(|error| flaw(&file, error))?;
         Ok(Self { connection, file, disk, batch: Vec::with_capacity(BATCH_ROWS), rows: 0 })
     }

@@ -11,7 +11,7 @@ use crate::{
     stored_coins::{must_be_replaced, refuse_lower_end},
 };
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, EventSink, Warnings, Watch},
     note::Warning,
     options::{ChainOptions, ReindexOptions, UndoPolicy},

@@ -28,21 +28,18 @@ fn sorted(mut peers: Vec<PeerStatus>) -> Vec<PeerStatus> {
 impl Peers {
     /// Adds a peer that is connected, with what it calls its program.
     pub fn add(&mut self, id: PeerId, peer: String, user_agent: String, transport: TransportVersion) {
-        let (round_trip, blocks, bytes, bytes_per_second, bytes_in_flight) = Default::default();
         self.connected.insert(id);
-        self.all.insert(
-            id,
-            PeerStatus {
-                peer,
-                user_agent,
-                transport,
-                round_trip,
-                blocks,
-                bytes,
-                bytes_per_second,
-                bytes_in_flight,
-            },
-        );
+        let status = PeerStatus {
+            peer,
+            user_agent,
+            transport,
+            round_trip: Duration::ZERO,
+            blocks: 0,
+            bytes: 0,
+            bytes_per_second: None,
+            bytes_in_flight: 0,
+        };
+        self.all.insert(id, status);
     }
 
     /// Takes over what the client has measured of the connected peers.

@@ -16,7 +16,7 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-const SECONDS_PER_DAY: u64 = 86_400;
+pub(crate) const SECONDS_PER_DAY: u64 = 86_400;
 
 /// Bands of ages in days. Each begins where the one before ends; the first begins at 0, the last has no end.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,6 +1,7 @@
 //! The rows of blocks and coins.
 
 use crate::{
+    ages::SECONDS_PER_DAY,
     script_type::{self, ScriptType},
     sighash::sighash,
 };
@@ -92,12 +93,10 @@ impl SpentAges {
         let max = ages.iter().max().copied().map(i64::from);
         let median = max.map(|_| (*ages.select_nth_unstable(middle).1).into());
         // A block cannot spend so much that its coin days exceed 63 bits, unless undo data is false.
-        let coin_days_destroyed = i64::try_from(seconds / SECONDS_PER_DAY).unwrap_or(i64::MAX);
+        let coin_days_destroyed = i64::try_from(seconds / i128::from(SECONDS_PER_DAY)).unwrap_or(i64::MAX);
         Self { coin_days_destroyed, median, max }
     }
 }
-
-const SECONDS_PER_DAY: i128 = 86_400;
 
 impl BlockRows for TransactionTable {
     fn each_row(data: &BlockData<'_>, _columns: &Columns, mut add: impl AddRow<Self>) -> Result<(), Error> {
