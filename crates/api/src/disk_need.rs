@@ -156,10 +156,8 @@ pub fn check_space(disk: &dyn Disk, bytes_in: &[(&Path, u64, &[Remedy])], needs:
         let free = disk.free_space(dir).during("find the free space of", dir)?;
         if free < need {
             let detail = format!("not enough disk space: {needs}, and {} are free", HumanSize(free));
-            return Err(Error::environment(detail)
-                .in_file(dir, None)
-                .about(Subject::DiskSpace)
-                .with_remedies(remedies));
+            let error = Error::environment(detail).in_file(dir, None).about(Subject::DiskSpace);
+            return Err(error.with_remedies(remedies));
         }
     }
     Ok(())

@@ -28,11 +28,8 @@ pub struct MakeHintsArgs {
     pub format: HintFormat,
 
     /// Take the coins from this snapshot, and make hints for its block; spends are not matched
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with_all = ["chainstate", "undo", "restart", "checkpoint_every"]
-    )]
+    #[arg(long, value_name = "FILE")]
+    #[arg(conflicts_with_all = ["chainstate", "undo", "restart", "checkpoint_every"])]
     pub snapshot: Option<PathBuf>,
 
     /// Take the coins from the datadir's chainstate, and make hints for its best block; spends are not

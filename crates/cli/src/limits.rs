@@ -1,6 +1,9 @@
 //! Limits that the system imposes on the process. A limit that is too low is reported before the work begins.
 
-use engine::{ChainOptions, Error, HumanMemory, machine::MIN_MEMORY};
+use engine::{
+    ChainOptions, Error, HumanMemory,
+    machine::{MIN_MEMORY, memory_limit},
+};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::sync::{Arc, atomic::AtomicBool};
 
@@ -45,12 +48,7 @@ pub fn default_memory(wanted: u64, threads: usize) -> u64 {
 /// [`engine::ErrorKind::Environment`] if it does not: at the limit, the system would end the process without
 /// a message.
 pub fn check(options: &ChainOptions) -> Result<(), Error> {
-    check_limits(
-        options.memory_bytes,
-        options.threads.get(),
-        address_space(),
-        engine::machine::memory_limit(),
-    )
+    check_limits(options.memory_bytes, options.threads.get(), address_space(), memory_limit())
 }
 
 fn check_limits(memory: u64, threads: usize, space: Option<u64>, group: Option<u64>) -> Result<(), Error> {

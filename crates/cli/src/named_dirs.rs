@@ -32,11 +32,9 @@ pub fn existing_dir(setting: &Setting) -> Result<PathBuf, Error> {
     if Path::new(value).is_dir() {
         return Ok(value.into());
     }
-    let is_relative = Path::new(value).is_relative();
-    let hint = if is_relative {
-        "; a relative path starts at the current directory"
-    } else {
-        "; is its disk mounted?"
+    let hint = match Path::new(value).is_relative() {
+        true => "; a relative path starts at the current directory",
+        false => "; is its disk mounted?",
     };
     let why = unexpanded(value).unwrap_or(hint.to_owned());
     let line = setting.line.map_or(String::new(), |line| format!("line {line}, "));

@@ -92,10 +92,9 @@ fn with_long_help(command: Command) -> Command {
 
 /// Returns the sections about examples, exit codes and files of the page of a command, in roff.
 fn sections(command: &str) -> String {
-    let mut examples: Vec<_> = EXAMPLES.iter().filter(|line| line.starts_with(command)).collect();
-    examples.truncate(if command == "peregrine" { 0 } else { 2 });
+    let examples = EXAMPLES.iter().filter(|line| line.starts_with(command));
     let shown = |line: &&str| format!("{}\n", line.replace('-', "\\-"));
-    let examples: String = examples.into_iter().map(shown).collect();
+    let examples: String = examples.take(if command == "peregrine" { 0 } else { 2 }).map(shown).collect();
     let examples = match &*examples {
         "" => String::new(),
         lines => format!(".SH EXAMPLES\n.nf\n{lines}.fi\n"),

@@ -102,7 +102,7 @@ pub struct SharedSets {
 
 pub fn share(args: &ShareSnapshotArgs) -> Done {
     let reports = match &args.from {
-        Some(file) => vec![args.datadir.run(None, stages::SHARE_FILE, |watch| {
+        Some(file) => vec![args.datadir.run(None, stages::EXPORT, |watch| {
             engine::snapshot::share_file(&RealDisk, file, &args.output, CHUNK_LEN, watch)
         })?],
         None => after_blocks(args)?,

@@ -47,12 +47,8 @@ pub fn counted(number: impl Into<u64>, noun: &str) -> String {
 
 /// Returns an amount in bitcoins.
 pub fn btc(sats: i64) -> String {
-    format!(
-        "{}{}.{:08}",
-        if sats < 0 { "-" } else { "" },
-        sats.unsigned_abs() / 100_000_000,
-        sats.unsigned_abs() % 100_000_000
-    )
+    let (sign, sats) = (if sats < 0 { "-" } else { "" }, sats.unsigned_abs());
+    format!("{sign}{}.{:08}", sats / 100_000_000, sats % 100_000_000)
 }
 
 #[cfg(test)]

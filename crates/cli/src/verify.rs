@@ -44,12 +44,8 @@ pub fn verify(args: &VerifyArgs) -> Done {
             let chainstate = located.datadir().chainstate_dir();
             let shared =
                 ReportToShare::new(args.report.as_deref(), "verify", recorded, &located, &chainstate)?;
-            let report = engine::verify(
-                &RealDisk,
-                &options,
-                args.against_chainstate,
-                Watch { sink: recorder, interrupt },
-            );
+            let watch = Watch { sink: recorder, interrupt };
+            let report = engine::verify(&RealDisk, &options, args.against_chainstate, watch);
             let exit = report.as_ref().map_or(Exit::Done, exit);
             let shared = shared.and_then(|shared| shared.write(recorder, report.as_ref(), exit));
             Ok((report?, shared))

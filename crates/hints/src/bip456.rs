@@ -36,10 +36,8 @@ pub(super) enum BitOrder {
 pub(super) fn read_header(input: &mut Input, version: u8) -> Result<u32, InputError> {
     let magic = input.array()?;
     if magic != MAGIC {
-        return Err(InputError::Malformed(
-            0,
-            format!("the file starts with {magic:02x?}, not with \"UTXO\""),
-        ));
+        let text = format!("the file starts with {magic:02x?}, not with \"UTXO\"");
+        return Err(InputError::Malformed(0, text));
     }
     let [found] = input.array()?;
     if found != version {

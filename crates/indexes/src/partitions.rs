@@ -104,11 +104,8 @@ impl<const N: usize> Partitions<N> {
     /// Writes what collectors still have. No worker may have one any more.
     pub fn finish(&self) -> Result<(), Error> {
         for mut collector in std::mem::take(&mut *lock(&self.idle)) {
-            for (number, buffer) in
-                collector.0.iter_mut().enumerate().filter(|(_, buffer)| !buffer.is_empty())
-            {
-                self.append(number, buffer)?;
-            }
+            let mut filled = collector.0.iter_mut().enumerate().filter(|(_, buffer)| !buffer.is_empty());
+            filled.try_for_each(|(number, buffer)| self.append(number, buffer))?;
         }
         Ok(())
     }
@@ -157,12 +154,10 @@ impl<const N: usize> Partitions<N> {
 
 /// Returns the first eight bytes as a number. Zeros take the place of missing bytes.
 fn first_word(bytes: &[u8]) -> u64 {
-    bytes.first_chunk().map_or_else(
-        || {
-            let mut word = [0; 8];
-            word.iter_mut().zip(bytes).for_each(|(word, byte)| *word = *byte);
-            u64::from_be_bytes(word)
-        },
-        |word| u64::from_be_bytes(*word),
-    )
+    let padded = || {
+        let mut word = [0; 8];
+        word.iter_mut().zip(bytes).for_each(|(word, byte)| *word = *byte);
+        word
+    };
+    u64::from_be_bytes(bytes.first_chunk().copied().unwrap_or_else(padded))
 }

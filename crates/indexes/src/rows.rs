@@ -176,14 +176,12 @@ impl<F: RowForm<N>, const N: usize> SortedRows<F, N> {
     /// Returns the rows of compact rows with the same hash, in the order of their keys. The compact rows need
     /// not be in that order.
     fn in_key_order(&self, chain: &Chain, group: &[[u8; N]]) -> Vec<(Vec<u8>, Vec<u8>, Height)> {
-        let mut rows: Vec<_> = group
-            .iter()
-            .map(|compact| {
-                let (mut key, mut value) = (Vec::new(), Vec::new());
-                let height = self.write(chain, compact, &mut key, &mut value);
-                (key, value, height)
-            })
-            .collect();
+        let row = |compact: &[u8; N]| {
+            let (mut key, mut value) = (Vec::new(), Vec::new());
+            let height = self.write(chain, compact, &mut key, &mut value);
+            (key, value, height)
+        };
+        let mut rows: Vec<_> = group.iter().map(row).collect();
         // Rows with the same key are ordered by height.
         rows.sort_unstable_by(|(a, _, lower), (b, _, upper)| (a, lower).cmp(&(b, upper)));
         rows

@@ -80,7 +80,6 @@ pub mod stages {
     pub const EXPORT_SPENT: &[Stage] = &[Plan, Read, Export];
     pub const SHARE_HEIGHT: &[Stage] = &[Plan, Check, Finish, Prove, Export];
     pub const SHARE_HEIGHTS: &[Stage] = &[Plan, Connect, Prove, Export];
-    pub const SHARE_FILE: &[Stage] = &[Export];
     pub const FETCH: &[Stage] = &[Download, Prove];
     pub const PLAN: &[Stage] = &[Plan];
     pub const COINS: &[Stage] = &[Read];
