@@ -195,10 +195,8 @@ impl BitcoinConf {
             [(_, Some(network))] => Ok(Some(*network)),
             [(setting, None)] => setting.value().parse().map(Some).map_err(|error| format!("{error}")),
             several => {
-                let names: Vec<_> = several
-                    .iter()
-                    .map(|(setting, _)| format!("{}={}", setting.name, setting.value()))
-                    .collect();
+                let names: Vec<_> =
+                    several.iter().map(|(it, _)| format!("{}={}", it.name, it.value())).collect();
                 Err(format!("it chooses several chains: {}; keep one of them", names.join(", ")))
             }
         }

@@ -171,7 +171,7 @@ pub fn reindex(args: &ReindexArgs) -> Done {
         let result = args.output.clone().unwrap_or_else(|| located.datadir().chainstate_dir());
         let shared = ReportToShare::new(args.report.as_deref(), "reindex", recorded, &located, &result)?;
         let mut run = Run::of(&options.chain);
-        run.machine.filesystem = StorageJson::of(&located.datadir().blocks_dir()).file_system();
+        run.machine.filesystem = StorageJson::of(&located.datadir().blocks_dir()).file_system;
         args.log.as_deref().map_or(Ok(()), |log| recorder.begin_log(log, run))?;
         let report = engine::reindex(&RealDisk, &options, Watch { sink: recorder, interrupt });
         recorder.end_log(report.as_ref());

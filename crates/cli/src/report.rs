@@ -58,6 +58,14 @@ pub fn reindex_rows(report: &ReindexReport, prune: Option<u64>, is_elsewhere: bo
     };
     let matched = format!("; each spend matched with its coin ({})", report.matching.name());
     let matched = if hints.is_none() { &matched } else { "" };
+    let time = format!(
+        "{seconds:.2} s, {}/s of blocks on {} threads, bound by {}\n\
+         {} (read, check and match run concurrently: summed over threads)",
+        HumanSize((counts.block_bytes as f64 / seconds.max(1e-9)) as u64),
+        report.threads,
+        report.bound_by.name(),
+        stages_text(&report.stages)
+    );
     // Core `CWallet::AttachChain`.
     let unloaded = prune.map_or("", |_| "; bitcoind loads none that ends below the blocks that are stored");
     chainstate_rows(report.network, report.height, report.hash, &report.chainstate)
@@ -67,17 +75,7 @@ pub fn reindex_rows(report: &ReindexReport, prune: Option<u64>, is_elsewhere: bo
         .and(hints.as_ref().map(hints_rows).unwrap_or_default())
         .each("resumed", resumed)
         .row("scripts", scripts_text(*scripts))
-        .row(
-            "time",
-            format!(
-                "{seconds:.2} s, {}/s of blocks on {} threads, bound by {}\n\
-                 {} (read, check and match run concurrently: summed over threads)",
-                HumanSize((counts.block_bytes as f64 / seconds.max(1e-9)) as u64),
-                report.threads,
-                report.bound_by.name(),
-                stages_text(&report.stages)
-            ),
-        )
+        .row("time", time)
         .row("peak memory", format!("{peak} of {} allowed", HumanMemory(report.memory_bytes)))
         .each("temporary files", temporary)
         .each("undo data", undo)

@@ -12,7 +12,7 @@ use std::{
 pub struct StorageJson {
     kind: DiskKind,
     /// `ext4`, `xfs`, `overlay`, ..
-    file_system: Option<String>,
+    pub file_system: Option<String>,
 }
 
 #[derive(Clone, Copy, Serialize, PartialEq, Debug, JsonSchema)]
@@ -31,10 +31,6 @@ enum DiskKind {
 }
 
 impl StorageJson {
-    pub fn file_system(self) -> Option<String> {
-        self.file_system
-    }
-
     /// Describes the disk of what is at `path`, or of the nearest directory above it that exists.
     pub fn of(path: &Path) -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

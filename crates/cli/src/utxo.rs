@@ -230,13 +230,9 @@ fn coin_json(coin: &StoredCoin, chain: Network) -> CoinJson {
 
 fn get_rows(report: &GetJson) -> Rows {
     let rows = Rows::default().row("height", height_text(report.height)).row("best block", report.block_hash);
-    let spent = report.not_unspent.iter().map(|outpoint| {
-        Rows::default().row("coin", outpoint).row(
-            "",
-            "NOT UNSPENT: it was spent, or never created; the output of the genesis block, and scripts \
-             with OP_RETURN or of more than 10,000 bytes, never become coins",
-        )
-    });
+    let why = "NOT UNSPENT: it was spent, or never created; the output of the genesis block, and scripts \
+               with OP_RETURN or of more than 10,000 bytes, never become coins";
+    let spent = report.not_unspent.iter().map(|outpoint| Rows::default().row("coin", outpoint).row("", why));
     report.unspent.iter().map(coin_rows).chain(spent).fold(rows, Rows::then)
 }
 

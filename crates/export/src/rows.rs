@@ -201,10 +201,8 @@ fn parquet_writer<'d, T: Table>(
         Compression::ZSTD(ZstdLevel::try_new(options.zstd_level.unwrap_or(ZSTD_LEVEL)).map_err(parquet)?);
     let ascending = |column_idx| SortingColumn { column_idx, descending: false, nulls_first: false };
     // Rows in the order of hashes are in no order of anything else.
-    let is_by_hash = schema
-        .fields()
-        .first()
-        .is_some_and(|field| matches!(field.data_type(), DataType::FixedSizeBinary(_)));
+    let first_type = schema.fields().first().map(|field| field.data_type());
+    let is_by_hash = matches!(first_type, Some(DataType::FixedSizeBinary(_)));
     let mut properties = WriterProperties::builder()
         .set_compression(compression)
         .set_max_row_group_row_count(options.row_group.map(|rows| rows.get() as usize))

@@ -126,9 +126,8 @@ impl<'d> HintWriter<'d> {
             return Err(self.caller_error(format!("block {height} is beyond the end {}", self.info.height)));
         }
         if *self.has_outputs.get_or_insert(outputs.is_some()) != outputs.is_some() {
-            return Err(
-                self.caller_error(format!("block {height}: only some blocks have a number of outputs"))
-            );
+            let flaw = format!("block {height}: only some blocks have a number of outputs");
+            return Err(self.caller_error(flaw));
         }
         if height == 1 {
             self.begin()?;
@@ -210,11 +209,8 @@ impl<'d> HintWriter<'d> {
     /// [`HintsError::File`]; [`HintsError::CallerError`] if blocks are missing.
     pub fn finish(mut self) -> Result<HintInfo, HintsError> {
         if self.next - 1 != self.info.height.0 {
-            return Err(self.caller_error(format!(
-                "{} of {} blocks were added",
-                self.next - 1,
-                self.info.height
-            )));
+            let flaw = format!("{} of {} blocks were added", self.next - 1, self.info.height);
+            return Err(self.caller_error(flaw));
         }
         if self.next == 1 {
             self.begin()?;

@@ -324,16 +324,12 @@ fn take(
 /// Refuses a repair that a second chainstate forbids.
 fn check_second_chainstate(files: &Files<'_>, found: &KnownDamage) -> Result<(), Error> {
     check_start(files)?;
-    if !found.is_empty() {
-        refuse(files, "; a repair would change blocks that the second one could need")
-    } else if found.missing > 0 {
-        refuse(
-            files,
-            ", and bitcoind has not yet downloaded all blocks below the snapshot; they are not damaged",
-        )
-    } else {
-        Ok(())
-    }
+    let why = match found.missing {
+        _ if !found.is_empty() => "; a repair would change blocks that the second one could need",
+        0 => return Ok(()),
+        _ => ", and bitcoind has not yet downloaded all blocks below the snapshot; they are not damaged",
+    };
+    refuse(files, why)
 }
 
 /// Downloads what is damaged or missing, if it is not only stale blocks, or all above it if the last blocks

@@ -92,12 +92,10 @@ pub struct MakeArgs {
 pub struct HeightOrTip(pub Option<Height>);
 
 fn height_or_tip(text: &str) -> Result<HeightOrTip, String> {
-    match text {
-        "tip" => Ok(HeightOrTip(None)),
-        number => number
-            .parse()
-            .map(|height| HeightOrTip(Some(Height(height))))
-            .map_err(|_| "must be a height, or tip".to_owned()),
+    match (text, text.parse()) {
+        ("tip", _) => Ok(HeightOrTip(None)),
+        (_, Ok(height)) => Ok(HeightOrTip(Some(Height(height)))),
+        _ => Err("must be a height, or tip".to_owned()),
     }
 }
 
