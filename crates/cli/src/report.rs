@@ -114,14 +114,10 @@ pub const fn pinned_text(pinned: Option<bool>) -> &'static str {
 /// Describes what was checked of a chain, without hints or with undo data.
 pub fn checked_text(scripts: Option<ScriptsReport>) -> String {
     const RULES: &str = "headers, proof of work, all consensus rules";
-    match scripts {
-        Some(ScriptsReport { checked: CheckedScripts::All, .. }) => {
-            format!("everything: {RULES}, all scripts")
-        }
-        Some(ScriptsReport {
-            checked: CheckedScripts::Some, assumed_valid_to: Some(Height(height)), ..
-        }) => {
-            format!("{RULES}, scripts above height {}", count(height))
+    match scripts.map(|scripts| (scripts.checked, scripts.assumed_valid_to)) {
+        Some((CheckedScripts::All, _)) => format!("everything: {RULES}, all scripts"),
+        Some((CheckedScripts::Some, Some(height))) => {
+            format!("{RULES}, scripts above height {}", count(height.0))
         }
         _ => format!("{RULES} except scripts"),
     }
@@ -161,22 +157,19 @@ fn hints_rows(hints: &HintsReport) -> Rows {
 /// Describes which scripts of a chain were checked.
 pub fn scripts_text(scripts: Option<ScriptsReport>) -> String {
     const BEFORE: &str = "checked by bitcoind before, by the datadir's block index";
-    match scripts {
-        None => "not checked: this build cannot run scripts".to_owned(),
-        Some(ScriptsReport { checked: CheckedScripts::All, .. }) => "all checked".to_owned(),
-        Some(ScriptsReport {
-            checked,
-            assumed_valid_to: Some(height),
-            trusted: Some(ScriptTrust::BlockIndex),
-            ..
-        }) => {
+    let Some(ScriptsReport { checked, assumed_valid_to, trusted, .. }) = scripts else {
+        return "not checked: this build cannot run scripts".to_owned();
+    };
+    match (checked, assumed_valid_to) {
+        (CheckedScripts::All, _) => "all checked".to_owned(),
+        (_, Some(height)) if trusted == Some(ScriptTrust::BlockIndex) => {
             let above = if checked == CheckedScripts::Some { "; above: checked" } else { "" };
             format!("up to height {height}: {BEFORE}{above}")
         }
-        Some(ScriptsReport { checked: CheckedScripts::Some, assumed_valid_to: Some(height), .. }) => {
+        (CheckedScripts::Some, Some(height)) => {
             format!("checked above height {height}, assumed valid up to it")
         }
-        Some(_) => "not checked: all blocks are assumed valid".to_owned(),
+        _ => "not checked: all blocks are assumed valid".to_owned(),
     }
 }
 

@@ -16,10 +16,10 @@ pub struct Batches<T> {
 
 impl<T: Table> Batches<T> {
     pub fn new(columns: &Columns) -> Self {
-        let fields = T::fields().into_iter().zip(columns.flags());
+        let fields = T::fields().into_iter().zip(&columns.0);
         let written: Vec<Field> =
             fields.filter_map(|(field, &is_written)| is_written.then_some(field)).collect();
-        Self { table: T::with(columns.flags()), schema: Arc::new(Schema::new(written)) }
+        Self { table: T::with(&columns.0), schema: Arc::new(Schema::new(written)) }
     }
 
     pub const fn schema(&self) -> &SchemaRef {

@@ -2,9 +2,9 @@
 
 use crate::table::Table;
 
-/// Some columns of a table, in its order.
+/// Some columns of a table: whether each is written, in its order.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Columns(Vec<bool>);
+pub struct Columns(pub(crate) Vec<bool>);
 
 /// A name that is not one of the table's columns.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -64,11 +64,6 @@ impl Columns {
     pub fn fields<T: Table>(&self) -> Vec<(String, String)> {
         let fields = T::fields().into_iter().zip(&self.0).filter(|(_, is_written)| **is_written);
         fields.map(|(field, _)| (field.name().clone(), field.data_type().to_string())).collect()
-    }
-
-    /// Whether each column of the table is written.
-    pub(crate) fn flags(&self) -> &[bool] {
-        &self.0
     }
 
     /// Number of the first columns that are written in whose order the rows are: `sorted` of all are.
