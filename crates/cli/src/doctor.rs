@@ -165,11 +165,9 @@ fn owner_text(state: &DatadirState) -> String {
     if owner.uid != owner.user {
         text += &format!("; this is {}, so use sudo -u {text}", user_name(owner.user));
     }
-    for path in &owner.foreign {
-        text += &format!(
-            "; {} belongs to another user or may not be written, so bitcoind cannot open it",
-            path.display()
-        );
+    for path in owner.foreign.iter().map(|path| path.display()) {
+        text +=
+            &format!("; {path} belongs to another user or may not be written, so bitcoind cannot open it");
     }
     text
 }
