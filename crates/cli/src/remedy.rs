@@ -72,7 +72,7 @@ pub fn warning_text(warning: &Warning) -> String {
 mod tests {
     use super::*;
     use crate::running::{as_json, begin, chain, command, set_chain, set_place};
-    use engine::{BlockHash, ErrorKind, Height};
+    use engine::{BlockHash, Height};
 
     /// One test: a process runs one command at a time.
     #[test]
