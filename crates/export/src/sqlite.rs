@@ -24,9 +24,6 @@ const INSERT: &str = "INSERT INTO utxos VALUES(?, ?, ?, ?, ?, ?)";
 /// Number of rows that are inserted with one statement.
 const BATCH_ROWS: usize = 1 << 12;
 
-/// The system's number of the error of a medium (`EIO`), which SQLite does not pass on.
-const IO_ERROR: i32 = 5;
-
 /// A row in the order of the columns.
 type OwnedRow = (String, u32, i64, bool, u32, String);
 
@@ -81,12 +78,11 @@ impl<'d> SqliteWriter<'d> {
 }
 
 fn flaw(file: &AtomicFile<'_>, error: rusqlite::Error) -> UnfinishedError {
-    let source = match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => io::Error::new(io::ErrorKind::StorageFull, error),
-        Some(ErrorCode::SystemIoFailure) => io::Error::from_raw_os_error(IO_ERROR),
-        _ => io::Error::other(error),
+    let kind = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => io::ErrorKind::StorageFull,
+        _ => io::ErrorKind::Other,
     };
-    write_error(file.temporary_path(), source)
+    write_error(file.temporary_path(), io::Error::new(kind, error))
 }
 
 #[cfg(test)]
@@ -107,16 +103,5 @@ mod tests {
         assert_eq!((error.source.kind(), error.action), (io::ErrorKind::StorageFull, "write"));
         drop(writer);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-    }
-
-    /// Without its number, nothing said to look for errors of the disk.
-    #[test]
-    fn an_error_of_the_medium_has_the_systems_number() {
-        let dir = TempDir::new().unwrap();
-        let writer = SqliteWriter::create(&vfs::RealDisk, &dir.path().join("utxos.sqlite")).unwrap();
-        let error = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR_WRITE);
-        let error = flaw(&writer.file, rusqlite::Error::SqliteFailure(error, None));
-        let UnfinishedError::File(error) = error else { panic!("{error}") };
-        assert_eq!((error.source.raw_os_error(), error.action), (Some(IO_ERROR), "write"));
     }
 }

@@ -2,9 +2,10 @@
 //! second file, whose digest it has.
 
 use crate::{prelude::*, report::scripts_text};
-use engine::{CORE_VERSION, Disk as _, During as _, hex, reindex::ScriptsReport, unfinished};
+use engine::{CORE_VERSION, Disk as _, During as _, dir_of, hex, reindex::ScriptsReport, unfinished};
 use ranges::RangePlan;
 use serde::Deserialize;
+use std::ffi::OsString;
 
 /// Maximum length of the file in bytes.
 const MAX_LEN: u64 = 64 << 20;
@@ -40,8 +41,8 @@ struct Reference {
     blocks_sha256: String,
 }
 
-/// The path of the second file. A plan there without the first file, which an interrupted run has left, is of
-/// no use: it is removed.
+/// The path of the second file. One without a first file, which an interrupted run has left, is of no use:
+/// it is removed.
 pub fn blocks_path(path: &Path) -> Result<PathBuf, Error> {
     let blocks = path.with_extension("blocks");
     if blocks == path {
@@ -49,7 +50,12 @@ pub fn blocks_path(path: &Path) -> Result<PathBuf, Error> {
         return Err(Error::usage(text).in_file(path, None));
     }
     paths::refuse_existing(path)?;
-    if matches!(RealDisk.exists(path), Ok(false)) && RangePlan::read(&RealDisk, &blocks).is_ok() {
+    // A first file can have any suffix.
+    let belongs = |name: &OsString| {
+        Path::new(name).file_stem() == path.file_stem() && blocks.file_name() != Some(name.as_os_str())
+    };
+    let names = RealDisk.list(dir_of(path)).unwrap_or_default();
+    if !names.iter().any(belongs) && RangePlan::read(&RealDisk, &blocks).is_ok() {
         RealDisk.remove_file(&blocks).during("remove", &blocks)?;
     }
     Ok(blocks)
