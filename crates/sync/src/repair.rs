@@ -173,7 +173,8 @@ fn repair_in_place(
     }
     let on_chain = best.map(|(hash, _)| is_on_best_chain(files, &hash, sink)).transpose()?.unwrap_or(true);
     // A chainstate on a stale branch is of no use without its stale blocks, or if the marks may be wrong.
-    let best = best.filter(|_| on_chain || found.stale == 0 && chain.reconsider.is_none());
+    let is_stored = best.map(|(hash, _)| lacks_any(files, &[hash])).transpose()? == Some(false);
+    let best = best.filter(|_| on_chain || found.stale == 0 && is_stored && chain.reconsider.is_none());
     let best = best.map(|(_, best)| best).filter(|best| height.0.saturating_sub(best.0) <= DOWNLOAD_WINDOW);
     // What follows locks the datadir itself.
     drop(session);

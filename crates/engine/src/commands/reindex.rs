@@ -376,27 +376,29 @@ impl<'a> Rebuild<'a> {
         lacking: u64,
     ) -> Result<(), Error> {
         let (plan, is_in_place) = (&planned.plan, self.options.output.is_none());
-        if is_in_place && !plan.missing_files.is_empty() {
-            // The block index places blocks in files that do not exist.
+        let makes_undo = method.makes_undo() && lacking > 0;
+        // Otherwise, the block index is still being written.
+        let is_index_complete = planned.awaited.is_none();
+        if is_index_complete && (makes_undo || self.changes_index(planned)) {
             self.target.prepare_index()?;
+        }
+        if is_in_place && !plan.missing_files.is_empty() {
             self.sink.event(Event::Warning(Warning::MissingBlockFiles { files: plan.missing_files.clone() }));
         }
-        let is_damaged = self.damage.get().is_some_and(|damage| !damage.is_empty());
-        let is_index_complete = planned.awaited.is_none();
-        let sets_marks = is_index_complete && self.sets_marks(planned);
-        if is_damaged || !plan.choice.unmarked.is_empty() || plan.choice.departed > 0 || sets_marks {
-            self.target.prepare_index()?;
-        }
-        if method.makes_undo() && lacking > 0 {
-            // Otherwise, the block index is still being written.
-            if is_index_complete {
-                self.target.prepare_index()?;
-            }
-            if is_in_place {
-                undo_files.check_access(&plan.chain, method.needs_undo_from())?;
-            }
+        if makes_undo && is_in_place {
+            undo_files.check_access(&plan.chain, method.needs_undo_from())?;
         }
         Ok(())
+    }
+
+    /// Whether the block index places blocks in files that do not exist, or has wrong marks or places.
+    fn changes_index(&self, planned: &Planned) -> bool {
+        let (plan, is_in_place) = (&planned.plan, self.options.output.is_none());
+        is_in_place && !plan.missing_files.is_empty()
+            || self.damage.get().is_some_and(|damage| !damage.is_empty())
+            || !plan.choice.unmarked.is_empty()
+            || plan.choice.departed > 0
+            || self.sets_marks(planned)
     }
 
     /// Whether hints prove blocks without undo data, which bitcoind may never have connected and marked.
@@ -477,7 +479,7 @@ impl<'a> Rebuild<'a> {
     ) -> Result<Vec<PathBuf>, Error> {
         self.sink.event(Event::Started(Stage::Commit));
         Error::check_interrupt(self.watch.interrupt)?;
-        if undo.is_some() || planned.unprunes() || self.sets_marks(planned) {
+        if undo.is_some() || planned.unprunes() || self.changes_index(planned) {
             self.target.prepare_index()?;
         }
         self.write_index(planned, undo)?;

@@ -201,22 +201,27 @@ fn a_rebuild_awaits_the_blocks_of_a_lost_file_below_the_old_chainstate() {
     }
 }
 
-/// The same with the last blocks of a branch that was left, and is the best one again.
+/// The same with the last blocks of a branch that was left, and is the best one again; and if their file had
+/// one of the other branch too: the rebuild began a new block index, while the download wrote to it.
 #[test]
 fn a_rebuild_awaits_lost_blocks_to_which_a_reorganisation_comes_back() {
-    let (dir, main): (_, Vec<_>) = (scratch(), tiny().main().cloned().collect());
+    let main: Vec<_> = tiny().main().cloned().collect();
     let other = branch_of(main[..106].to_vec(), 90, |block| sibling(block, 7, |_| {}));
-    for blocks in [&main[..101], &other[..]] {
-        run(&from(dir.path(), &[&peer_with(blocks)]));
+    for of_other in [0, 1] {
+        let dir = scratch();
+        for blocks in [&main[..101], &other[..]] {
+            run(&from(dir.path(), &[&peer_with(blocks)]));
+        }
+        edit_index(dir.path(), |index| {
+            let lost = main[95..101].iter().chain(&other[99..99 + of_other]);
+            let lost: BTreeSet<_> = lost.map(|block| block.hash).collect();
+            let lost = index.entries.iter_mut().filter(|entry| lost.contains(&entry.hash));
+            lost.for_each(|entry| entry.file = Some(FileNo(9_999)));
+        });
+        let (report, _) = run(&from(dir.path(), &[&peer()]));
+        assert_eq!(report.download.blocks as usize, main.len() - 95, "{of_other}");
+        assert_synced(dir.path(), tiny(), "the lost blocks came again");
     }
-    edit_index(dir.path(), |index| {
-        let lost: BTreeSet<_> = main[95..101].iter().map(|block| block.hash).collect();
-        let lost = index.entries.iter_mut().filter(|entry| lost.contains(&entry.hash));
-        lost.for_each(|entry| entry.file = Some(FileNo(9_999)));
-    });
-    let (report, _) = run(&from(dir.path(), &[&peer()]));
-    assert_eq!(report.download.blocks as usize, main.len() - 95);
-    assert_synced(dir.path(), tiny(), "the lost blocks came again");
 }
 
 /// The file of the block below the last one.
