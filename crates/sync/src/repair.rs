@@ -173,8 +173,7 @@ fn repair_in_place(
     }
     let on_chain = best.map(|(hash, _)| is_on_best_chain(files, &hash, sink)).transpose()?.unwrap_or(true);
     // A chainstate on a stale branch is of no use without its stale blocks, or if the marks may be wrong.
-    let is_stored = best.map(|(hash, _)| lacks_any(files, &[hash])).transpose()? == Some(false);
-    let best = best.filter(|_| on_chain || found.stale == 0 && is_stored && chain.reconsider.is_none());
+    let best = best.filter(|_| on_chain || found.stale == 0 && chain.reconsider.is_none());
     let best = best.map(|(_, best)| best).filter(|best| height.0.saturating_sub(best.0) <= DOWNLOAD_WINDOW);
     // What follows locks the datadir itself.
     drop(session);
@@ -370,15 +369,16 @@ fn download(
     })
 }
 
-/// Reads all coins, and returns the chainstate's best block; `None` if its height is not known, or the
-/// chainstate is damaged.
+/// Reads all coins, and returns the chainstate's best block; `None` if that is not stored, or the chainstate
+/// is damaged.
 fn best_block(
     files: &Files<'_>,
     options: &ChainOptions,
     watch: Watch<'_>,
 ) -> Result<Option<(BlockHash, Height)>, Error> {
     let Some(best) = stored_coins::read_all(files, options, watch)? else { return Ok(None) };
-    Ok(find_entry(files, &best)?.map(|entry| (best, entry.height)))
+    let entry = find_entry(files, &best)?.filter(|entry| entry.status.has_data());
+    Ok(entry.map(|entry| (best, entry.height)))
 }
 
 /// Sets a chainstate aside that opens, if neither the block files nor the peers have its best block: bitcoind
