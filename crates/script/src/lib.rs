@@ -41,7 +41,7 @@ use bitcoinkernel::{
     prelude::TxOutExt, verify,
 };
 use std::{fmt, ops::Range, sync::Arc};
-use wire::{Sats, ScriptFault, ScriptFlags, ScriptVerifier, TxVerifier, TxView};
+use wire::{Sats, ScriptFault, ScriptFlags, ScriptVerifier, TxVerifier, TxView, script::witness_program};
 
 /// The version of Bitcoin Core whose code is linked: that of `libbitcoinkernel-sys`, which does not state it
 /// in its interface. A test compares it with its sources.
@@ -68,9 +68,9 @@ pub struct TxScripts {
     /// kernel copies all of this for each input. The coins are in it only if an output of BIP-0341 is spent:
     /// otherwise, the time would grow with the square of their number.
     shared: PrecomputedTransactionData,
-    /// The flag that makes no difference here, and for which the kernel demands the coins: `TAPROOT`, if no
-    /// output of BIP-0341 is spent.
-    idle: ScriptFlags,
+    /// The flag that is left out, because it changes no verdict here, and the kernel demands the coins for
+    /// it: `TAPROOT`, if no output of BIP-0341 is spent.
+    left_out: ScriptFlags,
 }
 
 impl fmt::Debug for TxScripts {
@@ -94,19 +94,18 @@ impl TxScripts {
             return Err(ScriptError::CoinCount { coins: coins.len(), inputs: tx.input_count() });
         }
         let refused = |error: KernelError| ScriptError::Refused(error.to_string());
-        let mut idle = ScriptFlags::TAPROOT;
+        let mut spends_taproot = false;
         let coins = coins.map(|(value, script)| {
             let script = script.as_ref();
-            if script.len() == 34 && script.starts_with(&[0x51, 32]) {
-                idle = ScriptFlags::NONE;
-            }
+            spends_taproot |= matches!(witness_program(script), Some((1, program)) if program.len() == 32);
             Ok(TxOut::new(&ScriptPubkey::new(script)?, value.0))
         });
         let coins = coins.collect::<Result<Vec<_>, KernelError>>().map_err(refused)?;
         let tx = Transaction::new(tx.bytes()).map_err(refused)?;
-        let in_shared: &[TxOut] = if idle == ScriptFlags::NONE { &coins } else { &[] };
+        let (in_shared, left_out): (&[TxOut], _) =
+            if spends_taproot { (&coins, ScriptFlags::NONE) } else { (&[], ScriptFlags::TAPROOT) };
         let shared = PrecomputedTransactionData::new(&tx, in_shared).map_err(refused)?;
-        Ok(Self { tx, coins, shared, idle })
+        Ok(Self { tx, coins, shared, left_out })
     }
 
     /// Returns the number of inputs.
@@ -133,7 +132,7 @@ impl TxScripts {
     fn passes(&self, input: u32, flags: ScriptFlags) -> Result<bool, ScriptError> {
         let inputs = self.input_count();
         let coin = self.coins.get(input as usize).ok_or(ScriptError::NoInput { input, inputs })?;
-        let (script, bits) = (coin.script_pubkey(), flags.without(self.idle).bits());
+        let (script, bits) = (coin.script_pubkey(), flags.without(self.left_out).bits());
         match verify(&script, Some(coin.value()), &self.tx, input as usize, Some(bits), &self.shared) {
             Ok(()) => Ok(true),
             Err(KernelError::ScriptVerify(ScriptVerifyError::Invalid)) => Ok(false),
