@@ -249,10 +249,10 @@ impl NodeIndex {
         let database = Database::open(disk, &self.path.join(self.kind.database()))?;
         let muhash =
             database.get(b"M")?.and_then(|row| MuHash3072::from_bytes(row.as_slice().try_into().ok()?));
-        let of_height = database.get(&[&b"t"[..], &height.0.to_be_bytes()].concat())?;
+        let of_height = database.get(&height_key(height))?;
         let totals = match of_height.filter(|row| row.starts_with(&best.0)) {
             Some(row) => row.get(best.0.len()..).map(<[u8]>::to_vec),
-            None => database.get(&[&b"s"[..], &best.0].concat())?,
+            None => database.get(&removed_key(best))?,
         };
         Ok(totals.zip(muhash).is_some_and(|(totals, muhash)| totals.starts_with(&muhash.finalize())))
     }
@@ -271,16 +271,18 @@ impl NodeIndex {
         with_files: bool,
     ) -> Result<Option<String>, DiskError> {
         let dir = self.path.join(self.kind.database());
-        let row = Database::open(disk, &dir)?.get(&[&b"t"[..], &height.0.to_be_bytes()].concat())?;
+        let row = Database::open(disk, &dir)?.get(&height_key(height))?;
         let row = row.as_deref().filter(|row| row.starts_with(&best.0));
         // The number of the file follows three hashes.
-        let last = row.and_then(|row| Reader::new(row.get(96..)?).var_int().ok());
+        let last = row.and_then(|row| Reader::new(row.get(96..)?).var_int().ok()?.try_into().ok());
         let Some(last) = last else {
             let detail = "the row of its best block, which bitcoind reads when it starts, is missing";
             return Ok(Some(detail.to_owned()));
         };
-        let last = with_files.then_some(last);
-        for name in last.into_iter().flat_map(|last| 0..=last).map(|number| format!("fltr{number:05}.dat")) {
+        if !with_files {
+            return Ok(None);
+        }
+        for name in (0..=last).map(filter_file) {
             if !exists(disk, &dir.with_file_name(&name))? {
                 return Ok(Some(format!("{name} is missing, and with it the filters of its blocks")));
             }
@@ -318,6 +320,23 @@ impl NodeIndex {
     pub fn set_aside(&self, disk: &dyn Disk, will_be_made: bool) -> Result<PathBuf, DiskError> {
         set_aside(disk, &self.path, if will_be_made { REPLACED_SUFFIX } else { KEPT_SUFFIX })
     }
+}
+
+/// Returns the name of a file of `blockfilterindex`.
+pub fn filter_file(number: u32) -> String {
+    format!("fltr{number:05}.dat")
+}
+
+/// Returns the key of the row of a height, in `blockfilterindex` and `coinstatsindex`.
+pub fn height_key(height: Height) -> [u8; 5] {
+    let [a, b, c, d] = height.0.to_be_bytes();
+    [b't', a, b, c, d]
+}
+
+/// Returns the key of the row of a block that another one has replaced at its height, in `blockfilterindex`
+/// and `coinstatsindex`.
+pub fn removed_key(block: &BlockHash) -> Vec<u8> {
+    [&b"s"[..], &block.0].concat()
 }
 
 /// Puts an empty directory in the place of another, in one step, which gets a name beside it with this

@@ -13,7 +13,7 @@
 use crate::rows::Row;
 use digest::{sha256::sha256d, siphash::siphash24};
 use wire::{
-    BlockHash, Height, Reader,
+    BlockHash, Reader,
     read::{compact_size_len, write_compact_size, write_var_int},
 };
 
@@ -163,10 +163,6 @@ impl FilterPlace {
     }
 }
 
-pub fn file_name(number: u32) -> String {
-    format!("fltr{number:05}.dat")
-}
-
 /// Returns a filter as it is in a file, with the block hash and the length.
 pub fn framed(block: &BlockHash, filter: &[u8]) -> Vec<u8> {
     let mut framed = block.0.to_vec();
@@ -190,18 +186,6 @@ impl FilterHashes {
         let hash = sha256d(filter);
         Self { hash, header: sha256d(&[hash, *before].concat()) }
     }
-}
-
-/// Returns the key of the row of a height, in this index and in `coinstatsindex`.
-pub fn height_key(height: Height) -> [u8; 5] {
-    let [a, b, c, d] = height.0.to_be_bytes();
-    [b't', a, b, c, d]
-}
-
-/// Returns the key of the row of a block that another one has replaced at its height, in this index and in
-/// `coinstatsindex`.
-pub fn removed_key(block: &BlockHash) -> Vec<u8> {
-    [&b"s"[..], &block.0].concat()
 }
 
 pub fn row_value(block: &BlockHash, hashes: &FilterHashes, place: FilterPlace) -> Vec<u8> {

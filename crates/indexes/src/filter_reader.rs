@@ -1,7 +1,8 @@
 //! Reads filters from the files of `blockfilterindex`.
 
-use crate::block_filter::{FilterPlace, file_name};
+use crate::block_filter::FilterPlace;
 use api::error::Error;
+use disk::node_indexes::filter_file;
 use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _, ReadAt};
 use wire::{BlockHash, Reader};
@@ -25,7 +26,7 @@ impl<'a> FilterReader<'a> {
 
     /// Reads the filter of a block at a place. Returns `None` if it is not there.
     pub fn read(&mut self, block: &BlockHash, place: FilterPlace) -> Result<Option<Vec<u8>>, Error> {
-        let path = self.dir.join(file_name(place.file));
+        let path = self.dir.join(filter_file(place.file));
         if self.open.as_ref().is_none_or(|(file, ..)| *file != place.file) {
             if !self.disk.exists(&path).during("look for", &path)? {
                 return Ok(None);

@@ -2,7 +2,7 @@
 
 use crate::{
     base::{Base, base_of},
-    block_filter::{FilterPlace, file_name},
+    block_filter::FilterPlace,
     collect::Collected,
     filter_reader::FilterReader,
     job::{self, Access, IndexJob},
@@ -22,7 +22,7 @@ use chain::{plan::planner::Plan, threads::for_all};
 use digest::sha256::sha256d;
 use disk::{
     datadir::FILTER_DATABASE,
-    node_indexes::IndexKind,
+    node_indexes::{IndexKind, filter_file},
     replace::{CommitError, Replacement},
 };
 use leveldb::{ChangedRange, Database, DatabaseUpdate};
@@ -261,7 +261,7 @@ fn check_filter_files(disk: &dyn Disk, database: &Path, dir: &Path) -> Result<()
     while rows.advance()? {
         let Some((block, hashes, place)) = FilterPlace::of_row(rows.value()) else { continue };
         if reader.read(&block, place)?.is_none_or(|filter| sha256d(&filter) != hashes.hash) {
-            let file = dir.join(file_name(place.file));
+            let file = dir.join(filter_file(place.file));
             return Err(Error::not_as_written("a new filter").in_file(file, None));
         }
     }

@@ -2,7 +2,6 @@
 
 use crate::{
     base::Base,
-    block_filter::removed_key,
     coin_stats::muhash_row,
     collect::Collected,
     job::{self, IndexJob},
@@ -16,7 +15,7 @@ use chain::{
 };
 use disk::{
     index::IndexRows,
-    node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind},
+    node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind, removed_key},
 };
 use std::collections::BTreeMap;
 use wire::{BlockHash, Height};

@@ -1,7 +1,7 @@
 //! Opens the indexes of a datadir, and reads where they end and what continues from there.
 
 use crate::{
-    block_filter::{FilterHashes, FilterPlace, NEXT_PLACE, height_key, removed_key},
+    block_filter::{FilterHashes, FilterPlace, NEXT_PLACE},
     coin_stats::{MUHASH, Totals, read_muhash},
     filter_reader::FilterReader,
     options::{IndexOptions, TxForm},
@@ -19,7 +19,7 @@ use digest::{muhash::MuHash3072, sha256::sha256d, siphash::SipKey};
 use disk::{
     datadir::Datadir,
     index::IndexRows,
-    node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind, first_of_locator},
+    node_indexes::{BEST_BLOCK, BEST_BLOCK_V2, IndexKind, first_of_locator, height_key, removed_key},
 };
 use leveldb::{Database, Lookup};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Writes the rows and the filter files of indexes, for a new database or into an old one.
 
 use crate::{
-    block_filter::{self, FilterPlace, height_key, row_value},
+    block_filter::{self, FilterPlace, row_value},
     coin_stats::muhash_row,
     collect::{Filter, InOrderSink, Stats},
     rows::{Row, RowSink},
@@ -9,7 +9,7 @@ use crate::{
 use api::error::Error;
 use chain::threads::for_all;
 use digest::muhash::MuHash3072;
-use disk::node_indexes::IndexKind;
+use disk::node_indexes::{IndexKind, filter_file, height_key};
 use leveldb::{ChangedRange, Database, RangeUpdate};
 use std::{
     collections::BTreeMap,
@@ -115,7 +115,7 @@ impl<'a> FilterFiles<'a> {
     }
 
     fn path(&self) -> PathBuf {
-        self.dir.join(block_filter::file_name(self.place.file))
+        self.dir.join(filter_file(self.place.file))
     }
 
     fn flush(&mut self) -> Result<(), Error> {
