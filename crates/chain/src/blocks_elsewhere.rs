@@ -311,7 +311,10 @@ impl Taking<'_> {
     /// Takes damaged blocks that lie sound elsewhere in the datadir's own files from there, without storing
     /// them again: with the block index of another node, that is the whole chain.
     fn correct_places(&mut self, damage: &KnownDamage) -> Result<(), Error> {
-        for height in if damage.elsewhere > 0 { self.find_in_place()? } else { Vec::new() } {
+        if damage.elsewhere == 0 {
+            return Ok(());
+        }
+        for height in self.find_in_place()? {
             self.taken.hashes.extend(self.chain.hash(height));
             if let Some((file, pos)) = self.stored.place(height) {
                 self.taken.bytes += u64::from(self.files.record_len(FileKind::Blk, file, pos.0)?);

@@ -212,13 +212,12 @@ pub fn prepare_output(
     let unusable = |error: FileError| not_damage(error.into());
     // Whether a database exists may depend on a commit that was interrupted. If there is none, nothing is
     // locked yet: that would need the directories.
-    let recovery = if has_unfinished(disk, datadir).map_err(not_damage)? {
+    let mut recovery = None;
+    if has_unfinished(disk, datadir).map_err(not_damage)? {
         let _lock =
             DatadirLock::take(disk, datadir, LockMode::Change).map_err(|error| not_damage(error.into()))?;
-        recover(disk, datadir, sink).map_err(not_damage)?
-    } else {
-        None
-    };
+        recovery = recover(disk, datadir, sink).map_err(not_damage)?;
+    }
     let databases =
         [Some(datadir.chainstate_dir()), Some(datadir.snapshot_dir()), scan.then(|| datadir.index_dir())];
     for dir in databases.into_iter().flatten() {

@@ -291,12 +291,14 @@ impl ReadAtStart<'_> {
             files.len(FileKind::Rev, file).is_ok_and(|len| len < used)
         };
         // An update appends to no file that lacks bytes in use.
-        let advice = match *of_undo == Advice::Update && flawed.any(is_short) {
-            false => of_undo.clone(),
-            true if self.index.pruned => Advice::StartWithoutUndo,
-            true => Advice::Reindex,
+        let advice = if *of_undo != Advice::Update || !flawed.any(is_short) {
+            of_undo
+        } else if self.index.pruned {
+            &Advice::StartWithoutUndo
+        } else {
+            &Advice::Reindex
         };
-        Ok(Some(start_fault(error, &advice)))
+        Ok(Some(start_fault(error, advice)))
     }
 
     /// Disconnects the last blocks of the chainstate in `dir`, in memory. Returns what is wrong with its
