@@ -224,6 +224,27 @@ fn a_rebuild_awaits_lost_blocks_to_which_a_reorganisation_comes_back() {
     }
 }
 
+/// The repair went on with this chainstate, and failed: it advised a repair.
+#[test]
+fn a_repair_rebuilds_a_chainstate_on_a_branch_that_is_not_stored() {
+    let (dir, old, main): (_, _, Vec<_>) = (scratch(), scratch(), tiny().main().cloned().collect());
+    let other = branch_of(main[..106].to_vec(), 90, |block| sibling(block, 7, |_| {}));
+    let chainstate = Datadir::at(dir.path(), Network::Regtest).chainstate_dir();
+    run(&from(dir.path(), &[&peer_with(&other[..101])]));
+    copy_dir(&chainstate, &old.path().join("chainstate")).unwrap();
+    run(&from(dir.path(), &[&peer()]));
+    fs::remove_dir_all(&chainstate).unwrap();
+    copy_dir(&old.path().join("chainstate"), &chainstate).unwrap();
+    edit_index(dir.path(), |index| {
+        let stored: BTreeSet<_> = main.iter().map(|block| block.hash).collect();
+        let others = index.entries.iter_mut().filter(|entry| !stored.contains(&entry.hash));
+        others.for_each(|entry| *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height));
+    });
+    let report = try_repair(&repairing(dir.path(), &[&peer()])).unwrap();
+    assert_eq!(report.rebuild.unwrap().hash, tiny().tip().hash);
+    assert_synced(dir.path(), tiny(), "a branch without blocks");
+}
+
 /// The file of the block below the last one.
 fn file_of_last(root: &Path, path: fn(&Datadir, FileNo) -> PathBuf) -> PathBuf {
     let height = Height(tiny().tip().height - 1);
