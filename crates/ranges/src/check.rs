@@ -131,8 +131,10 @@ fn chain_options(plan: &RangePlan, options: &ChainOptions) -> Result<ChainOption
     }
     let (of_plan, chosen) = (&plan.plan.activation_heights, options.params.activation_heights());
     if *of_plan != chosen {
-        let text = format!("the plan is for the activation heights {of_plan}; choose these, not {chosen}");
-        return Err(usage(text));
+        return Err(usage(format!(
+            "the plan is for the activation heights {of_plan}; choose these (testactivationheight), not \
+             {chosen}"
+        )));
     }
     if plan.plan.scripts && !options.scripts.are_run() {
         let text = "the plan asks for scripts to be run, and this program was built without that";
