@@ -151,6 +151,8 @@ pub struct Seen {
     closed: Mutex<Vec<(String, String)>>,
     notes: Mutex<Vec<Note>>,
     invalid: Mutex<Vec<BlockHash>>,
+    /// How the run ended.
+    end: OnceLock<String>,
 }
 
 impl EventSink for Seen {
@@ -206,7 +208,11 @@ impl Seen {
 
     /// Waits until a run that stays at the tip is there.
     pub fn wait_for_tip(&self) {
-        wait_until("at the tip", || self.is_at_tip());
+        wait_until("at the tip", || {
+            let end = self.end.get();
+            assert!(end.is_none() || self.is_at_tip(), "not at the tip: {end:?}");
+            self.is_at_tip()
+        });
     }
 
     /// Whether such a run has last connected the last of these blocks.
@@ -238,7 +244,11 @@ pub fn run_beside(
     let seen = Seen::default();
     let done = thread::scope(|scope| {
         let sink = &seen;
-        let running = scope.spawn(move || sync(disk, options, sink, interrupt));
+        let running = scope.spawn(move || {
+            let done = sync(disk, options, sink, interrupt);
+            sink.end.get_or_init(|| format!("{done:?}"));
+            done
+        });
         let ended = EndsRun(interrupt);
         meanwhile(&seen);
         if options.follow {

@@ -113,10 +113,11 @@ impl Pruning {
     }
 
     /// Returns the files that can be deleted, if the blocks from `kept` on stay. The last file always does.
+    /// One with only blocks that the block index has lost goes too.
     pub fn deletable(&self, infos: &[FileInfo], kept: Height) -> Vec<FileNo> {
         let end = self.settled.unwrap_or_default().min(kept).0;
         let end = self.indexed.map_or(end, |indexed| end.min(indexed.0 + 1));
-        let is_deletable = |info: &FileInfo| info.blocks > 0 && info.height_last < end;
+        let is_deletable = |info: &FileInfo| info.size > 0 && info.height_last < end;
         let full = infos.split_last().map_or(&[][..], |(_, full)| full);
         (0..).map(FileNo).zip(full).filter(|(_, info)| is_deletable(info)).map(|(number, _)| number).collect()
     }
@@ -155,17 +156,18 @@ mod tests {
 
     #[test]
     fn files_below_what_is_settled_and_below_what_is_kept_are_deletable_but_not_the_last() {
-        let infos = [info(10, 100), FileInfo::default(), info(10, 150), info(10, 120), info(10, 9)];
+        let lost = FileInfo { blocks: 0, ..info(10, 0) };
+        let infos = [info(10, 100), FileInfo::default(), info(10, 150), info(10, 120), lost, info(10, 9)];
         let mut pruning = Pruning::new(Network::Regtest, 800, 10, Height(999), Some(Height(149)), &infos);
         assert_eq!(pruning.deletable(&infos, Height(1_000)), []);
         assert!(pruning.settle(Height(121)) && !pruning.settle(Height(121)));
-        assert_eq!(pruning.deletable(&infos, Height(1_000)), [FileNo(0), FileNo(3)]);
-        assert_eq!(pruning.deletable(&infos, Height(120)), [FileNo(0)]);
-        assert_eq!(pruning.used, 40);
+        assert_eq!(pruning.deletable(&infos, Height(1_000)), [FileNo(0), FileNo(3), FileNo(4)]);
+        assert_eq!(pruning.deletable(&infos, Height(120)), [FileNo(0), FileNo(4)]);
+        assert_eq!(pruning.used, 50);
         pruning.settle(Height(999));
         let deletable = pruning.deletable(&infos, Height(1_000));
-        assert_eq!(deletable, [FileNo(0), FileNo(3)], "an index needs block 150");
-        pruning.deleted(&[FileNo(0), FileNo(3)], &infos);
+        assert_eq!(deletable, [FileNo(0), FileNo(3), FileNo(4)], "an index needs block 150");
+        pruning.deleted(&deletable, &infos);
         assert_eq!(pruning.used, 20);
     }
 
