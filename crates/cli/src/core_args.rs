@@ -26,7 +26,7 @@ use std::{
 /// The heading of these options in the help.
 const DATADIR: &str = "Datadir";
 
-#[derive(ClapArgs, Clone, Debug, Default)]
+#[derive(ClapArgs, Clone, PartialEq, Debug, Default)]
 pub struct CoreArgs {
     /// Bitcoin Core's data directory, as for bitcoind -datadir (or the network's own folder in it) [default:
     /// as for bitcoind]
@@ -181,6 +181,19 @@ impl CoreArgs {
     /// [`ErrorKind::Environment`] if the configuration file cannot be read.
     pub fn locate(&self) -> Result<Located, Error> {
         self.locate_with(true)
+    }
+
+    /// These options of a command on files, which needs no datadir; `None` if none is named.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if another of them is given then, which would have no effect.
+    pub fn if_named(&self) -> Result<Option<&Self>, Error> {
+        if self.datadir.is_none() && *self != Self::default() {
+            let detail = "--chain, --conf and other options about a datadir have no effect without \
+                          --datadir: leave them out, or pass --datadir";
+            return Err(Error::usage(detail));
+        }
+        Ok(self.datadir.as_ref().map(|_| self))
     }
 
     /// Like [`CoreArgs::locate`], for a command with a file that states the network.

@@ -143,7 +143,7 @@ pub fn info(args: &HintsFileArgs) -> Done {
 }
 
 pub fn convert(args: &ConvertHintsArgs) -> Done {
-    let located = args.core.datadir.as_ref().map(|_| args.core.locate()).transpose()?;
+    let located = args.core.if_named()?.map(CoreArgs::locate).transpose()?;
     let options = located.map(|located| located.chain_options());
     let (from, from_format) = (&args.file.file, args.file.from);
     let (to, to_format, datadir) = (&args.output, args.format, options.as_ref());

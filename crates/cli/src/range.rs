@@ -8,7 +8,7 @@ pub use plan_file::PlanJson;
 
 use crate::{
     args::common::one_per_core,
-    core_args::{ASSUME_VALID, assume_valid},
+    core_args::{ASSUME_VALID, CoreArgs, assume_valid},
     prelude::*,
 };
 use engine::{AssumeValid, ScriptChecks};
@@ -225,11 +225,17 @@ pub fn merge(args: &MergeArgs) -> Done {
 
 pub fn finish(args: &FinishArgs) -> Done {
     let plan = plan_file::read(&args.plan)?;
+    let core = &args.datadir.core;
     let chain = match args.recheck {
         Some(_) => {
-            let located = args.datadir.core.locate_on(plan.network())?;
+            let located = core.locate_on(plan.network())?;
             paths::check(&located, None, &[("--output", Some(&args.output))])?;
             args.datadir.checking_options(&located, args.memory, None)
+        }
+        None if *core != CoreArgs::default() => {
+            let detail = "--datadir and the options about it are for --recheck, and no block is read without \
+                          it: leave them out, or pass --recheck";
+            return Err(Error::usage(detail));
         }
         None => {
             let options = ChainOptions::new(&args.output, plan.network(), ScriptChecks::LeftOut);

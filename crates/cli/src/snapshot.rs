@@ -120,9 +120,9 @@ pub fn info(args: &SnapshotFileArgs) -> Done {
 
 pub fn verify(args: &VerifySnapshotArgs) -> Done {
     let VerifySnapshotArgs { file, datadir, .. } = args;
+    let (core, threads) = (datadir.core.if_named()?, datadir.threads);
     let network = engine::snapshot::info(&RealDisk, file)?.network();
-    let threads = datadir.threads;
-    let located = datadir.core.datadir.as_ref().map(|_| datadir.core.locate_on(network)).transpose()?;
+    let located = core.map(|core| core.locate_on(network)).transpose()?;
     // Blocks up to the snapshot's do not change, so a bitcoind may go on meanwhile.
     let options = located.map(|located| ChainOptions { threads, live: true, ..located.chain_options() });
     let verdict = datadir.run(None, stages::UNKNOWN, |watch| {

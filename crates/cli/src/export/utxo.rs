@@ -213,13 +213,14 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
         let options = args.datadir.default_options(&located, args.run.memory);
         return Ok((StoredCoins::Chainstate(options.clone()), located.network(), options));
     };
+    let named = core.if_named()?;
     let network = engine::snapshot::info(&RealDisk, &file)?.network();
-    if core.datadir.is_none() {
+    let Some(core) = named else {
         let coins = StoredCoins::Snapshot { file, datadir: None };
         let options = ChainOptions::reading(Path::new(""), network);
         let memory_bytes = args.run.memory.unwrap_or(options.memory_bytes);
         return Ok((coins, network, ChainOptions { memory_bytes, ..options }));
-    }
+    };
     let located = core.locate_on(network)?;
     paths::check(&located, None, &[("--output", Some(&args.output))])?;
     let options = args.datadir.default_options(&located, args.run.memory);
