@@ -42,7 +42,7 @@ impl<'d> SqliteWriter<'d> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(file.temporary_path(), flags);
         let created = opened.and_then(|connection| connection.execute_batch(CREATE).map(|()| connection));
-        let connection = created.map_err(|error| flaw(&file, error))?;
+        let connection = created.map_err(|error| flaw(disk, &file, error))?;
         Ok(Self { connection, file, disk, batch: Vec::with_capacity(BATCH_ROWS), rows: 0 })
     }
 
@@ -56,8 +56,8 @@ impl<'d> SqliteWriter<'d> {
     pub fn finish(mut self) -> Result<Written, UnfinishedError> {
         self.insert()?;
         let Self { connection, file, disk, rows, .. } = self;
-        connection.execute_batch("COMMIT").map_err(|error| flaw(&file, error))?;
-        connection.close().map_err(|(_, error)| flaw(&file, error))?;
+        connection.execute_batch("COMMIT").map_err(|error| flaw(disk, &file, error))?;
+        connection.close().map_err(|(_, error)| flaw(disk, &file, error))?;
         let temporary = file.temporary_path();
         let bytes = disk.metadata(temporary).during("look at", temporary)?.map_or(0, |found| found.len);
         // This syncs the whole file, also what SQLite has written.
@@ -67,22 +67,31 @@ impl<'d> SqliteWriter<'d> {
 
     fn insert(&mut self) -> Result<(), UnfinishedError> {
         self.rows += self.batch.len() as u64;
+        let disk = self.disk;
         let Self { connection, batch, file, .. } = self;
         let inserted = connection.prepare(INSERT).and_then(|mut insert| {
             batch.drain(..).try_for_each(|(txid, vout, value, is_coinbase, height, script)| {
                 insert.execute(params![txid, vout, value, is_coinbase, height, script]).map(drop)
             })
         });
-        inserted.map_err(|error| flaw(file, error))
+        inserted.map_err(|error| flaw(disk, file, error))
     }
 }
 
-fn flaw(file: &AtomicFile<'_>, error: rusqlite::Error) -> UnfinishedError {
-    let kind = match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => io::ErrorKind::StorageFull,
-        _ => io::ErrorKind::Other,
+/// SQLite does not say which error of the system it has met: one more byte at the end of the file meets it
+/// again, if it is a limit, or of a medium that takes no more.
+fn flaw(disk: &dyn Disk, file: &AtomicFile<'_>, error: rusqlite::Error) -> UnfinishedError {
+    let path = file.temporary_path();
+    let append = || -> io::Result<()> {
+        let len = disk.metadata(path)?.map_or(0, |found| found.len);
+        disk.open_for_writing(path)?.write_all_at(&[0], len)
     };
-    write_error(file.temporary_path(), io::Error::new(kind, error))
+    let source = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => io::Error::new(io::ErrorKind::StorageFull, error),
+        Some(ErrorCode::SystemIoFailure) => append().err().unwrap_or_else(|| io::Error::other(error)),
+        _ => io::Error::other(error),
+    };
+    write_error(path, source)
 }
 
 #[cfg(test)]
