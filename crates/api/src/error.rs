@@ -135,6 +135,12 @@ impl Error {
         Self::new(ErrorKind::Usage, detail)
     }
 
+    /// The error for an output that exists. If a run is killed at its very end, that is its result.
+    pub fn exists(path: &Path) -> Self {
+        let error = Self::usage("it exists already").in_file(path, None);
+        error.with_remedies([Remedy::OtherName, Remedy::KeepResult])
+    }
+
     /// An error of the machine.
     pub fn environment(detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::Environment, detail)

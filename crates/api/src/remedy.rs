@@ -67,6 +67,8 @@ remedies! {
     OtherWorkDir: "use another work directory", with "work-dir": "pass another --work-dir";
     /// Choose another name for a file.
     OtherName: "choose another name";
+    /// Keep what is there, which an earlier run has made.
+    KeepResult: "keep it if an earlier run has made it: a result gets its name only when it is complete";
     /// Create the directory that a file is to be in.
     CreateDirectory: "create its directory";
     /// Move away what is at a path.

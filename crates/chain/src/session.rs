@@ -228,7 +228,8 @@ pub fn prepare_output(
                     "the output already exists: the run that was interrupted there is finished now, and its \
                      result is complete",
                 ),
-                _ => usage("the output already exists").with_remedies([Remedy::EmptyOutput]),
+                _ => usage("the output already exists")
+                    .with_remedies([Remedy::EmptyOutput, Remedy::KeepResult]),
             };
             return Err(error.in_file(&dir, None));
         }

@@ -1,7 +1,7 @@
 //! Checks where a command may write: not among databases and block files. Runs before any file is created.
 
 use crate::core_args::Located;
-use engine::{Datadir, Disk as _, Error, RealDisk, Remedy};
+use engine::{Datadir, Disk as _, Error, RealDisk};
 use std::{
     env,
     path::{Path, PathBuf},
@@ -47,8 +47,7 @@ pub fn check(
 /// created.
 pub fn refuse_existing(path: &Path) -> Result<(), Error> {
     if RealDisk.exists(path).unwrap_or(false) {
-        let error = Error::usage("it exists already").in_file(path, None);
-        return Err(error.with_remedies([Remedy::OtherName]));
+        return Err(Error::exists(path));
     }
     Ok(())
 }

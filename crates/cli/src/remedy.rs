@@ -1,10 +1,17 @@
 //! Words errors, notes and warnings of the engine for the command line: with the flags that help.
 
 use crate::{
-    running::{has_option, place},
+    running::{command, has_option, place},
     shell::{command_line, this_as_user},
 };
 use engine::{Error, Note, Remedy, Warning};
+
+/// The commands that check a result, by the beginning of the name of the command that makes it.
+const CHECKS: [(&str, &str); 3] = [
+    ("hints ", "hints info"),
+    ("snapshot ", "snapshot verify"),
+    ("range plan", "range files --range 0 --plan"),
+];
 
 /// Words a remedy for the command that runs. The library's own wording is right where no flag helps. A
 /// command that it names gets the options that choose the datadir: without them, it would work on another.
@@ -26,6 +33,12 @@ fn here(command: &str) -> String {
 pub fn remedy_text_for(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> String {
     match remedy {
         Remedy::RunAs(user) => format!("run it as the owner: {}", this_as_user(*user)),
+        Remedy::KeepResult => {
+            let made_by = command().unwrap_or_default();
+            let check = CHECKS.into_iter().find(|(made, _)| made_by.starts_with(made));
+            let check = check.map(|(_, check)| format!("; check it with: peregrine {check} FILE"));
+            format!("{remedy}{}", check.unwrap_or_default())
+        }
         Remedy::StopAtHeight(last) if !has_option("to") && has_option("at") => {
             format!("the highest one for --at is {last}")
         }

@@ -9,7 +9,6 @@ use api::{
     event::{Event, Watch},
     note::Warning,
     options::ChainOptions,
-    remedy::Remedy,
     stage::Stage,
 };
 use chain::{
@@ -37,8 +36,7 @@ const LIVE_PAUSE: Duration = Duration::from_millis(50);
 /// [`ErrorKind::Usage`] if there is one; any I/O error.
 pub fn require_absent(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
     if disk.exists(path).during("look for", path)? {
-        let error = Error::new(ErrorKind::Usage, "a file exists there already");
-        return Err(error.in_file(path, None).with_remedies([Remedy::OtherName]));
+        return Err(Error::exists(path));
     }
     Ok(())
 }

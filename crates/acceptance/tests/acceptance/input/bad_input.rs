@@ -29,7 +29,7 @@ const REFUSALS: [Refusal; 6] = [
     (
         |case, _| elsewhere(case.options(), case.root()),
         ErrorKind::Usage,
-        &["already exists", "new directory"],
+        &["already exists", "new directory", "only when it is complete"],
     ),
     (
         |case, _| {
