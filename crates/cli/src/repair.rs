@@ -9,6 +9,8 @@ use crate::{
     run::record,
     sync::shortfall_text,
 };
+use engine::Remedy;
+use peregrine::remedy::remedy_text;
 use sync::{DownloadReport, RepairOptions, RepairReport};
 
 #[derive(Args, Debug)]
@@ -97,7 +99,15 @@ fn repair_rows(report: &RepairReport) -> Rows {
         .each("undo data", (*damaged_undo > 0).then(|| undo_text(*damaged_undo)))
         .each("note", report.notes.iter().map(warning_text));
     if let Some(rebuild) = &report.rebuild {
-        return rows.then(reindex_rows(rebuild, None, false));
+        let below = (rebuild.height < report.height).then(|| {
+            format!(
+                "the chainstate ends at height {}, below a block that breaks a rule; peers may have another \
+                 branch: {}",
+                rebuild.height,
+                remedy_text(&Remedy::Sync)
+            )
+        });
+        return rows.each("incomplete", below).then(reindex_rows(rebuild, None, false));
     }
     let made = report.undo.as_ref().map(|made| &made.undo).filter(|undo| undo.blocks > 0);
     rows.each("undo data", made.map(undo_files_text)).row("chainstate", "sound, and left as it is")

@@ -179,6 +179,30 @@ fn an_empty_datadir_is_filled_from_a_joined_file() {
     assert_sound(&new, chain(), "filled");
 }
 
+/// The records of blocks, not obfuscated.
+fn joined<'a>(blocks: impl IntoIterator<Item = &'a GeneratedBlock>) -> Vec<u8> {
+    let mut joined = Vec::new();
+    for block in blocks {
+        disk::blk::write_record(&mut joined, ChainParams::of(Network::Regtest).magic, &block.bytes);
+    }
+    joined
+}
+
+/// Once, it ended at the last block that the datadir had.
+#[test]
+fn without_a_chainstate_the_blocks_above_the_last_one_are_taken_too() {
+    let dir = scratch();
+    let (file, new) = (dir.path().join("bootstrap.dat"), dir.path().join("new"));
+    fs::create_dir(&new).unwrap();
+    for height in [100, TIP] {
+        fs::write(&file, joined(&main_to(height as usize))).unwrap();
+        let _ = fs::remove_dir_all(new.join("regtest/chainstate"));
+        let report = run(&RepairOptions { sources: vec![file.clone()], ..repairing(&new, &[]) }).unwrap();
+        assert_eq!((report.height, report.rebuild.unwrap().height), (Height(height), Height(height)));
+    }
+    assert_sound(&new, chain(), "lost");
+}
+
 /// Once, the repair waited for the block that breaks a rule, and left the other branch.
 #[test]
 fn of_the_chains_in_a_file_the_best_one_without_an_invalid_block_is_taken() {
@@ -187,12 +211,8 @@ fn of_the_chains_in_a_file_the_best_one_without_an_invalid_block_is_taken() {
         true => sibling(block, 1, |wrong| wrong.txdata[0].input[0].script_sig = vec![2_u8; 4].into()),
         false => block.clone(),
     });
-    let mut joined = Vec::new();
-    for block in main_to(end).iter().chain(&evil[end..]) {
-        disk::blk::write_record(&mut joined, ChainParams::of(Network::Regtest).magic, &block.bytes);
-    }
     let (file, new) = (dir.path().join("bootstrap.dat"), dir.path().join("new"));
-    fs::write(&file, joined).unwrap();
+    fs::write(&file, joined(main_to(end).iter().chain(&evil[end..]))).unwrap();
     fs::create_dir(&new).unwrap();
     let report = run(&RepairOptions { sources: vec![file], ..repairing(&new, &[]) }).unwrap();
     assert_eq!((report.height, report.rebuild.unwrap().height), (Height(TIP - 1), Height(TIP - 1)));
