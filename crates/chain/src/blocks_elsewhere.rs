@@ -153,7 +153,7 @@ impl Source {
                 params.network
             ),
         };
-        Err(Error::new(ErrorKind::Usage, detail).in_file(path, None))
+        Err(Error::usage(detail).in_file(path, None))
     }
 
     fn report(&self) -> SourceReport {

@@ -6,7 +6,7 @@
 
 use crate::threads::lock;
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, EventSink},
     machine::random,
     note::Warning,
@@ -69,7 +69,8 @@ impl<'d> Destination<'d> {
     /// index. Returns an error for anything that would make the commit fail at the end.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`]: another owner, a mount point, or a file in the way; any I/O error.
+    /// [`api::error::ErrorKind::Environment`]: another owner, a mount point, or a file in the way; any I/O
+    /// error.
     pub fn prepare(disk: &'d dyn Disk, datadir: Datadir, options: &ReindexOptions) -> Result<Self, Error> {
         let databases: &[_] = if options.chain.scan { &[INDEX, CHAINSTATE] } else { &[CHAINSTATE] };
         Self::begin(disk, datadir, databases, options.chain.keep_old, options.output.is_some())
@@ -94,8 +95,8 @@ impl<'d> Destination<'d> {
     /// `rev` files with it.
     ///
     /// # Errors
-    /// The same errors as [`Destination::prepare`]; [`ErrorKind::Usage`] if an output elsewhere has a block
-    /// index, or `rev` files that are not those of an interrupted run.
+    /// The same errors as [`Destination::prepare`]; [`api::error::ErrorKind::Usage`] if an output elsewhere
+    /// has a block index, or `rev` files that are not those of an interrupted run.
     pub fn prepare_index(&self) -> Result<(), Error> {
         if self.index.get().is_none() {
             if self.is_elsewhere {
@@ -122,7 +123,7 @@ impl<'d> Destination<'d> {
         let Some(found) = found else { return Ok(()) };
         let detail =
             "the output already exists; undo data is missing, so a block index and undo files are made";
-        Err(Error::new(ErrorKind::Usage, detail).in_file(found, None).with_remedies([Remedy::EmptyOutput]))
+        Err(Error::usage(detail).in_file(found, None).with_remedies([Remedy::EmptyOutput]))
     }
 
     /// Removes what this job has built so far, so that it can build again.

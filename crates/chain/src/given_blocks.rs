@@ -11,11 +11,7 @@ use crate::{
     plan::indexes,
     stored_blocks::{DatadirContents, PrunedBlocks, StoredBlocks, write_index},
 };
-use api::{
-    error::{Error, ErrorKind},
-    event::EventSink,
-    options::ReindexOptions,
-};
+use api::{error::Error, event::EventSink, options::ReindexOptions};
 use digest::obfuscation::Obfuscation;
 use disk::{
     blk::write_record,
@@ -47,8 +43,8 @@ struct GivenBlock {
 /// before anything is written. Returns the number of blocks.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for a file without a wanted block; [`ErrorKind::Consensus`] for a block that breaks a
-/// rule; a damaged index; any I/O error.
+/// [`api::error::ErrorKind::Usage`] for a file without a wanted block; [`api::error::ErrorKind::Consensus`]
+/// for a block that breaks a rule; a damaged index; any I/O error.
 pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) -> Result<u32, Error> {
     let DatadirContents { chain, mut stored, infos, .. } =
         DatadirContents::read(files, PrunedBlocks::Refuse)?;
@@ -135,7 +131,7 @@ impl Wanted<'_> {
                 "this is not a block as bytes or as hex digits, which bitcoin-cli getblock HASH 0 prints: \
                  {error}"
             );
-            return Err(Error::new(ErrorKind::Usage, detail));
+            return Err(Error::usage(detail));
         }
         let header =
             Header::read(&mut Reader::new(&bytes)).map_err(|error| self.unwanted(&error.to_string()))?;
@@ -152,7 +148,7 @@ impl Wanted<'_> {
             _ => {
                 let detail = "the file has the header of this block, but not the transactions and witnesses \
                               to which the header commits; it is damaged, or lacks the witnesses";
-                Error::new(ErrorKind::Usage, detail).at_block(height, hash)
+                Error::usage(detail).at_block(height, hash)
             }
         })?;
         if self.is_sound(height, &bytes) {
@@ -166,7 +162,7 @@ impl Wanted<'_> {
         let file = self.files.disk.open(path).during("open for reading", path)?;
         let len = file.len().during("measure", path)?;
         if len > MAX_FILE_LEN {
-            return Err(Error::new(ErrorKind::Usage, format!("{len} bytes are more than a block can have")));
+            return Err(Error::usage(format!("{len} bytes are more than a block can have")));
         }
         let mut bytes = vec![0; len as usize];
         file.read_exact_at(&mut bytes, 0).during("read", path)?;
@@ -191,7 +187,7 @@ impl Wanted<'_> {
             }
             false => format!("the lowest missing blocks are {}", named.join(", ")),
         };
-        Error::new(ErrorKind::Usage, format!("{what}; {wanted}"))
+        Error::usage(format!("{what}; {wanted}"))
     }
 }
 

@@ -222,13 +222,12 @@ pub fn prepare_output(
         [Some(datadir.chainstate_dir()), Some(datadir.snapshot_dir()), scan.then(|| datadir.index_dir())];
     for dir in databases.into_iter().flatten() {
         if disk.exists(&dir).during("look for", &dir).map_err(unusable)? {
-            let usage = |detail| Error::new(ErrorKind::Usage, detail);
             let error = match recovery {
-                Some(Recovery::Finished) => usage(
+                Some(Recovery::Finished) => Error::usage(
                     "the output already exists: the run that was interrupted there is finished now, and its \
                      result is complete",
                 ),
-                _ => usage("the output already exists")
+                _ => Error::usage("the output already exists")
                     .with_remedies([Remedy::EmptyOutput, Remedy::KeepResult]),
             };
             return Err(error.in_file(&dir, None));

@@ -17,11 +17,7 @@ use crate::{
     header_chain::HeaderChain,
     plan::{best_block::fork_of, existing_state::ExistingState, planner::tree_of_index},
 };
-use api::{
-    error::{Error, ErrorKind},
-    event::EventSink,
-    remedy::Remedy,
-};
+use api::{error::Error, event::EventSink, remedy::Remedy};
 use disk::{
     blk::BlockRecord,
     datadir::FileKind,
@@ -259,8 +255,8 @@ impl DatadirContents {
     /// Reads the block index, and finds the blocks that an interrupted download has appended.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`] for a damaged index; [`ErrorKind::Usage`] for that of a pruned node with
-    /// [`PrunedBlocks::Refuse`]; any I/O error.
+    /// [`api::error::ErrorKind::Damaged`] for a damaged index; [`api::error::ErrorKind::Usage`] for that of a
+    /// pruned node with [`PrunedBlocks::Refuse`]; any I/O error.
     pub fn read(files: &Files<'_>, pruned: PrunedBlocks) -> Result<Self, Error> {
         let mut contents = Self::of_index(files, pruned)?;
         let (has_lost, is_last_short) = contents.stored.drop_missing(files, &contents.infos)?;
@@ -313,7 +309,7 @@ impl DatadirContents {
         })?;
         if index.pruned && pruned == PrunedBlocks::Refuse {
             let detail = "this node was pruned, so bitcoind would not accept the blocks that are missing";
-            return Err(Error::new(ErrorKind::Usage, detail).in_file(dir, None).with_remedies([
+            return Err(Error::usage(detail).in_file(dir, None).with_remedies([
                 Remedy::Unprune,
                 Remedy::Prune,
                 Remedy::EmptyOutput,

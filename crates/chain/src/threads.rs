@@ -1,10 +1,6 @@
 //! Starts threads, and reports an error if the system refuses; locks what they share.
 
-use api::{
-    error::{Error, ErrorKind},
-    event::PROGRESS_INTERVAL,
-    remedy::Remedy,
-};
+use api::{error::Error, event::PROGRESS_INTERVAL, remedy::Remedy};
 use crossbeam::channel::{RecvTimeoutError, bounded};
 use std::{
     iter::once,
@@ -18,14 +14,14 @@ use std::{
 /// Starts a thread in `scope`, named `name`.
 ///
 /// # Errors
-/// [`ErrorKind::Environment`] if the system cannot start another thread.
+/// [`api::error::ErrorKind::Environment`] if the system cannot start another thread.
 pub fn spawn<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     name: &str,
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> Started<'scope, T> {
     Builder::new().name(name.to_owned()).spawn_scoped(scope, work).map_err(|error| {
-        Error::new(ErrorKind::Environment, format!("the system cannot start another thread: {error}"))
+        Error::environment(format!("the system cannot start another thread: {error}"))
             .with_remedies([Remedy::FewerThreads, Remedy::RaiseProcessLimit])
             .caused_by(error)
     })
@@ -34,15 +30,15 @@ pub fn spawn<'scope, T: Send + 'scope>(
 /// A thread, or the error for one that could not be started.
 pub type Started<'scope, T> = Result<ScopedJoinHandle<'scope, T>, Error>;
 
-/// Waits for all threads, and returns what each has returned, or [`ErrorKind::Internal`] if it has panicked.
-/// No thread is left to the scope: that would panic too if one of them has.
+/// Waits for all threads, and returns what each has returned, or [`api::error::ErrorKind::Internal`] if it
+/// has panicked. No thread is left to the scope: that would panic too if one of them has.
 pub fn join_all<T>(threads: Vec<Started<'_, T>>) -> Vec<Result<T, Error>> {
     threads.into_iter().map(|thread| thread?.join().map_err(|_| Error::panicked())).collect()
 }
 
 /// Calls `work` on each of `threads` threads, and `tick` a few times a second until all have returned. If a
 /// thread cannot be started, `failed` is set, so that the others stop. Returns what each has returned, or
-/// [`ErrorKind::Internal`] if it has panicked.
+/// [`api::error::ErrorKind::Internal`] if it has panicked.
 pub fn on_all<T: Send>(
     threads: usize,
     name: &str,
@@ -76,7 +72,7 @@ pub fn on_all<T: Send>(
 ///
 /// # Errors
 /// The error of the lowest number that has one; the same errors as [`spawn`], if not even one thread can be
-/// started; [`ErrorKind::Internal`] if a thread panics.
+/// started; [`api::error::ErrorKind::Internal`] if a thread panics.
 pub fn each_number<S>(
     threads: usize,
     count: u32,
@@ -130,7 +126,7 @@ impl Drop for StopIfPanicking<'_> {
 /// Calls `work` with each item, on up to `threads` threads, and returns the results in any order.
 ///
 /// # Errors
-/// The same errors as [`spawn`]; [`ErrorKind::Internal`] if a thread panics.
+/// The same errors as [`spawn`]; [`api::error::ErrorKind::Internal`] if a thread panics.
 pub fn for_all<T: Send, R: Send>(
     threads: usize,
     items: impl Iterator<Item = T> + Send,

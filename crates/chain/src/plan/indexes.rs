@@ -15,7 +15,7 @@ use crate::{
     plan::{best_block::fork_of, planner::Plan},
 };
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, EventSink},
     note::Warning,
     options::SetAsideIndexes,
@@ -86,7 +86,8 @@ impl SetAside {
 /// at new places. `hash_at` knows the chain.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if an index would become wrong, unless it may be set aside; any I/O error.
+/// [`api::error::ErrorKind::Usage`] if an index would become wrong, unless it may be set aside; any I/O
+/// error.
 pub fn before_moves(
     files: &Files<'_>,
     hash_at: impl Fn(Height) -> Option<BlockHash>,
@@ -130,8 +131,8 @@ pub struct DeletedBlocks<'a> {
 /// also the last block that bitcoind would delete with the indexes that stay (Core `PruneLockInfo`).
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if there is one that needs blocks that are deleted, unless it may be set aside; any
-/// I/O error.
+/// [`api::error::ErrorKind::Usage`] if there is one that needs blocks that are deleted, unless it may be set
+/// aside; any I/O error.
 pub fn before_pruning(
     files: &Files<'_>,
     deleted: Option<&DeletedBlocks<'_>>,
@@ -178,7 +179,7 @@ pub fn before_pruning(
 /// deleted.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if one cannot be continued; any I/O error.
+/// [`api::error::ErrorKind::Usage`] if one cannot be continued; any I/O error.
 pub fn require_continuable(
     files: &Files<'_>,
     kinds: &[IndexKind],
@@ -199,7 +200,7 @@ pub fn require_continuable(
         };
         let detail = format!("there is no sound {}, and {detail}; nothing was changed", kind.option());
         let dir = files.datadir.net_dir().join(kind.replaced_dir());
-        return Err(Error::new(ErrorKind::Usage, detail).in_file(dir, None).with_remedies([remedy]));
+        return Err(Error::usage(detail).in_file(dir, None).with_remedies([remedy]));
     }
     Ok(())
 }
@@ -224,7 +225,8 @@ pub fn tell_unchanged(files: &Files<'_>, sink: &dyn EventSink) -> Result<(), Err
 /// blocks and undo data that the new block index will not have.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if bitcoind could not continue an index, unless it may be set aside; any I/O error.
+/// [`api::error::ErrorKind::Usage`] if bitcoind could not continue an index, unless it may be set aside; any
+/// I/O error.
 pub fn before_rebuild(
     files: &Files<'_>,
     plan: &Plan,
@@ -359,7 +361,7 @@ fn check_each(
         "bitcoind could not go on with what it keeps here ({}); nothing was changed",
         reasons.join("; ")
     );
-    Err(Error::new(ErrorKind::Usage, detail)
+    Err(Error::usage(detail)
         .in_file(files.datadir.net_dir().join(INDEXES_DIR), None)
         .with_remedies(can_be_made.then_some(Remedy::BringIndexes(kinds)))
         .with_remedies([Remedy::SetIndexesAside]))

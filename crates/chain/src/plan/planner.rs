@@ -319,7 +319,7 @@ pub fn all_stored(
     // A scan finds no damage in what is left. It needs no index, so this one may be damaged or missing.
     if is_pruned(files).unwrap_or_default() {
         let detail = "this node was pruned: blocks are missing that are not damaged";
-        return Err(Error::new(ErrorKind::Usage, detail)
+        return Err(Error::usage(detail)
             .in_file(files.datadir.index_dir(), None)
             .with_remedies([Remedy::Unprune]));
     }

@@ -176,7 +176,7 @@ impl SecondChainstate {
     pub fn error(&self, obstacle: &Obstacle) -> Error {
         let detail =
             format!("this is the chainstate of a snapshot, and bitcoind could not start with it: {obstacle}");
-        Error::new(ErrorKind::Usage, detail)
+        Error::usage(detail)
             .in_file(&self.dir, None)
             .about(Subject::SecondChainstate)
             .with_remedies(obstacle.base_below.map(Remedy::StopAtHeight))

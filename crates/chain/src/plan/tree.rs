@@ -27,10 +27,7 @@ use crate::{
     },
     plan::chain_request::ChainRequest,
 };
-use api::{
-    error::{Error, ErrorKind},
-    lower_tip::Gap,
-};
+use api::{error::Error, lower_tip::Gap};
 use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header, pow::has_proof_of_work};
 use std::{cell::Cell, num::NonZeroU32};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Header, Height};
@@ -222,8 +219,8 @@ impl<'a> Tree<'a> {
     /// block to its callback, in the same order.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`] if the genesis block is missing; [`ErrorKind::Environment`] if `links` passes
-    /// other blocks; the errors of `links`.
+    /// [`api::error::ErrorKind::Damaged`] if the genesis block is missing;
+    /// [`api::error::ErrorKind::Environment`] if `links` passes other blocks; the errors of `links`.
     pub fn link(
         hashes: Vec<BlockHash>,
         nodes: Vec<Node>,
@@ -264,8 +261,7 @@ impl<'a> Tree<'a> {
             number = number.saturating_add(1);
         })?;
         if others || number as usize != self.nodes.len() {
-            return Err(Error::new(
-                ErrorKind::Environment,
+            return Err(Error::environment(
                 "the block index has changed while it was read; run again when no other process writes to it",
             ));
         }
@@ -522,9 +518,9 @@ impl<'a> Tree<'a> {
     /// assumed to be valid.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`] if a block with more work is on disk but blocks or undo data below it are not
-    /// (a pruned node, lost files); [`ErrorKind::Usage`] if the requested last block is above the tip, or the
-    /// tree lacks the block to be reconsidered.
+    /// [`api::error::ErrorKind::Damaged`] if a block with more work is on disk but blocks or undo data below
+    /// it are not (a pruned node, lost files); [`api::error::ErrorKind::Usage`] if the requested last block
+    /// is above the tip, or the tree lacks the block to be reconsidered.
     pub fn choose(&mut self, request: &ChainRequest<'_>) -> Result<ChosenChain, Error> {
         request.reconsider.map(|which| self.reconsider(which)).transpose()?;
         self.forget_places(request.awaits.unwrap_or_default());

@@ -13,7 +13,7 @@ pub use pipeline::stages::{
 };
 
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, Watch},
     machine,
     options::ChainOptions,
@@ -95,10 +95,11 @@ pub struct SpentTo {
 ///
 /// # Errors
 /// The same errors as [`crate::undo::check()`], also if undo data is needed and missing or damaged, or if
-/// coins in it are not the outputs that inputs spend, as far as that shows; [`ErrorKind::Environment`] for
-/// too little disk space; [`ErrorKind::Usage`] if the chain does not have the blocks; errors of the consumer;
-/// [`ErrorKind::Interrupted`]; [`ErrorKind::Internal`] if the consumer panics. Of several errors, that of the
-/// lowest part is returned.
+/// coins in it are not the outputs that inputs spend, as far as that shows;
+/// [`api::error::ErrorKind::Environment`] for too little disk space; [`api::error::ErrorKind::Usage`] if the
+/// chain does not have the blocks; errors of the consumer; [`api::error::ErrorKind::Interrupted`];
+/// [`api::error::ErrorKind::Internal`] if the consumer panics. Of several errors, that of the lowest part is
+/// returned.
 pub fn read<C: BlockConsumer>(
     disk: &dyn Disk,
     options: &ReadBlocksOptions,
@@ -171,7 +172,7 @@ fn range_of(options: &ReadBlocksOptions, plan: &Plan) -> Result<BlockRange, Erro
                 "the last block whose inputs are looked at must be from {to}, the last one with outputs, to \
                  {tip}, the last one that can be read, not {height}"
             );
-            return Err(Error::new(ErrorKind::Usage, detail));
+            return Err(Error::usage(detail));
         }
         Ok(SpentTo { height, hash: hash(height), unspent: None })
     });

@@ -165,7 +165,7 @@ fn end_of(
     wanted: Option<Height>,
 ) -> Result<Height, Error> {
     let chain = &job.plan.chain;
-    let usage = |detail: String| Error::new(ErrorKind::Usage, detail).in_file(file, None);
+    let usage = |detail: String| Error::usage(detail).in_file(file, None);
     let end = (0..=chain.tip_height().0).map(Height).find(|&height| chain.block(height).hash == block);
     let end = end.ok_or_else(|| {
         usage(format!("its coins are those of block {block}, which is not in the most-work chain on disk"))
@@ -261,9 +261,7 @@ pub fn convert(
                      which this {} file lacks",
                     info.format
                 );
-                return Err(Error::new(ErrorKind::Usage, detail)
-                    .in_file(from, None)
-                    .with_remedies([Remedy::GiveDatadir]));
+                return Err(Error::usage(detail).in_file(from, None).with_remedies([Remedy::GiveDatadir]));
             }
             let mut writer =
                 HintWriter::create(disk, to, to_format, info.network, info.height, info.block_hash)?;

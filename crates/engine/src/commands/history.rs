@@ -11,7 +11,7 @@ pub use pipeline::stages::history::{HistoryEntry, HistorySink, ScriptHistory};
 use api::json::HashText;
 use api::{
     disk_need::DiskNeed,
-    error::{Error, ErrorKind},
+    error::Error,
     event::{CoinMeter, Event, Watch},
     hex_reversed, machine,
     note::Note,
@@ -122,10 +122,10 @@ pub struct HistoryReport {
 /// of each block. The datadir is only read.
 ///
 /// # Errors
-/// The same errors as [`crate::blocks::read()`] with coins; [`ErrorKind::Damaged`] if an input spends a coin
-/// that no earlier output paid to its script, or if the chainstate has other coins;
-/// [`ErrorKind::Environment`] if there is no space for temporary files. Of several errors, that of the lowest
-/// bucket is returned.
+/// The same errors as [`crate::blocks::read()`] with coins; [`api::error::ErrorKind::Damaged`] if an input
+/// spends a coin that no earlier output paid to its script, or if the chainstate has other coins;
+/// [`api::error::ErrorKind::Environment`] if there is no space for temporary files. Of several errors, that
+/// of the lowest bucket is returned.
 pub fn read<C: HistoryConsumer>(
     disk: &dyn Disk,
     options: &ReadHistoryOptions,
@@ -161,7 +161,7 @@ fn prefix_digits(options: &ReadHistoryOptions, block_bytes: u64) -> Result<u32, 
         true => Ok(digits),
         false => {
             let detail = format!("scripts are divided by 1 to {MAX_PREFIX_DIGITS} digits, not by {digits}");
-            Err(Error::new(ErrorKind::Usage, detail))
+            Err(Error::usage(detail))
         }
     }
 }
@@ -173,7 +173,7 @@ fn prefixes(options: &ReadHistoryOptions, count: u32) -> Result<(u32, u32), Erro
     if first > last || last >= count {
         let detail =
             format!("there are no prefixes {first:x} to {last:x} of scripts, only 0 to {:x}", count - 1);
-        return Err(Error::new(ErrorKind::Usage, detail));
+        return Err(Error::usage(detail));
     }
     Ok((first, last))
 }

@@ -76,7 +76,7 @@ pub fn reindex(disk: &dyn Disk, options: &ReindexOptions, watch: Watch<'_>) -> R
     let mut clock = Clock::start();
     if options.engine == Engine::Cache && options.hints.is_some() {
         let detail = "the engine with the coins cache looks up each coin, and has no use for hints";
-        return Err(Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::WithoutHints]));
+        return Err(Error::usage(detail).with_remedies([Remedy::WithoutHints]));
     }
     watch.sink.event(Event::Started(Stage::Plan));
     let sink = &Warnings::new(watch.sink);
@@ -117,7 +117,7 @@ fn store_given(files: &Files<'_>, options: &ReindexOptions, sink: &Warnings<'_>)
     two_chainstates::refuse(files, ", one of which could need a block that gets another place")?;
     if options.chain.scan || options.output.is_some() {
         let detail = "blocks can be passed only to a rebuild in place that uses the block index";
-        return Err(Error::new(ErrorKind::Usage, detail));
+        return Err(Error::usage(detail));
     }
     let blocks = given_blocks::store(files, options, sink)?;
     sink.event(Event::Note(Note::StoredGivenBlocks { blocks }));

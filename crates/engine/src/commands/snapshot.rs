@@ -14,7 +14,7 @@ pub use share::{SharedSnapshotReport, scheduled_heights, share, share_file};
 #[cfg(feature = "serde")]
 use api::json::{HashText, TrueOrNull};
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, Watch},
     machine,
     options::{ChainOptions, UndoPolicy},
@@ -107,9 +107,9 @@ pub fn make(
 /// No block is read.
 ///
 /// # Errors
-/// The same errors as [`crate::utxo::stats()`]; [`ErrorKind::Damaged`] if the block index does not have the
-/// best block, or Core's source pins another hash for it; [`ErrorKind::Interrupted`]. Nothing is left at
-/// `path` then.
+/// The same errors as [`crate::utxo::stats()`]; [`api::error::ErrorKind::Damaged`] if the block index does
+/// not have the best block, or Core's source pins another hash for it;
+/// [`api::error::ErrorKind::Interrupted`]. Nothing is left at `path` then.
 pub fn make_of_chainstate(
     disk: &dyn Disk,
     options: &ChainOptions,
@@ -203,14 +203,13 @@ fn aggregate_from_blocks(
     aggregate: AggregateKind,
     watch: Watch<'_>,
 ) -> Result<Sum, Error> {
-    let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
     if metadata.magic != options.params.magic {
         return Err(other_network(metadata, options.params));
     }
     let datadir = Datadir::open(disk, &options.location())?;
     let find = || Ok(find_height(disk, &datadir.index_dir(), &metadata.base_block)?);
     let height = read_live(options, find)?.ok_or_else(|| {
-        usage(format!("the snapshot's base block {} is not in the datadir", metadata.base_block))
+        Error::usage(format!("the snapshot's base block {} is not in the datadir", metadata.base_block))
     })?;
     metadata.check_height(path, height)?;
     let aggregate = Aggregate::new(aggregate, AggregateKey::new(machine::random()?));
@@ -219,7 +218,9 @@ fn aggregate_from_blocks(
     with_read_only_job(disk, options, None, watch, |job, clock| {
         if job.plan.chain.tip().hash != metadata.base_block {
             let base = metadata.base_block;
-            return Err(usage(format!("the snapshot's base block {base} is not in the most-work chain")));
+            return Err(Error::usage(format!(
+                "the snapshot's base block {base} is not in the most-work chain"
+            )));
         }
         if job.expects_undo() {
             let makes_undo = options.undo == UndoPolicy::Auto;

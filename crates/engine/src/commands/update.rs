@@ -205,7 +205,7 @@ fn check(plan: &Plan, files: &Files<'_>) -> Result<BestBlock, Error> {
         let (height, end) = (best.known.height, plan.chain.tip_height());
         let detail =
             format!("the chainstate is at height {height}; an update does not go back to height {end}");
-        return Err(Error::new(ErrorKind::Usage, detail)
+        return Err(Error::usage(detail)
             .in_file(files.datadir.chainstate_dir(), None)
             .with_remedies([Remedy::StopAtHeight(height)])
             // A pruned node lacks blocks for that.

@@ -20,14 +20,8 @@ use crate::{
     },
 };
 use api::{
-    counts::Counts,
-    error::{Error, ErrorKind},
-    event::Event,
-    machine::random_key,
-    note::Note,
-    options::Matching,
-    remedy::Remedy,
-    stage::Stage,
+    counts::Counts, error::Error, event::Event, machine::random_key, note::Note, options::Matching,
+    remedy::Remedy, stage::Stage,
 };
 use coins::CoinsCache;
 use digest::obfuscation::Obfuscation;
@@ -61,9 +55,9 @@ impl Job<'_> {
     /// and spend, without the number of transactions, and how the coins were obtained.
     ///
     /// # Errors
-    /// The first violation of the chain; damage; any I/O error; [`ErrorKind::Usage`] if an interrupted run
-    /// has left a checkpoint; [`ErrorKind::Internal`] for another UTXO set than Core's;
-    /// [`ErrorKind::Interrupted`].
+    /// The first violation of the chain; damage; any I/O error; [`api::error::ErrorKind::Usage`] if an
+    /// interrupted run has left a checkpoint; [`api::error::ErrorKind::Internal`] for another UTXO set than
+    /// Core's; [`api::error::ErrorKind::Interrupted`].
     pub fn connect_all(
         &self,
         dir: &Path,
@@ -73,7 +67,7 @@ impl Job<'_> {
         if self.work.may_have_checkpoint() && self.resume.is_some_and(|resume| !resume.discard_other) {
             let detail = "an interrupted run has left a checkpoint here, which the engine with the coins \
                           cache cannot resume";
-            return Err(Error::new(ErrorKind::Usage, detail)
+            return Err(Error::usage(detail)
                 .in_file(self.work.path(), None)
                 .with_remedies([Remedy::RepeatOptions, Remedy::StartOver]));
         }
@@ -110,8 +104,8 @@ impl Job<'_> {
     /// is made of it.
     ///
     /// # Errors
-    /// The first violation of the chain; damage; any I/O error; [`ErrorKind::Interrupted`]; those of `each`
-    /// and of the stops.
+    /// The first violation of the chain; damage; any I/O error; [`api::error::ErrorKind::Interrupted`]; those
+    /// of `each` and of the stops.
     pub fn connect_each(
         &self,
         dir: &Path,

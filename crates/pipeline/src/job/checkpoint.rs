@@ -189,7 +189,7 @@ impl Identity<'_> {
         };
         let other = |what: &str| {
             let detail = format!("the checkpoint of an interrupted run cannot be resumed: {what}");
-            Error::new(ErrorKind::Usage, detail)
+            Error::usage(detail)
                 .in_file(work.path(), None)
                 .with_remedies([Remedy::RepeatOptions, Remedy::StartOver])
         };

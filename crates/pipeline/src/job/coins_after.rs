@@ -9,7 +9,7 @@ use crate::{
 };
 use api::{
     disk_need::DiskNeed,
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, Watch},
     options::{ChainOptions, UndoPolicy},
     stage::Stage,
@@ -37,9 +37,9 @@ pub type EachChainstate<'a> = dyn FnMut(&Job<'_>, &Path, AfterBlock) -> Result<(
 /// Returns the options for the blocks up to the highest of some heights.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if there is no height.
+/// [`api::error::ErrorKind::Usage`] if there is no height.
 pub fn up_to(options: &ChainOptions, heights: &BTreeSet<Height>) -> Result<ChainOptions, Error> {
-    let none = || Error::new(ErrorKind::Usage, "there is no height to report on");
+    let none = || Error::usage("there is no height to report on");
     let stop_at_height = Some(*heights.last().ok_or_else(none)?);
     Ok(ChainOptions { stop_at_height, ..options.clone() })
 }
@@ -50,9 +50,9 @@ pub fn up_to(options: &ChainOptions, heights: &BTreeSet<Height>) -> Result<Chain
 /// without undo data.
 ///
 /// # Errors
-/// The same errors as a rebuild; those of `each`; [`ErrorKind::Usage`] if there is no height;
-/// [`ErrorKind::Environment`] if a block above a set that was given is invalid, and the best chain without it
-/// branches off below.
+/// The same errors as a rebuild; those of `each`; [`api::error::ErrorKind::Usage`] if there is no height;
+/// [`api::error::ErrorKind::Environment`] if a block above a set that was given is invalid, and the best
+/// chain without it branches off below.
 pub fn with_coins_after(
     disk: &dyn Disk,
     options: &ChainOptions,
@@ -75,7 +75,7 @@ pub fn with_coins_after(
                 Some(_) => {
                     let detail = "a block above it is invalid, and the best chain without that block has \
                                   another block here, whose coins were already given out; start over";
-                    Err(Error::new(ErrorKind::Environment, detail).at_block(height, hash))
+                    Err(Error::environment(detail).at_block(height, hash))
                 }
             }
         };

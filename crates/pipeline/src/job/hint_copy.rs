@@ -170,7 +170,7 @@ fn download(
         }
         let why = if error.kind() == io::ErrorKind::FileTooLarge { too_long() } else { error.to_string() };
         let lacks_threads = error.kind() == io::ErrorKind::OutOfMemory;
-        Error::new(ErrorKind::Environment, format!("cannot download the hints: {why}"))
+        Error::environment(format!("cannot download the hints: {why}"))
             .in_file(remote.name(), None)
             .caused_by(error)
             .with_remedies(lacks_threads.then_some(Remedy::RaiseProcessLimit))
@@ -187,7 +187,7 @@ fn download(
     if let Some(need) = pieces.total.filter(|need| *need > free) {
         let detail =
             format!("the hints take at least {}, {} are free here", HumanSize(need), HumanSize(free));
-        return Err(Error::new(ErrorKind::Environment, detail)
+        return Err(Error::environment(detail)
             .in_file(dir.path(), None)
             .about(Subject::DiskSpace)
             .with_remedies([Remedy::OtherWorkDir]));

@@ -14,7 +14,7 @@ use crate::{
 };
 use ::hints::{HintInfo, HintReader, pinned::Pinned};
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::Event,
     machine,
     options::{ChainOptions, HintOptions},
@@ -45,8 +45,8 @@ pub struct HintCheck {
 /// belong to this chain, as far as the file records it.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] for hints of another network, height or chain, and for a rebuild without undo data
-/// whose scripts would have to be checked.
+/// [`api::error::ErrorKind::Usage`] for hints of another network, height or chain, and for a rebuild without
+/// undo data whose scripts would have to be checked.
 pub fn use_of(
     all: &ChainOptions,
     options: &HintOptions,
@@ -69,8 +69,7 @@ pub fn use_of(
                 .assumed_valid_to
                 .map_or("none is".to_owned(), |valid| format!("only those up to height {valid} are"))
         );
-        return Err(Error::new(ErrorKind::Usage, detail)
-            .with_remedies([Remedy::LaterAssumedBlock, Remedy::UseUndoData]));
+        return Err(Error::usage(detail).with_remedies([Remedy::LaterAssumedBlock, Remedy::UseUndoData]));
     }
     Ok((height, above))
 }
@@ -129,7 +128,7 @@ fn spent_by(
 
 /// Checks that the hints can belong to a chain.
 pub fn check_belongs_to(info: &HintInfo, chain: &Chain, network: Network) -> Result<(), Error> {
-    let other = |what: String| Err(Error::new(ErrorKind::Usage, what));
+    let other = |what: String| Err(Error::usage(what));
     if info.network.is_some_and(|hinted| hinted != network) {
         return other(format!("these hints are for another network than {network}"));
     }
@@ -207,7 +206,7 @@ pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongH
 /// blocks.
 ///
 /// # Errors
-/// [`ErrorKind::Damaged`] if not all of this undo data is on disk.
+/// [`api::error::ErrorKind::Damaged`] if not all of this undo data is on disk.
 pub fn plan_with_undo(job: &Job<'_>) -> Result<Plan, Error> {
     let tip = job.plan.chain.tip();
     let stop_at_height = Some(job.plan.chain.tip_height());

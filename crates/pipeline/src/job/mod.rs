@@ -192,7 +192,7 @@ pub fn check_scan(files: &Files<'_>, options: &ChainOptions) -> Result<(), Error
     }
     let detail = "the block files are scanned, and no block index is believed then: nothing says which \
                   scripts were checked before. Choose a block that is assumed to be valid, or none";
-    Err(Error::new(ErrorKind::Usage, detail).in_file(files.datadir.index_dir(), None))
+    Err(Error::usage(detail).in_file(files.datadir.index_dir(), None))
 }
 
 /// Says why a job over all blocks takes long, if that is because no block is assumed to be valid by default.
@@ -423,7 +423,7 @@ pub fn last_block(
             false => "the chain on disk ends at height",
         };
         let detail = format!("there are no blocks from {from} to {to}: {end} {tip}");
-        return Err(Error::new(ErrorKind::Usage, detail));
+        return Err(Error::usage(detail));
     }
     Ok(to)
 }

@@ -79,7 +79,7 @@ pub fn check_start(files: &Files<'_>) -> Result<(), Error> {
 pub fn refuse(files: &Files<'_>, why: &str) -> Result<(), Error> {
     let Some(second) = SecondChainstate::find(files)? else { return Ok(()) };
     let detail = format!("this node was started from a UTXO snapshot and has two chainstates{why}");
-    let error = Error::new(ErrorKind::Usage, detail).in_file(&second.dir, None);
+    let error = Error::usage(detail).in_file(&second.dir, None);
     let error = match current_obstacle(files, &second) {
         Ok(None) => error.about(Subject::UnvalidatedSnapshot),
         _ => error,

@@ -2,7 +2,7 @@
 
 use crate::stages::coin_sink::INTERRUPT_CHECK_INTERVAL;
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::{CoinMeter, Watch},
 };
 use disk::{
@@ -37,7 +37,7 @@ impl CoinReader for CoinCursor<'_> {
 /// Calls `each` with all coins, of which there are about `coins_total`. Returns their number.
 ///
 /// # Errors
-/// Damage; any I/O error; errors of `each`; [`ErrorKind::Interrupted`].
+/// Damage; any I/O error; errors of `each`; [`api::error::ErrorKind::Interrupted`].
 pub fn each_coin(
     reader: &mut dyn CoinReader,
     coins_total: u64,
@@ -60,5 +60,5 @@ pub fn each_coin(
 pub fn other_network(snapshot: &SnapshotMetadata, params: &ChainParams) -> Error {
     let (snapshot, datadir) = (snapshot.network(), params.network);
     let detail = format!("the snapshot is for the network {snapshot}, the datadir for {datadir}");
-    Error::new(ErrorKind::Usage, detail)
+    Error::usage(detail)
 }

@@ -2,13 +2,7 @@
 //!
 //! It is created when the first file is written to it, and removed when the job is done.
 
-use api::{
-    error::{Error, ErrorKind},
-    hex_reversed,
-    options::ChainOptions,
-    remedy::Remedy,
-    subject::Subject,
-};
+use api::{error::Error, hex_reversed, options::ChainOptions, remedy::Remedy, subject::Subject};
 use chain::commit::WORK_DIR;
 use digest::sha256::sha256;
 use disk::{
@@ -169,7 +163,7 @@ impl<'a> WorkDir<'a> {
     /// Creates the directory if it is missing, and locks it for this process.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`] if another process works there; any I/O error.
+    /// [`api::error::ErrorKind::Environment`] if another process works there; any I/O error.
     pub fn take(&self) -> Result<(), Error> {
         use io::ErrorKind::{AlreadyExists, NotFound};
         let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
@@ -180,7 +174,7 @@ impl<'a> WorkDir<'a> {
             let found = self.disk.metadata(&self.path).during("look for", &self.path)?;
             if found.is_some_and(|found| !found.is_dir) {
                 let detail = "temporary files should go here, but this is not a directory";
-                return Err(Error::new(ErrorKind::Environment, detail)
+                return Err(Error::environment(detail)
                     .in_file(&self.path, None)
                     .with_remedies([Remedy::MoveAway, Remedy::OtherWorkDir]));
             }
@@ -197,7 +191,7 @@ impl<'a> WorkDir<'a> {
             }
             *held = locked?;
             if held.is_none() {
-                return Err(Error::new(ErrorKind::Environment, "another peregrine process works there")
+                return Err(Error::environment("another peregrine process works there")
                     .in_file(path, None)
                     .with_remedies([Remedy::Wait, Remedy::OtherWorkDir]));
             }

@@ -19,7 +19,7 @@ pub(super) fn no_genesis() -> Error {
 /// The error for a height to stop at that is above the last connected block.
 pub(super) fn above_last(stop: Height, last: Height) -> Error {
     let detail = format!("height {stop} is above the last connected block on disk");
-    Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::StopAtHeight(last)])
+    Error::usage(detail).with_remedies([Remedy::StopAtHeight(last)])
 }
 
 impl Tree<'_> {

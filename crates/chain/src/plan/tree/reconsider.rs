@@ -1,24 +1,21 @@
 //! Marks of invalid blocks that are not believed.
 
 use super::{FAILED, INVALID, RECONSIDERED, Tree};
-use api::{
-    error::{Error, ErrorKind},
-    options::Reconsider,
-};
+use api::{error::Error, options::Reconsider};
 use wire::{BlockHash, Height};
 
 impl Tree<'_> {
     /// Does not believe marks of invalid blocks. Returns the blocks that had one, sorted by hash.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if the tree does not contain the block.
+    /// [`api::error::ErrorKind::Usage`] if the tree does not contain the block.
     pub fn reconsider(&mut self, which: Reconsider) -> Result<Vec<BlockHash>, Error> {
         let related = match which {
             Reconsider::All => vec![true; self.nodes.len()],
             Reconsider::Block(hash) => {
                 let number = self.hashes.find(&hash).ok_or_else(|| {
                     let detail = format!("the block index does not contain block {hash}");
-                    Error::new(ErrorKind::Usage, detail)
+                    Error::usage(detail)
                 })?;
                 let mut related = self.descendants(&[number]);
                 self.branch(number).for_each(|number| related[number as usize] = true);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::plan::chain_request::HintsEnd;
+use api::error::ErrorKind;
 use testkit::block::{has_work, mine};
 use wire::Network;
 

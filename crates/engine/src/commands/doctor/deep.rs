@@ -41,7 +41,7 @@ pub fn read_all(
 ) -> Result<DeepState, Error> {
     if found.lock.is_held() {
         let detail = "another process uses the datadir, and changes what would be read";
-        let error = Error::new(ErrorKind::Environment, detail).with_remedies([Remedy::EndOtherProgram]);
+        let error = Error::environment(detail).with_remedies([Remedy::EndOtherProgram]);
         return Ok(DeepState::refused(error));
     }
     // Nothing is rebuilt, so no note should say which scripts a rebuild would run.

@@ -83,20 +83,20 @@ pub fn faults(
     let mut dirs = [&state.dir, &state.blocks_dir, &index, &chainstate].into_iter();
     if let Some(dir) = dirs.find(|dir| disk.is_read_only(dir).unwrap_or_default()) {
         let detail = "the file system is mounted read-only, as after an error of the disk";
-        let error = Error::new(ErrorKind::Environment, detail).in_file(dir, None);
+        let error = Error::environment(detail).in_file(dir, None);
         found.push(StartFault { error, advice: Advice::CheckDisk });
     }
     found.extend([&state.dir, &state.blocks_dir].into_iter().find_map(|directory| {
         let free = disk.free_space(directory).ok().filter(|free| *free < MIN_FREE_BYTES)?;
         let detail = format!("the disk is almost full: {} are free", HumanSize(free));
-        let error = Error::new(ErrorKind::Environment, detail).in_file(directory, None);
+        let error = Error::environment(detail).in_file(directory, None);
         Some(StartFault { error, advice: Advice::FreeSpace { directory: directory.clone() } })
     }));
     let (time, clock) = (state.chainstate.time.unwrap_or_default().0, now().0);
     if u64::from(time) > u64::from(clock) + MAX_FUTURE_BLOCK_TIME {
         let hours = (time - clock).div_ceil(60 * 60);
         let detail = format!("the chainstate's best block is {hours} hours ahead of this machine's clock");
-        let error = Error::new(ErrorKind::Environment, detail);
+        let error = Error::environment(detail);
         found.push(StartFault { error, advice: Advice::CorrectClock });
     }
     if let Some(error) = unusable_file(disk, datadir) {
@@ -144,7 +144,7 @@ fn of_end_error(disk: &dyn Disk, datadir: &Datadir, last: &LastStart) -> Option<
     let mut changed = [datadir.net_dir(), &blocks, &settings].into_iter().chain(last.conf.as_deref());
     let text = last.end_error.as_ref().filter(|_| !changed.any(|path| modified(disk, path) > logged))?;
     let detail = format!("the last start ended with an error, whose cause may still be there: {text}");
-    let error = Error::new(ErrorKind::Environment, detail).in_file(log, None);
+    let error = Error::environment(detail).in_file(log, None);
     Some(StartFault { error, advice: Advice::StartBitcoind })
 }
 
@@ -383,7 +383,7 @@ fn of_index(setting: &IndexSetting, state: &DatadirState) -> Option<StartFault> 
          does not start; to have the index, download the deleted blocks again"
     );
     let advice = Advice::CorrectSetting { file: file.clone(), line: *line, is_removable: line.is_some() };
-    Some(StartFault { error: Error::new(ErrorKind::Usage, detail).in_file(file, None), advice })
+    Some(StartFault { error: Error::usage(detail).in_file(file, None), advice })
 }
 
 /// Reads the table that the log's last error names, if it is one of a database here, and notes whether it is

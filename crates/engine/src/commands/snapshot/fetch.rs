@@ -145,7 +145,7 @@ pub fn fetch(
             done => return done,
         }
     }
-    let no_source = || Error::new(ErrorKind::Usage, "there is no source");
+    let no_source = || Error::usage("there is no source");
     Err(failed.unwrap_or_else(|| no_source().with_remedies([Remedy::AddSource])))
 }
 
@@ -161,7 +161,7 @@ fn fetch_from(
 ) -> Result<FetchedSnapshotReport, Error> {
     let temporary = unfinished::temporary(&options.output, SUFFIX);
     if let Some(what) = foreign_at(disk, &temporary)? {
-        let error = Error::new(ErrorKind::Environment, format!("{what} has the name of a temporary file"));
+        let error = Error::environment(format!("{what} has the name of a temporary file"));
         return Err(error.in_file(temporary, None).with_remedies([Remedy::MoveAway, Remedy::OtherOutput]));
     }
     let file = disk.open_for_writing(&temporary).during_creation(&temporary)?;
@@ -271,7 +271,7 @@ fn find_trees<'a>(
             first.block,
             hex_reversed(&first.root())
         );
-        let error = Error::new(ErrorKind::Usage, detail).in_file(source_of(sources), None);
+        let error = Error::usage(detail).in_file(source_of(sources), None);
         return Err(error.with_remedies([Remedy::NameRoot]));
     }
     if let [(tree, sources)] = &trees[..]
@@ -282,7 +282,7 @@ fn find_trees<'a>(
             "nothing vouches for these coins: Bitcoin Core's source has no hash for the coins of block {}",
             tree.block
         );
-        let error = Error::new(ErrorKind::Usage, detail).in_file(source_of(sources), None);
+        let error = Error::usage(detail).in_file(source_of(sources), None);
         return Err(error.with_remedies([Remedy::NameRoot, Remedy::TrustSources]));
     }
     Ok(trees)

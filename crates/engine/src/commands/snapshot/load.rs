@@ -14,7 +14,7 @@
 //! together.
 
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, EventSink as _, Warnings, Watch},
     hex_reversed, machine,
     note::Warning,
@@ -83,8 +83,9 @@ pub struct LoadedSnapshotReport {
 /// datadir is as it was.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if Core would not load this snapshot into this datadir; [`ErrorKind::Damaged`] if the
-/// snapshot or the block index is damaged, or the hash is another one; [`ErrorKind::Environment`].
+/// [`api::error::ErrorKind::Usage`] if Core would not load this snapshot into this datadir;
+/// [`api::error::ErrorKind::Damaged`] if the snapshot or the block index is damaged, or the hash is another
+/// one; [`api::error::ErrorKind::Environment`].
 pub fn load(
     disk: &dyn Disk,
     path: &Path,
@@ -123,18 +124,18 @@ fn pinned(
     metadata: &SnapshotMetadata,
     options: &ChainOptions,
 ) -> Result<&'static PinnedUtxoSet, Error> {
-    let usage = |detail: String| Error::new(ErrorKind::Usage, detail).in_file(path, None);
     let params = options.params;
     if metadata.magic != params.magic {
         return Err(other_network(metadata, params).in_file(path, None));
     }
     params.pinned_utxo_set(&metadata.base_block).ok_or_else(|| {
         let heights: Vec<String> = params.assume_utxo.iter().map(|set| set.height.to_string()).collect();
-        usage(format!(
+        let detail = format!(
             "bitcoind loads no snapshot of block {}; its source has hashes of snapshots for the heights {}",
             metadata.base_block,
             heights.join(", ")
-        ))
+        );
+        Error::usage(detail).in_file(path, None)
     })
 }
 
@@ -146,7 +147,6 @@ fn blocks_below(
     options: &ChainOptions,
     pinned: &PinnedUtxoSet,
 ) -> Result<Vec<BlockHash>, Error> {
-    let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
     let base = pinned.block_hash;
     let second = datadir.snapshot_dir();
     if disk.exists(&second).during("look for", &second)? {
@@ -154,9 +154,11 @@ fn blocks_below(
         // An earlier run can have been interrupted at its end, and be finished since the datadir was opened.
         let is_loaded = disk.read(&second.join(SNAPSHOT_BASE), 32).is_ok_and(|hash| hash == base.0);
         let error = if is_loaded {
-            usage(format!("{detail}, and it is of this block; start bitcoind, which continues from it"))
+            Error::usage(format!(
+                "{detail}, and it is of this block; start bitcoind, which continues from it"
+            ))
         } else {
-            usage(detail.to_owned()).about(Subject::SecondChainstate)
+            Error::usage(detail).about(Subject::SecondChainstate)
         };
         return Err(error.in_file(second, None));
     }
@@ -170,15 +172,15 @@ fn blocks_below(
             "the block index has no header of the snapshot's block {base}; start bitcoind until it has \
              synchronised the headers, and stop it"
         );
-        return Err(in_index(usage(detail)));
+        return Err(in_index(Error::usage(detail)));
     };
     if tree.failed().binary_search(&base).is_ok() {
         let detail = format!("the block index marks the snapshot's block {base} as invalid");
-        return Err(in_index(usage(detail)));
+        return Err(in_index(Error::usage(detail)));
     }
     if block.fork != pinned.height {
         let detail = "another chain of headers than that of the snapshot's block has more work";
-        return Err(in_index(usage(detail.to_owned())));
+        return Err(in_index(Error::usage(detail)));
     }
     let chainstate = datadir.chainstate_dir();
     if let Some(best) = read_best_block(disk, &chainstate)? {
@@ -191,7 +193,7 @@ fn blocks_below(
                 "the chainstate is at height {height} already; a snapshot of height {} would be of no use",
                 pinned.height
             );
-            return Err(usage(detail).in_file(&chainstate, None));
+            return Err(Error::usage(detail).in_file(&chainstate, None));
         }
         // Otherwise bitcoind would end when it next starts (`Chainstate::ReachedTarget`).
         if best_block.fork != height {
@@ -199,7 +201,7 @@ fn blocks_below(
                 "the chainstate's best block {best} is not below the snapshot's block: it is on another \
                  branch, and bitcoind could not start with both; start bitcoind until it has left that branch"
             );
-            return Err(usage(detail).in_file(&chainstate, None).with_remedies([Remedy::MoveAway]));
+            return Err(Error::usage(detail).in_file(&chainstate, None).with_remedies([Remedy::MoveAway]));
         }
     }
     let below = best_headers.iter().skip(1).take(pinned.height.0 as usize);

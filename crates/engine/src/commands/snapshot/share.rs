@@ -5,7 +5,7 @@ use super::source::Source;
 #[cfg(feature = "serde")]
 use api::json::{HashText, PathText, TrueOrNull};
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::{Event, Watch},
     hex_reversed,
     options::{ChainOptions, FileSource, UndoPolicy},
@@ -125,8 +125,8 @@ pub fn scheduled_heights(tip: Height) -> Vec<Height> {
 /// next run keeps them.
 ///
 /// # Errors
-/// The same errors as [`crate::utxo::read_after()`]; [`ErrorKind::Usage`] if there are no heights and the
-/// chain is too short to have any scheduled, or each height has a folder.
+/// The same errors as [`crate::utxo::read_after()`]; [`api::error::ErrorKind::Usage`] if there are no heights
+/// and the chain is too short to have any scheduled, or each height has a folder.
 pub fn share(
     disk: &dyn Disk,
     options: &ChainOptions,
@@ -179,7 +179,7 @@ fn scheduled(disk: &dyn Disk, options: &ChainOptions, watch: Watch<'_>) -> Resul
              {INTERVAL}, from a chain of {} blocks on; name the heights",
             INTERVAL + BURIAL
         );
-        return Err(Error::new(ErrorKind::Usage, detail));
+        return Err(Error::usage(detail));
     }
     Ok(heights)
 }
@@ -257,9 +257,9 @@ fn share_chainstate(
 /// block only if Core's source, or the file, has it.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if there is a folder of that name; [`ErrorKind::Damaged`] if the file is not a whole
-/// snapshot, or Core's source has another hash for its block; [`ErrorKind::Interrupted`]; any I/O error.
-/// There is no new folder then.
+/// [`api::error::ErrorKind::Usage`] if there is a folder of that name; [`api::error::ErrorKind::Damaged`] if
+/// the file is not a whole snapshot, or Core's source has another hash for its block;
+/// [`api::error::ErrorKind::Interrupted`]; any I/O error. There is no new folder then.
 pub fn share_file(
     disk: &dyn Disk,
     file: &Path,
@@ -307,7 +307,7 @@ fn beginning(metadata: &SnapshotMetadata, (output, height): (&Path, Option<Heigh
 }
 
 fn there_already(folder: &Path) -> Error {
-    let error = Error::new(ErrorKind::Usage, "this snapshot is there already").in_file(folder, None);
+    let error = Error::usage("this snapshot is there already").in_file(folder, None);
     error.with_remedies([Remedy::MoveAway, Remedy::OtherOutput])
 }
 
