@@ -223,8 +223,7 @@ pub fn check(
         let info = reader.info().clone();
         let options = &ChainOptions { stop_at_height: Some(info.height), ..options.clone() };
         with_read_only_job(disk, options, None, watch, |job, clock| {
-            check_belongs_to(&info, &job.plan.chain, job.files.params.network)
-                .map_err(|error| error.in_file(path, None))?;
+            check_belongs_to(path, &info, &job.plan.chain, job.files.params.network)?;
             compare(&mut reader, job, clock)
         })
     })
@@ -275,7 +274,7 @@ pub fn convert(
         let files = &session.files()?;
         let request = ChainRequest { stop_at_height: Some(info.height), ..ChainRequest::default() };
         let chain = &job::plan(files, options, &request, watch)?.chain;
-        check_belongs_to(&info, chain, files.params.network).map_err(|error| error.in_file(from, None))?;
+        check_belongs_to(from, &info, chain, files.params.network)?;
         let hash = Some(chain.tip().hash);
         let mut writer =
             HintWriter::create(disk, to, to_format, Some(files.params.network), info.height, hash)?;

@@ -28,7 +28,7 @@ use chain::{
     plan::planner::Plan,
 };
 use coins::aggregate::{Aggregate, AggregateKey};
-use std::{collections::HashSet, ops::RangeInclusive, sync::atomic::AtomicBool};
+use std::{collections::HashSet, ops::RangeInclusive, path::Path, sync::atomic::AtomicBool};
 use wire::{BlockHash, Height, Network, OutPoint};
 
 /// Result of `check_hints`.
@@ -54,8 +54,7 @@ pub fn use_of(
     plan: &Plan,
 ) -> Result<(Height, UndoUse), Error> {
     let chain = &plan.chain;
-    check_belongs_to(info, chain, all.params.network)
-        .map_err(|error| error.in_file(options.file.name(), None))?;
+    check_belongs_to(&options.file.name(), info, chain, all.params.network)?;
     let with_undo = !options.without_undo;
     let above = if with_undo { UndoUse::Required } else { Method::of(all.undo).undo_use(Height(u32::MAX)) };
     let undo_blocks = if above == UndoUse::Required { 0 } else { all.hooks.undo_blocks };
@@ -126,9 +125,9 @@ fn spent_by(
     Ok(spent)
 }
 
-/// Checks that the hints can belong to a chain.
-pub fn check_belongs_to(info: &HintInfo, chain: &Chain, network: Network) -> Result<(), Error> {
-    let other = |what: String| Err(Error::usage(what));
+/// Checks that the hints in `file` can belong to a chain.
+pub fn check_belongs_to(file: &Path, info: &HintInfo, chain: &Chain, network: Network) -> Result<(), Error> {
+    let other = |what: String| Err(Error::usage(what).in_file(file, None));
     if info.network.is_some_and(|hinted| hinted != network) {
         return other(format!("these hints are for another network than {network}"));
     }
