@@ -218,8 +218,7 @@ impl StoredBlocks {
         if self.damaged.binary_search(&entry.hash).is_ok() {
             return true;
         }
-        let place = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
-        place.is_some_and(|(file, pos)| self.short_files.get(&file).is_some_and(|&len| pos.0 >= len))
+        entry.place().is_some_and(|(file, pos)| self.short_files.get(&file).is_some_and(|&len| pos.0 >= len))
     }
 
     /// Makes an entry of the block index agree with what is stored.
@@ -300,8 +299,7 @@ impl DatadirContents {
             if height as usize + 1 == branch.len() {
                 tip = entry.hash;
             }
-            if let (Some(file), Some(pos)) = (entry.file, entry.data_pos.filter(|_| entry.status.has_data()))
-            {
+            if let Some((file, pos)) = entry.place() {
                 stored.set(Height(height), file, pos, entry.tx_count);
             } else if pruned == PrunedBlocks::Leave && entry.tx_count > 0 {
                 stored.set(Height(height), FileNo(0), ByteOffset(0), entry.tx_count);
@@ -428,8 +426,8 @@ pub fn find_in_index(
     let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
     for height in (first.0..=chain.tip_height().0).map(Height) {
         let entry = chain.hash(height).map(|hash| rows.entry(&hash)).transpose()?.flatten();
-        let Some(entry) = entry.filter(|it| it.status.has_data() && !stored.has(height)) else { continue };
-        let (Some(file), Some(data_pos)) = (entry.file, entry.data_pos) else { continue };
+        let Some(entry) = entry.filter(|_| !stored.has(height)) else { continue };
+        let Some((file, data_pos)) = entry.place() else { continue };
         let is_whole = match stored.short_files.get(&file) {
             Some(&len) => files.has_record(FileKind::Blk, file, data_pos.0, len)?,
             None => true,

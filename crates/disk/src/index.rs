@@ -49,14 +49,6 @@ pub(crate) const MAX_FILES: u32 = 1 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct BlockStatus(pub u32);
 
-impl IndexEntry {
-    /// The entry of a block whose header is valid and that is not stored.
-    pub const fn of_header(hash: BlockHash, header: Header, height: Height) -> Self {
-        let status = BlockStatus(BlockStatus::VALID_TREE);
-        Self { hash, header, height, status, tx_count: 0, file: None, data_pos: None, undo_pos: None }
-    }
-}
-
 impl BlockStatus {
     /// Validity level: its header and those of all its ancestors are valid.
     pub const VALID_TREE: u32 = 2;
@@ -175,6 +167,17 @@ pub struct IndexEntry {
 }
 
 impl IndexEntry {
+    /// The entry of a block whose header is valid and that is not stored.
+    pub const fn of_header(hash: BlockHash, header: Header, height: Height) -> Self {
+        let status = BlockStatus(BlockStatus::VALID_TREE);
+        Self { hash, header, height, status, tx_count: 0, file: None, data_pos: None, undo_pos: None }
+    }
+
+    /// Where the block is, if it is on disk.
+    pub fn place(&self) -> Option<(FileNo, ByteOffset)> {
+        self.file.zip(self.data_pos).filter(|_| self.status.has_data())
+    }
+
     /// Decodes the value of a row. The hash is computed from the header, not taken from a key.
     ///
     /// # Errors

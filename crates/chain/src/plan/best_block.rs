@@ -108,8 +108,7 @@ pub fn can_replay(files: &Files<'_>, new: BlockHash, old: BlockHash) -> Result<b
 
 /// Whether the block of an entry is on disk, as far as the block index and the lengths of files show.
 fn has_block(files: &Files<'_>, rows: &IndexRows<'_>, entry: &IndexEntry) -> Result<bool, Error> {
-    let data_pos = entry.data_pos.filter(|_| entry.status.has_data());
-    let Some((file, pos)) = entry.file.zip(data_pos) else { return Ok(false) };
+    let Some((file, pos)) = entry.place() else { return Ok(false) };
     let used = rows.file(file)?.map_or(1, |info| u64::from(info.size));
     let len = files.len(FileKind::Blk, file)?;
     Ok(len >= used || files.has_record(FileKind::Blk, file, pos.0, len)?)

@@ -241,7 +241,7 @@ pub fn before_rebuild(
         });
         // A scan accepts blocks outside the chain by their headers alone.
         let is_stored = |(file, pos)| files.check_stored(&entry.hash, entry.height, file, pos).is_ok();
-        let is_whole = entry.status.has_data() && entry.file.zip(entry.data_pos).is_some_and(is_stored);
+        let is_whole = entry.place().is_some_and(is_stored);
         is_damaged || !is_whole || needs_undo && !entry.status.has_undo()
     };
     check_each(files, may_set_aside, |kind, contents| {
@@ -302,8 +302,8 @@ impl Entries<'_> {
         for height in (0..=chain.tip_height().0).map(Height) {
             let block = chain.block(height);
             let Ok(Some(entry)) = old.entry(&block.hash) else { continue };
-            let (Some(file), Some(pos)) = (entry.file, entry.data_pos) else { continue };
-            let is_elsewhere = entry.status.has_data() && (file, pos) != (block.file, block.data_pos);
+            let Some((file, pos)) = entry.place() else { continue };
+            let is_elsewhere = (file, pos) != (block.file, block.data_pos);
             // A block can be stored twice.
             if is_elsewhere && self.files.check_stored(&block.hash, height, file, pos).is_err() {
                 return Ok(Some(height));

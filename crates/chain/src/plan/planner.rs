@@ -437,13 +437,12 @@ pub fn links_of_index<'a>(
     let (mut hashes, mut nodes, mut heights) = (Vec::new(), Vec::new(), Vec::new());
     let rows = IndexRows::open(disk, dir).map_err(advise)?;
     let index = rows.stream(|entry| {
-        let data = entry.file.zip(entry.data_pos).filter(|_| entry.status.has_data());
         // bitcoind writes undo data only for blocks that it has connected; see `KnownDamage::change_entry`.
         let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo() && entry.status.was_connected());
         hashes.push(entry.hash);
         heights.push(entry.height);
         // `IndexRows::stream` reports no invalid position, so no entry is dropped here.
-        let node = Node::new(&entry.header, data, undo_pos, entry.status.is_failed());
+        let node = Node::new(&entry.header, entry.place(), undo_pos, entry.status.is_failed());
         nodes.extend(node.map(|node| node.with_mark(&entry)));
     });
     let index = index.map_err(advise)?;
