@@ -12,7 +12,7 @@ use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
     blk::BlockRecord,
-    block_files::{AppendOptions, BlockAppender, BlockFiles, RecordBuffer, RecordFile},
+    block_files::{AppendOptions, BlockAppender, BlockFiles, RecordBuffer, RecordFile, used_bytes},
     datadir::{Datadir, FileKind},
     index::{FileInfo, IndexEntry, IndexRows},
     scan::for_each_block,
@@ -195,7 +195,7 @@ impl Files<'_> {
     pub fn beyond_use(&self, infos: &[FileInfo]) -> Result<BTreeMap<FileNo, u64>, Error> {
         let mut beyond = BTreeMap::new();
         for number in self.datadir.blk_files(self.disk)? {
-            let used = infos.get(number.0 as usize).map_or(0, |info| u64::from(info.size));
+            let used = u64::from(used_bytes(infos, FileKind::Blk, number));
             if self.len(FileKind::Blk, number)? > used {
                 beyond.insert(number, used);
             }

@@ -28,6 +28,7 @@ use api::{
 use coins::SipKey;
 use disk::{
     blk::RECORD_HEADER_LEN,
+    block_files::used_bytes,
     datadir::FileKind,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows},
     made_undo::UsedBefore,
@@ -511,7 +512,7 @@ fn drop_unusable_undo(files: &Files<'_>, chain: &mut Chain, infos: Option<&[File
     let before = UsedBefore::read(files.disk, files.datadir)?;
     for (number, heights) in chain.by_file() {
         let len = files.len(FileKind::Rev, number)?;
-        let used = infos.map(|infos| infos.get(number.0 as usize).map_or(0, |info| info.undo_size));
+        let used = infos.map(|infos| used_bytes(infos, FileKind::Rev, number));
         let mut end = used.map_or(len, |used| len.min(used.into())).min(before.limit(number));
         let positions = heights.iter().filter_map(|&height| Some(chain.block(height).undo_pos?.0));
         // Records do not overlap, so only the last one can end later.

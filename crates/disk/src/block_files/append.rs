@@ -39,6 +39,15 @@ pub const fn chunk_len(kind: FileKind) -> u64 {
     }
 }
 
+/// Bytes in use in a file, as the block index records them.
+pub fn used_bytes(infos: &[FileInfo], kind: FileKind, file: FileNo) -> u32 {
+    let info = infos.get(file.0 as usize).copied().unwrap_or_default();
+    match kind {
+        FileKind::Blk => info.size,
+        FileKind::Rev => info.undo_size,
+    }
+}
+
 /// How files are divided and grow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AppendOptions {
@@ -200,7 +209,7 @@ impl BlockAppender<'_> {
         if let Some((_, is_usable)) = self.examined.filter(|(examined, _)| *examined == number) {
             return Ok(is_usable);
         }
-        let used = self.used(FileKind::Blk, number);
+        let used = used_bytes(&self.infos, FileKind::Blk, number);
         let path = self.files.path(FileKind::Blk, number);
         let end = self.files.end_of_blocks(number, used.into())?;
         let new_used = end.and_then(|end| u32::try_from(end).ok());
@@ -243,7 +252,7 @@ impl BlockAppender<'_> {
         number: FileNo,
         is_last: bool,
     ) -> Result<ByteOffset, DiskError> {
-        let used = self.used(kind, number);
+        let used = used_bytes(&self.infos, kind, number);
         let end = u64::from(used) + self.record.len() as u64;
         let Ok(new_used) = u32::try_from(end) else {
             return Err(self.caller_error(format!("pair of files {}: more than 4 GiB", number.0)));
@@ -280,24 +289,15 @@ impl BlockAppender<'_> {
 
     /// Cuts a file to the bytes in use.
     fn cut(&mut self, kind: FileKind, number: FileNo) -> Result<(), DiskError> {
-        let used = self.used(kind, number);
+        let used = used_bytes(&self.infos, kind, number);
         let open = self.file(kind, number)?;
         open.file.truncate(used.into()).during("truncate", &open.path)?;
         Ok(())
     }
 
-    /// Bytes in use in a file.
-    fn used(&self, kind: FileKind, number: FileNo) -> u32 {
-        let info = self.infos.get(number.0 as usize).copied().unwrap_or_default();
-        match kind {
-            FileKind::Blk => info.size,
-            FileKind::Rev => info.undo_size,
-        }
-    }
-
     /// Returns an open file; opens it, and creates it if it is missing and none of its bytes are in use.
     fn file(&mut self, kind: FileKind, number: FileNo) -> Result<&mut OpenFile, DiskError> {
-        let used = self.used(kind, number);
+        let used = used_bytes(&self.infos, kind, number);
         match self.open.entry((kind, number)) {
             Entry::Occupied(open) => Ok(open.into_mut()),
             Entry::Vacant(place) => {

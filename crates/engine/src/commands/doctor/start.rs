@@ -5,7 +5,7 @@ use super::advice::Advice;
 use super::diagnosis::{DatabaseState, DatadirState, IndexSetting, LockState, NodeSettings, StartFault};
 use super::indexes::{FoundIndex, IndexStanding};
 use super::log::LastStart;
-use super::survey::{is_elsewhere, used_bytes};
+use super::survey::is_elsewhere;
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
@@ -27,6 +27,7 @@ use chain::{
 };
 use digest::sha256::sha256d;
 use disk::{
+    block_files::used_bytes,
     chainstate::{ChainstateReader, read_heads},
     datadir::{Datadir, FileKind},
     index::BlockIndex,
@@ -287,7 +288,7 @@ impl ReadAtStart<'_> {
             .in_file(files.path(FileKind::Rev, block.file), block.undo_pos.map(|pos| pos.0));
         let is_short = |height| {
             let file = chain.block(height).file;
-            let used = used_bytes(&self.index.files, FileKind::Rev, file);
+            let used = u64::from(used_bytes(&self.index.files, FileKind::Rev, file));
             files.len(FileKind::Rev, file).is_ok_and(|len| len < used)
         };
         // An update appends to no file that lacks bytes in use.

@@ -11,7 +11,7 @@ use chain::{
 };
 use disk::{
     blk::BlockRecord,
-    block_files::RecordBuffer,
+    block_files::{RecordBuffer, used_bytes},
     datadir::{Datadir, FileKind},
     index::FileInfo,
 };
@@ -119,7 +119,7 @@ pub fn count_unknown(
     state: &mut FilesState,
 ) {
     for (&number, &len) in lengths {
-        let used = infos.get(number as usize).map_or(0, |info| u64::from(info.size));
+        let used = u64::from(used_bytes(infos, FileKind::Blk, FileNo(number)));
         if len <= used {
             continue;
         }
@@ -163,12 +163,6 @@ struct Records<'a> {
     flawed: BTreeSet<FileNo>,
 }
 
-/// Bytes in use of a file, as the block index records them.
-pub fn used_bytes(infos: &[FileInfo], kind: FileKind, file: FileNo) -> u64 {
-    let info = infos.get(file.0 as usize).copied().unwrap_or_default();
-    u64::from(if kind == FileKind::Blk { info.size } else { info.undo_size })
-}
-
 impl<'a> Records<'a> {
     fn new(
         files: &Files<'_>,
@@ -176,7 +170,7 @@ impl<'a> Records<'a> {
         infos: &'a [FileInfo],
         records: impl Iterator<Item = (FileNo, ByteOffset)> + Clone,
     ) -> Self {
-        let used = |file| used_bytes(infos, kind, file);
+        let used = |file| u64::from(used_bytes(infos, kind, file));
         let len = |file: FileNo| lengths.get(&file.0).copied().unwrap_or_default();
         let is_short = |&(file, pos): &(FileNo, ByteOffset)| len(file) < used(file) || len(file) <= pos.0;
         let mut last_whole: BTreeMap<u32, u64> =
@@ -211,7 +205,7 @@ impl<'a> Records<'a> {
     ) {
         match record {
             Some((file, pos)) if self.has(file, pos) => {
-                match (pos.0 < used_bytes(self.infos, self.kind, file), self.kind) {
+                match (pos.0 < u64::from(used_bytes(self.infos, self.kind, file)), self.kind) {
                     (true, _) => return,
                     (false, FileKind::Blk) => {
                         self.state.beyond_use += 1;
