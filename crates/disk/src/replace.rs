@@ -87,13 +87,17 @@ pub struct Replacement<'d> {
     keep_old: bool,
 }
 
+/// Returns what the links to `path` lead to; `path` itself if there is nothing.
+pub(crate) fn without_links(disk: &dyn Disk, path: PathBuf) -> Result<PathBuf, DiskError> {
+    match disk.resolve(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path),
+        found => Ok(found.during("follow the links to", &path)?),
+    }
+}
+
 impl ReplacedDatabase {
     fn new(disk: &dyn Disk, home: &Path, name: &Path) -> Result<Self, DiskError> {
-        let path = home.join(name);
-        let live = match disk.resolve(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => path,
-            found => found.during("follow the links to", &path)?,
-        };
+        let live = without_links(disk, home.join(name))?;
         let (beside, kept) = (with_suffix(&live, NEW_SUFFIX), with_suffix(&live, KEPT_SUFFIX));
         Ok(Self { name: name.to_owned(), live, beside, kept })
     }

@@ -5,13 +5,13 @@ use crate::{
     error::{DiskError, Obstacle},
     index::MAX_FILES,
     pack::put_all,
-    replace::{MARK, fingerprint, needs_recovery, owner_of, set_owner},
+    replace::{MARK, fingerprint, needs_recovery, owner_of, set_owner, without_links},
     sealed::{with_checksum, without_checksum},
 };
 use digest::sha256::Sha256;
 use std::{
     ffi::OsStr,
-    io, iter,
+    iter,
     path::{Path, PathBuf},
     sync::{Mutex, OnceLock, PoisonError},
 };
@@ -157,11 +157,7 @@ impl MadeUndoDir {
     /// Returns the directory in `result`, whether it exists or not. `datadir` has the block index that the
     /// run began with.
     pub fn find(disk: &dyn Disk, datadir: &Datadir, result: &Datadir) -> Result<Self, DiskError> {
-        let blocks = result.blocks_dir();
-        let blocks = match disk.resolve(&blocks) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => blocks,
-            found => found.during("follow the links to", &blocks)?,
-        };
+        let blocks = without_links(disk, result.blocks_dir())?;
         let (index, head) = (datadir.index_dir(), OnceLock::new());
         Ok(Self { path: blocks.join(DIR), blocks, result: result.clone(), index, head })
     }
