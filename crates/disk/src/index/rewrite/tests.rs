@@ -37,15 +37,16 @@ fn write_rows(dir: &Path, rows: &Rows) {
     write_database(&RealDisk, dir, rows).unwrap();
 }
 
-/// Paths of an index and of its copy.
-fn paths(root: &TempDir) -> [PathBuf; 2] {
-    ["old", "new"].map(|name| root.path().join(name))
+/// A directory, with paths of an index and of its copy.
+fn paths() -> (TempDir, [PathBuf; 2]) {
+    let root = tempfile::tempdir().unwrap();
+    let paths = ["old", "new"].map(|name| root.path().join(name));
+    (root, paths)
 }
 
 #[test]
 fn a_copy_without_changes_has_the_same_rows() {
-    let root = tempfile::tempdir().unwrap();
-    let [old, new] = paths(&root);
+    let (_root, [old, new]) = paths();
     let index = index(3_000, 300);
     write_block_index(&RealDisk, &old, &index).unwrap();
     let mut seen = Vec::new();
@@ -58,8 +59,7 @@ fn a_copy_without_changes_has_the_same_rows() {
 
 #[test]
 fn changes_of_entries_and_files_arrive_and_nothing_else_changes() {
-    let root = tempfile::tempdir().unwrap();
-    let [old, new] = paths(&root);
+    let (_root, [old, new]) = paths();
     let mut index = index(500, 5);
     write_block_index(&RealDisk, &old, &index).unwrap();
     let change = |entry: &mut IndexEntry| {
@@ -87,8 +87,7 @@ fn changes_of_entries_and_files_arrive_and_nothing_else_changes() {
 /// entries; obfuscated, which no version does.
 #[test]
 fn other_rows_and_bytes_of_other_versions_are_copied_without_obfuscation() {
-    let root = tempfile::tempdir().unwrap();
-    let [plain, copy] = paths(&root);
+    let (root, [plain, copy]) = paths();
     write_block_index(&RealDisk, &plain, &index(50, 3)).unwrap();
     let mut expected = rows(&plain);
     for (key, value) in [
@@ -117,8 +116,7 @@ fn other_rows_and_bytes_of_other_versions_are_copied_without_obfuscation() {
 
 #[test]
 fn a_changed_header_and_a_removed_file_are_refused() {
-    let root = tempfile::tempdir().unwrap();
-    let [old, new] = paths(&root);
+    let (root, [old, new]) = paths();
     write_block_index(&RealDisk, &old, &index(9, 2)).unwrap();
     let set_hash = |entry: &mut IndexEntry| entry.hash = BlockHash([1; 32]);
     let error = rewrite_block_index(&RealDisk, &old, &new, set_hash, |_| ()).unwrap_err();
@@ -140,8 +138,7 @@ fn rows_that_the_reader_refuses_are_refused() {
         (b"f\xff\xff\xff\xff", &[0; 7], "block files"),
         (b"l", b"1", "not a file number"),
     ] {
-        let root = tempfile::tempdir().unwrap();
-        let [old, new] = paths(&root);
+        let (_root, [old, new]) = paths();
         write_rows(&old, &Rows::from([(key.to_vec(), value.to_vec())]));
         let read = read_block_index(&RealDisk, &old).unwrap_err().to_string();
         let error = rewrite_block_index(&RealDisk, &old, &new, |_| (), |_| ()).unwrap_err().to_string();
@@ -153,8 +150,7 @@ fn rows_that_the_reader_refuses_are_refused() {
 /// Entries of blocks that the index has are changed, others are added, and an appended file is the last one.
 #[test]
 fn added_entries_and_files_are_in_the_copy() {
-    let root = tempfile::tempdir().unwrap();
-    let [old, new] = paths(&root);
+    let (_root, [old, new]) = paths();
     let before = index(50, 2);
     write_block_index(&RealDisk, &old, &before).unwrap();
     let mut added: Vec<_> = (40..90).map(entry).collect();
