@@ -248,6 +248,58 @@ impl StoredBlocks {
         let tx_count = position.tx_count;
         *entry = IndexEntry { status, tx_count, file, data_pos, undo_pos: None, ..*entry };
     }
+
+    /// Finds blocks of the chain in these parts of the block files, and records them and what the block index
+    /// must record about their files. Returns their number, and the parts with blocks of other chains.
+    pub fn find_beyond(
+        &mut self,
+        files: &Files<'_>,
+        chain: &HeaderChain,
+        infos: &mut Vec<FileInfo>,
+        parts: &UnknownBlocks,
+    ) -> Result<(u32, UnknownBlocks), Error> {
+        let (mut found, mut unknown) = (0, UnknownBlocks::default());
+        let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
+        for (&number, &from) in parts {
+            // Sync first: the block index may place only what is on the medium, not what is in memory.
+            let (path, mut records) = (files.path(FileKind::Blk, number), Vec::new());
+            files.disk.sync_file(&path).during("sync", &path)?;
+            files.disk.forget_cached(&path);
+            files.each_block(number, from, |record| match chain.height_of(&record.hash) {
+                None => drop(unknown.insert(number, from)),
+                // Neither this program nor bitcoind could read it there.
+                Some(_) if !record.is_readable => {}
+                Some(height) => records.push((height, *record)),
+            })?;
+            for (height, BlockRecord { data_pos, size, header, hash, tx_count, .. }) in records {
+                // A block index has 32-bit positions.
+                let end = u32::try_from(data_pos.0 + u64::from(size)).ok().filter(|_| !self.has(height));
+                let Some(end) = end else { continue };
+                let mut bytes = vec![0; size as usize];
+                files.read(FileKind::Blk, number, data_pos.0, &mut bytes)?;
+                let expected = &chain.expected(height, hash);
+                if check_arrived(expected, files.verifier, &bytes, &mut arena, &mut hashes).is_err() {
+                    continue;
+                }
+                let info = info_mut(infos, number);
+                if from == 0 {
+                    // All bytes of a copied `rev` file count as used, and those that another index knows.
+                    let len = files.len(FileKind::Rev, number)?;
+                    info.undo_size = info.undo_size.max(u32::try_from(len).unwrap_or(u32::MAX));
+                }
+                info.size = info.size.max(end);
+                info.add_block(height, header.time.0.into());
+                self.set(height, number, data_pos, tx_count);
+                found += 1;
+            }
+        }
+        if found > 0 {
+            // A run that was killed may have created the files.
+            let dir = files.datadir.blocks_dir();
+            files.disk.sync_dir(&dir).during("sync", &dir)?;
+        }
+        Ok((found, unknown))
+    }
 }
 
 impl DatadirContents {
@@ -317,60 +369,6 @@ impl DatadirContents {
         marked.into_iter().for_each(|(hash, height)| chain.note_marked(hash, height));
         let (found, has_lost, unknown) = (0, false, UnknownBlocks::default());
         Ok(Self { chain, stored, infos, found, has_lost, unknown })
-    }
-}
-
-impl StoredBlocks {
-    /// Finds blocks of the chain in these parts of the block files, and records them and what the block index
-    /// must record about their files. Returns their number, and the parts with blocks of other chains.
-    pub fn find_beyond(
-        &mut self,
-        files: &Files<'_>,
-        chain: &HeaderChain,
-        infos: &mut Vec<FileInfo>,
-        parts: &UnknownBlocks,
-    ) -> Result<(u32, UnknownBlocks), Error> {
-        let (mut found, mut unknown) = (0, UnknownBlocks::default());
-        let (mut arena, mut hashes) = (BlockArena::default(), BlockHashes::default());
-        for (&number, &from) in parts {
-            // Sync first: the block index may place only what is on the medium, not what is in memory.
-            let (path, mut records) = (files.path(FileKind::Blk, number), Vec::new());
-            files.disk.sync_file(&path).during("sync", &path)?;
-            files.disk.forget_cached(&path);
-            files.each_block(number, from, |record| match chain.height_of(&record.hash) {
-                None => drop(unknown.insert(number, from)),
-                // Neither this program nor bitcoind could read it there.
-                Some(_) if !record.is_readable => {}
-                Some(height) => records.push((height, *record)),
-            })?;
-            for (height, BlockRecord { data_pos, size, header, hash, tx_count, .. }) in records {
-                // A block index has 32-bit positions.
-                let end = u32::try_from(data_pos.0 + u64::from(size)).ok().filter(|_| !self.has(height));
-                let Some(end) = end else { continue };
-                let mut bytes = vec![0; size as usize];
-                files.read(FileKind::Blk, number, data_pos.0, &mut bytes)?;
-                let expected = &chain.expected(height, hash);
-                if check_arrived(expected, files.verifier, &bytes, &mut arena, &mut hashes).is_err() {
-                    continue;
-                }
-                let info = info_mut(infos, number);
-                if from == 0 {
-                    // All bytes of a copied `rev` file count as used, and those that another index knows.
-                    let len = files.len(FileKind::Rev, number)?;
-                    info.undo_size = info.undo_size.max(u32::try_from(len).unwrap_or(u32::MAX));
-                }
-                info.size = info.size.max(end);
-                info.add_block(height, header.time.0.into());
-                self.set(height, number, data_pos, tx_count);
-                found += 1;
-            }
-        }
-        if found > 0 {
-            // A run that was killed may have created the files.
-            let dir = files.datadir.blocks_dir();
-            files.disk.sync_dir(&dir).during("sync", &dir)?;
-        }
-        Ok((found, unknown))
     }
 }
 
