@@ -80,8 +80,7 @@ pub fn take(
     let DatadirContents { chain, mut stored, infos, .. } =
         DatadirContents::read(files, PrunedBlocks::Refuse)?;
     stored.forget_damaged(&chain, &damage.blocks);
-    let lacks = |height: &Height| !stored.has(*height);
-    let wanted: Vec<Height> = (0..=chain.tip_height().0).map(Height).filter(lacks).collect();
+    let wanted = lacking(&chain, &stored);
     let above = how.extends.then_some(Height(chain.tip_height().0 + 1));
     let moved: Vec<Height> = wanted.iter().copied().chain(above).collect();
     let aside = indexes::before_moves(files, |height| chain.hash(height), &moved, may_set_aside)?;
@@ -112,6 +111,11 @@ pub fn take(
     taken.last_stored = all().rfind(|&height| stored.has(height)).unwrap_or_default();
     taken.still_missing = stored.missing().count() as u32;
     Ok(taken)
+}
+
+/// The heights of the blocks of the chain that are missing.
+fn lacking(chain: &HeaderChain, stored: &StoredBlocks) -> Vec<Height> {
+    (0..=chain.tip_height().0).map(Height).filter(|&height| !stored.has(height)).collect()
 }
 
 /// Block files, or what may be some.
@@ -304,7 +308,7 @@ impl Taking<'_> {
             return Ok(false);
         }
         self.find_in_place()?;
-        self.wanted = (self.taken.hashes.len() + self.lacking().len()) as u32;
+        self.wanted = (self.taken.hashes.len() + lacking(&self.chain, &self.stored).len()) as u32;
         Ok(true)
     }
 
@@ -326,7 +330,7 @@ impl Taking<'_> {
     /// Finds blocks of the chain that are missing in the datadir's own files, where they stay. Returns their
     /// heights.
     fn find_in_place(&mut self) -> Result<Vec<Height>, Error> {
-        let (mut found, infos) = (self.lacking(), self.appender.infos_mut());
+        let (mut found, infos) = (lacking(&self.chain, &self.stored), self.appender.infos_mut());
         if found.is_empty() {
             return Ok(found);
         }
@@ -346,12 +350,6 @@ impl Taking<'_> {
             self.unsaved += 1;
         }
         Ok(found)
-    }
-
-    /// The heights of the blocks of the chain that are missing.
-    fn lacking(&self) -> Vec<Height> {
-        let all = (0..=self.chain.tip_height().0).map(Height);
-        all.filter(|&height| !self.stored.has(height)).collect()
     }
 
     fn store(&mut self, height: Height, time: BlockTime, bytes: &[u8], tx_count: u32) -> Result<(), Error> {
