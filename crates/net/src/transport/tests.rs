@@ -103,7 +103,7 @@ fn hostile_packets_close_or_are_dropped() {
         open(&mut ours, &mut theirs);
         let Protocol::V2(v2) = &mut theirs.protocol else { unreachable!() };
         let session = v2.session.as_mut().unwrap();
-        v2::seal_for_tests(session, contents, &mut theirs.out);
+        v2::seal(session, &[], contents, &[], &mut theirs.out);
         deliver(&mut theirs, &mut ours, &[50])
     };
     let dropped = |reason| Ok(vec![Received::Dropped(reason)]);

@@ -174,7 +174,7 @@ impl V2 {
         let Some(&key) = theirs.first_chunk().filter(|_| is_whole) else { return Ok(()) };
         let mut session = Box::new(keys.derive(key, self.role, self.magic));
         out.extend_from_slice(&session.our_terminator);
-        seal(&mut session, garbage, 0, &[], &[], out);
+        seal(&mut session, garbage, &[], &[], out);
         for message in self.waiting.drain(..) {
             seal_message(&mut session, &message, out);
         }
@@ -264,48 +264,28 @@ fn open_message(mut packet: Vec<u8>) -> Received {
 }
 
 fn seal_message(session: &mut Session, message: &RawMessage, out: &mut Vec<u8>) {
+    debug_assert!(message.payload.len() <= MAX_PAYLOAD_LEN, "a message is too long for a packet");
     let id = SHORT_IDS.iter().position(|name| !name.is_empty() && *name == message.command.name());
     match id {
-        Some(at) => seal(session, &[], 0, &[at as u8 + 1], &message.payload, out),
+        Some(at) => seal(session, &[], &[at as u8 + 1], &message.payload, out),
         None => {
             let name = message.command.to_bytes();
-            seal(session, &[], 0, &[&[0], &name[..]].concat(), &message.payload, out);
+            seal(session, &[], &[&[0], &name[..]].concat(), &message.payload, out);
         }
     }
 }
 
-/// Appends a packet whose contents are `head` and `payload`.
-fn seal(
-    session: &mut Session,
-    associated: &[u8],
-    header: u8,
-    head: &[u8],
-    payload: &[u8],
-    out: &mut Vec<u8>,
-) {
+/// Appends a packet, no decoy, whose contents are `head` and `payload`.
+pub(super) fn seal(session: &mut Session, associated: &[u8], head: &[u8], payload: &[u8], out: &mut Vec<u8>) {
     let len = head.len() + payload.len();
-    debug_assert!(len <= MAX_CONTENTS_LEN, "a message is too long for a packet");
     let [low, middle, high, _] = (len as u32).to_le_bytes();
     let mut length = [low, middle, high];
     session.send.lengths.apply(&mut length);
     out.extend_from_slice(&length);
     let start = out.len();
-    out.push(header);
+    out.push(0);
     out.extend_from_slice(head);
     out.extend_from_slice(payload);
     let tag = session.send.packets.encrypt(associated, out.get_mut(start..).unwrap_or_default());
-    out.extend_from_slice(&tag);
-}
-
-/// Appends a packet with any contents, even such that [`seal`] would not make.
-#[cfg(test)]
-pub(super) fn seal_for_tests(session: &mut Session, contents: &[u8], out: &mut Vec<u8>) {
-    let [low, middle, high, _] = (contents.len() as u32).to_le_bytes();
-    let mut length = [low, middle, high];
-    session.send.lengths.apply(&mut length);
-    out.extend_from_slice(&length);
-    let mut packet = [&[0], contents].concat();
-    let tag = session.send.packets.encrypt(&[], &mut packet);
-    out.extend_from_slice(&packet);
     out.extend_from_slice(&tag);
 }
