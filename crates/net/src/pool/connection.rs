@@ -234,10 +234,7 @@ impl Connection {
                     return Ok(());
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                    return Err(CloseReason::ClosedByPeer);
-                }
-                Err(error) => return Err(CloseReason::Io(error.kind())),
+                Err(error) => return Err(closed_or(error.kind())),
             };
             total += len;
             self.keep_alive.received(len, now);
