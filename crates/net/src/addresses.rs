@@ -79,10 +79,6 @@ pub struct AddressTable {
 }
 
 impl AddressTable {
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -260,14 +256,14 @@ mod tests {
 
     #[test]
     fn no_source_and_no_group_fills_the_table() {
-        let mut table = AddressTable::new();
+        let mut table = AddressTable::default();
         let flood = Source::Peer(full(5, 5, 5).address.host.group());
         let added = (0..1_000).filter(|at| table.add(&full(60 + at / 200, at % 200, 0), flood)).count();
         assert_eq!(added, MAX_PER_SOURCE);
         let sources = (0..100).map(Source::Seed);
         let added = sources.enumerate().filter(|(at, source)| table.add(&full(7, 7, *at), *source)).count();
         assert_eq!(added, MAX_PER_GROUP);
-        let mut table = AddressTable::new();
+        let mut table = AddressTable::default();
         for at in 0..30_000 {
             table.add(&full(11 + at / 200, at % 200, 0), Source::Seed(at as u16));
         }
@@ -277,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_an_earlier_run_knew_is_restored_and_counts_for_its_group() {
-        let mut table = AddressTable::new();
+        let mut table = AddressTable::default();
         let known = |at, bytes_per_second, needs_v1, failures| {
             let AddressRecord { address, services, .. } = full(1, 2, at);
             KnownPeer { address, services, bytes_per_second, needs_v1, failures }
@@ -294,7 +290,7 @@ mod tests {
 
     #[test]
     fn useless_addresses_are_not_added() {
-        let mut table = AddressTable::new();
+        let mut table = AddressTable::default();
         assert!(!table.add(&record("10.1.2.3", Services::FULL), Source::Seed(0)));
         let mut no_port = full(1, 2, 3);
         for port in [0, 22] {
@@ -309,7 +305,7 @@ mod tests {
     #[test]
     fn choosing_leaves_out_networks_groups_services_and_recent_tries() {
         let now = Instant::now();
-        let mut table = AddressTable::new();
+        let mut table = AddressTable::default();
         let first = full(1, 2, 3);
         table.add(&first, Source::Seed(0));
         table.add(&record("3.4.5.6", Services::NETWORK), Source::Seed(0));
@@ -333,7 +329,7 @@ mod tests {
         table.delivered(&second.address, 1e6);
         assert_eq!(choose(&table, &[], now), Some(second.address), "those that delivered come first");
         table.misbehaved(&second.address, now);
-        let mut later = AddressTable::new();
+        let mut later = AddressTable::default();
         table.known().for_each(|known| later.restore(&KnownPeer { needs_v1: false, ..known }));
         assert_eq!(choose(&later, &[], now), Some(full(9, 9, 1).address), "it broke the protocol in no run");
     }
@@ -341,7 +337,7 @@ mod tests {
     #[test]
     fn addresses_that_fail_are_tried_less_often_and_then_removed() {
         let now = Instant::now();
-        let mut table = AddressTable::new();
+        let mut table = AddressTable::default();
         let address = full(1, 2, 3);
         table.add(&full(2, 2, 3), Source::Seed(0));
         table.add(&address, Source::Seed(0));

@@ -118,7 +118,7 @@ impl Dialer {
     pub(super) fn new(options: &PeerOptions, only_users: bool) -> Self {
         let mut dialer = Self {
             users: Vec::new(),
-            table: AddressTable::new(),
+            table: AddressTable::default(),
             options: options.clone(),
             only_users,
             wanted: FIRST_PEERS.min(options.peers_max),
