@@ -191,11 +191,6 @@ impl Client {
         self.close(batch.peer, CloseReason::Headers(HeaderFault::Rejected));
     }
 
-    /// Returns how many more hashes can be given to [`Client::extend`].
-    pub fn wanted_hashes(&self) -> usize {
-        self.download.wanted_hashes()
-    }
-
     /// Adds the next hashes of the chain to download. See [`Download::extend`].
     pub fn extend(&mut self, hashes: impl IntoIterator<Item = BlockHash>, is_whole: bool) {
         self.download.extend(hashes, is_whole);

@@ -581,7 +581,7 @@ impl Fetch<'_> {
     fn give_hashes(&mut self) {
         let target = self.target();
         let mut is_held = false;
-        while self.given.next <= target && self.client.wanted_hashes() > 0 {
+        while self.given.next <= target && self.client.download().wanted_hashes() > 0 {
             is_held =
                 self.given.pruning.as_ref().is_some_and(|pruning| !pruning.has_space_for(self.given.next));
             if is_held {
