@@ -194,7 +194,7 @@ mod tests {
     use crate::tx::ByTxid;
     use chain::blocks::chain::ChainBlock;
     use vfs::RealDisk;
-    use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Reader, Txid};
+    use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Reader};
 
     /// A chain whose blocks are stored from the last to the first.
     fn backwards() -> Chain {
@@ -217,7 +217,7 @@ mod tests {
         for height in [7, 90, 12] {
             let place = TxPlace { height: Height(height), offset: 81 };
             for first in [3, 200] {
-                let compact = ByTxid::compact(&Txid([first; 32]), place);
+                let compact: [u8; 40] = compact([first; 32], place);
                 partitions.with_collector(|collector| partitions.add(collector, &compact)).unwrap();
             }
         }

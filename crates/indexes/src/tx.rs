@@ -72,19 +72,12 @@ fn placed_txs<'b>(
 
 pub struct ByTxid;
 
-impl ByTxid {
-    /// Returns the compact row of a transaction.
-    pub fn compact(txid: &Txid, place: TxPlace) -> [u8; 40] {
-        compact(txid.0, place)
-    }
-}
-
 impl RowForm<40> for ByTxid {
     const KIND: IndexKind = IndexKind::Tx;
     const FIRST: u8 = b't';
 
     fn compact_rows(&self, block: &ObservedBlock<'_>) -> impl Iterator<Item = [u8; 40]> {
-        placed_txs(block).map(|(_, txid, place)| Self::compact(txid, place))
+        placed_txs(block).map(|(_, txid, place)| compact(txid.0, place))
     }
 
     fn write(&self, chain: &Chain, place: TxPlace, _: &mut Vec<u8>, value: &mut Vec<u8>) {
