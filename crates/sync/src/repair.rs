@@ -2,7 +2,7 @@
 
 use crate::{
     behind_download::explain_interrupt,
-    fetch::{Fetched, Follower, fetch, has_peers},
+    fetch::{Fetched, fetch, has_peers},
     new_datadir,
     options::{DownloadReport, PeerOptions, PeerStatus, Shortfall, SyncOptions, SyncSink, SyncWarnings},
     stored_coins,
@@ -136,7 +136,7 @@ pub fn repair(
     sink: &dyn SyncSink,
     interrupt: &AtomicBool,
 ) -> Result<RepairReport, Error> {
-    repair_in_place(disk, options, &Warnings::new(sink), interrupt).map_err(Error::in_place_only)
+    Warnings::in_place(sink, |sink| repair_in_place(disk, options, sink, interrupt))
 }
 
 fn repair_in_place(
@@ -366,7 +366,7 @@ fn download(
             let stop_at_height = (!is_tip_lost).then_some(found.last_stored);
             let chain = ChainOptions { stop_at_height, ..options.chain.clone() };
             let options = &SyncOptions { chain, ..options.clone() };
-            Some(fetch(files, options, Some(found), &mut Nobody, sink, interrupt)?)
+            Some(fetch(files, options, Some(found), &mut (), sink, interrupt)?)
         }
     })
 }
@@ -405,8 +405,3 @@ fn is_on_best_chain(files: &Files<'_>, hash: &BlockHash, sink: &dyn EventSink) -
     }
     Ok(tree.locate(hash, &branch, Height(0)).is_some_and(|best| best.fork == best.known.height))
 }
-
-/// Nothing follows the download.
-struct Nobody;
-
-impl Follower for Nobody {}

@@ -107,3 +107,6 @@ pub trait Follower {
         Ok(false)
     }
 }
+
+/// Nothing follows the download.
+impl Follower for () {}
