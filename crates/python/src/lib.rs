@@ -20,7 +20,7 @@ use engine::{
 };
 use error::raised;
 use export::{BlockTable, CoinTable, InputTable, OutputTable, TransactionTable};
-use options::{Place, named, usage};
+use options::{Place, named};
 use pyo3::{prelude::*, types::PyDict};
 use std::{num::NonZeroUsize, path::PathBuf};
 use stream::{RowStream, columns_of};
@@ -248,9 +248,9 @@ fn rebuild_chainstate<'py>(
             None => AssumeValid::Default,
             Some("0") => AssumeValid::Off,
             Some("checked") => AssumeValid::Checked,
-            Some(hash) => {
-                AssumeValid::Block(hash.parse().map_err(|error| usage(format!("assumevalid: {error}")))?)
-            }
+            Some(hash) => AssumeValid::Block(
+                hash.parse().map_err(|error| engine::Error::usage(format!("assumevalid: {error}")))?,
+            ),
         };
         Ok(ReindexOptions {
             output,

@@ -1,6 +1,6 @@
 //! The arguments of Python as options of the engine.
 
-use engine::{ChainOptions, Error, ErrorKind, Location, Network, RealDisk, ScriptChecks};
+use engine::{ChainOptions, Error, Location, Network, RealDisk, ScriptChecks};
 use std::{num::NonZeroUsize, path::PathBuf, thread};
 
 /// Which datadir is read, and with how many threads and how much memory.
@@ -28,7 +28,7 @@ impl Place<'_> {
 
     fn network(&self) -> Result<Network, Error> {
         if let Some(name) = self.chain {
-            return name.parse().map_err(|error| usage(format!("{error}")));
+            return name.parse().map_err(|error| Error::usage(format!("{error}")));
         }
         let main = Location::new(&self.datadir, Network::Main);
         // What cannot be read is reported when it is opened.
@@ -48,11 +48,6 @@ fn script_checks() -> ScriptChecks {
     ScriptChecks::LeftOut
 }
 
-/// The error for arguments that make no sense.
-pub fn usage(detail: String) -> Error {
-    Error::new(ErrorKind::Usage, detail)
-}
-
 /// Returns which of `all` is called `wanted`, the value of `option`.
 pub fn named<T: Copy>(
     option: &str,
@@ -62,5 +57,5 @@ pub fn named<T: Copy>(
 ) -> Result<T, Error> {
     let names = || all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", ");
     let found = all.iter().copied().find(|&one| name(one) == wanted);
-    found.ok_or_else(|| usage(format!("{option} is {wanted:?}, but must be one of {}", names())))
+    found.ok_or_else(|| Error::usage(format!("{option} is {wanted:?}, but must be one of {}", names())))
 }

@@ -96,7 +96,7 @@ impl RowStream {
 
     /// What was read, when all rows were taken, the last time; raises the error that ended the rows early.
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let unfinished = || Error::new(ErrorKind::Usage, "the rows have not been read to their end yet");
+        let unfinished = || Error::usage("the rows have not been read to their end yet");
         let outcome = Arc::clone(&self.taking().outcome);
         let outcome = outcome.get().cloned().unwrap_or_else(|| Err(unfinished()));
         dictionary(py, &outcome.map_err(raised)?)
@@ -197,7 +197,7 @@ pub fn columns_of<T: Table>(
     if names.is_some() && (addresses || spent) {
         let detail = "columns= names all columns; name address among them instead of addresses=True, and \
                       spent_height and the like instead of spent=True";
-        return Err(Error::new(ErrorKind::Usage, detail));
+        return Err(Error::usage(detail));
     }
     tables::columns_of::<T>(names, addresses, spent)
 }

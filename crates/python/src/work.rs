@@ -1,7 +1,7 @@
 //! Work of the engine on a thread of its own, while Python waits for it without its lock.
 
 use crossbeam::channel::{Receiver, RecvTimeoutError, Sender, bounded, never};
-use engine::{Error, ErrorKind};
+use engine::Error;
 use pyo3::prelude::*;
 use std::{
     sync::{
@@ -27,7 +27,7 @@ impl<M: Send + 'static, R: Send + 'static> Work<M, R> {
     /// `queued_max` messages have not been received.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`] if there can be no further thread.
+    /// [`engine::ErrorKind::Environment`] if there can be no further thread.
     pub fn begin(
         queued_max: usize,
         work: impl FnOnce(&Sender<M>, &AtomicBool) -> Result<R, Error> + Send + 'static,
@@ -37,7 +37,7 @@ impl<M: Send + 'static, R: Send + 'static> Work<M, R> {
         let flag = Arc::clone(&interrupt);
         let thread = thread::Builder::new().name("peregrine".to_owned());
         let thread = thread.spawn(move || work(&sender, &flag)).map_err(|error| {
-            Error::new(ErrorKind::Environment, format!("cannot start a thread: {error}")).caused_by(error)
+            Error::environment(format!("cannot start a thread: {error}")).caused_by(error)
         })?;
         Ok(Self { messages, interrupt, thread: Some(thread) })
     }

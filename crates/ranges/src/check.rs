@@ -123,22 +123,21 @@ fn without_index(error: Error) -> Error {
 
 /// What the plan fixes, and what this machine has.
 fn chain_options(plan: &RangePlan, options: &ChainOptions) -> Result<ChainOptions, Error> {
-    let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
     if options.params.magic != plan.plan.magic {
         let (of_plan, chosen) = (plan.network(), options.params.network);
         let text = format!("the plan is for chain {of_plan}, not for the {chosen} that was chosen");
-        return Err(usage(text).with_remedies([Remedy::ChooseNetwork(of_plan)]));
+        return Err(Error::usage(text).with_remedies([Remedy::ChooseNetwork(of_plan)]));
     }
     let (of_plan, chosen) = (&plan.plan.activation_heights, options.params.activation_heights());
     if *of_plan != chosen {
-        return Err(usage(format!(
+        return Err(Error::usage(format!(
             "the plan is for the activation heights {of_plan}; choose these (testactivationheight), not \
              {chosen}"
         )));
     }
     if plan.plan.scripts && !options.scripts.are_run() {
         let text = "the plan asks for scripts to be run, and this program was built without that";
-        return Err(usage(text.to_owned()));
+        return Err(Error::usage(text));
     }
     let scripts = if plan.plan.scripts { options.scripts.clone() } else { ScriptChecks::LeftOut };
     Ok(ChainOptions { scripts, assume_valid: AssumeValid::Off, undo: UndoPolicy::Trust, ..options.clone() })

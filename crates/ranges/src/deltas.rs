@@ -3,11 +3,7 @@
 use super::range_plan::RangePlan;
 #[cfg(feature = "serde")]
 use api::json::DigestText;
-use api::{
-    counts::Counts,
-    error::{Error, ErrorKind},
-    remedy::Remedy,
-};
+use api::{counts::Counts, error::Error, remedy::Remedy};
 use disk::delta::Delta;
 use std::path::PathBuf;
 use vfs::Disk;
@@ -64,7 +60,7 @@ impl RangePlan {
             let delta = Delta::read(disk, dir)?;
             if delta.plan != self.digest {
                 let detail = "this delta is of another plan";
-                return Err(Error::new(ErrorKind::Usage, detail).in_file(dir, None));
+                return Err(Error::usage(detail).in_file(dir, None));
             }
             let is_known = delta.ranges.iter().all(|range| range.number < self.ranges())
                 && delta.shards.iter().all(|shard| shard.number < self.shards());
@@ -81,7 +77,7 @@ impl RangePlan {
 
 /// The error for deltas that are not all that are needed, or do not go together.
 pub(super) fn usage(detail: impl Into<String>) -> Error {
-    Error::new(ErrorKind::Usage, detail).with_remedies([Remedy::GiveAllDeltas])
+    Error::usage(detail).with_remedies([Remedy::GiveAllDeltas])
 }
 
 /// Returns the numbers below `count` that are not in `present`, as a list for people; `None` if all are.

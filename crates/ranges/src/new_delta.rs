@@ -1,9 +1,6 @@
 //! A delta that is written: its directory gets its name when it is complete.
 
-use api::{
-    error::{Error, ErrorKind},
-    remedy::Remedy,
-};
+use api::{error::Error, remedy::Remedy};
 use chain::threads::for_all;
 use disk::{
     delta::{Delta, DeltaShard, is_delta_file, shard_path},
@@ -35,7 +32,7 @@ pub fn work_dir<'d>(disk: &'d dyn Disk, output: &Path) -> WorkDir<'d> {
 /// directory is removed.
 ///
 /// # Errors
-/// [`ErrorKind::Usage`] if something else is there; any I/O error.
+/// [`api::error::ErrorKind::Usage`] if something else is there; any I/O error.
 pub fn find(
     disk: &dyn Disk,
     output: &Path,
@@ -46,7 +43,7 @@ pub fn find(
     }
     let found = Delta::exists(disk, output)?.then(|| Delta::read(disk, output)).transpose()?;
     let Some(found) = found.filter(is_same) else {
-        let error = Error::new(ErrorKind::Usage, "it exists already, and is something else");
+        let error = Error::usage("it exists already, and is something else");
         return Err(error.in_file(output, None).with_remedies([Remedy::OtherName]));
     };
     // If that fails, or another job works there, nothing depends on it.

@@ -2,7 +2,7 @@
 
 use super::range_plan::RangePlan;
 use api::{
-    error::{Error, ErrorKind},
+    error::Error,
     event::Watch,
     machine,
     options::{ChainOptions, UndoPolicy},
@@ -36,9 +36,9 @@ pub struct PlanRangesOptions {
 /// Cuts the chain of a datadir into ranges of about equal size, and writes the plan to `path`.
 ///
 /// # Errors
-/// The same errors as `reindex` before it reads blocks; [`ErrorKind::Usage`] for numbers of ranges
-/// or shards that are impossible, or if there is a file at `path`; [`ErrorKind::Damaged`] if undo data is
-/// missing.
+/// The same errors as `reindex` before it reads blocks. An [`ErrorKind`](api::error::ErrorKind): `Usage` for
+/// numbers of ranges or shards that are impossible, or if there is a file at `path`; `Damaged` if undo data
+/// is missing.
 pub fn plan_ranges(
     disk: &dyn Disk,
     options: &PlanRangesOptions,
@@ -46,11 +46,10 @@ pub fn plan_ranges(
     watch: Watch<'_>,
 ) -> Result<RangePlan, Error> {
     let PlanRangesOptions { chain, ranges, shards } = options;
-    let usage = |detail: String| Error::new(ErrorKind::Usage, detail);
     let shards = shards.unwrap_or((*ranges).clamp(1, DEFAULT_SHARDS_MAX));
     if !(1..=MAX_RANGES).contains(ranges) || !(1..=MAX_SHARDS).contains(&shards) {
         let text = format!("there can be 1 to {MAX_RANGES} ranges, and 1 to {MAX_SHARDS} shards");
-        return Err(usage(text));
+        return Err(Error::usage(text));
     }
     require_absent(disk, path)?;
     let chain = &ChainOptions { undo: UndoPolicy::Trust, ..chain.clone() };
@@ -58,7 +57,7 @@ pub fn plan_ranges(
         let (of_job, params) = (&job.plan.chain, job.files.params);
         let count = of_job.block_count();
         if *ranges as usize > count {
-            return Err(usage(format!("the chain has {count} blocks, fewer than {ranges} ranges")));
+            return Err(Error::usage(format!("the chain has {count} blocks, fewer than {ranges} ranges")));
         }
         let plan = range_plan::RangePlan {
             network: params.network,
@@ -136,7 +135,7 @@ impl RangePlan {
     /// between them.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if there is no such range.
+    /// [`api::error::ErrorKind::Usage`] if there is no such range.
     pub fn files(&self, range: u32) -> Result<Vec<RangeFile>, Error> {
         let heights = self.heights(range)?;
         let mut records: BTreeMap<(u32, bool), Vec<(u32, bool)>> = BTreeMap::new();

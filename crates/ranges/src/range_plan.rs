@@ -1,9 +1,6 @@
 //! A plan of ranges, as all commands about ranges read it.
 
-use api::{
-    error::{Error, ErrorKind},
-    report::ScriptsReport,
-};
+use api::{error::Error, report::ScriptsReport};
 use chain::blocks::chain::{BlockPosition, Chain};
 use disk::range_plan::{self, PlannedBlock};
 use rules::CORE_VERSION;
@@ -22,8 +19,8 @@ impl RangePlan {
     /// Reads a plan.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`]; [`ErrorKind::Usage`] if it was made for other rules than this program has; any
-    /// I/O error.
+    /// An [`ErrorKind`](api::error::ErrorKind): `Damaged`; `Usage` if it was made for other rules than this
+    /// program has. Any I/O error.
     pub fn read(disk: &dyn Disk, path: &Path) -> Result<Self, Error> {
         let (plan, digest) = range_plan::RangePlan::read(disk, path)?;
         if plan.rules != CORE_VERSION {
@@ -32,7 +29,7 @@ impl RangePlan {
                  use one version for all ranges",
                 plan.rules
             );
-            return Err(Error::new(ErrorKind::Usage, detail).in_file(path, None));
+            return Err(Error::usage(detail).in_file(path, None));
         }
         Ok(Self { plan, digest })
     }
@@ -69,7 +66,7 @@ impl RangePlan {
     /// Heights of the blocks of a range.
     ///
     /// # Errors
-    /// [`ErrorKind::Usage`] if there is no such range.
+    /// [`api::error::ErrorKind::Usage`] if there is no such range.
     pub fn heights(&self, range: u32) -> Result<RangeInclusive<u32>, Error> {
         let heights = self.plan.heights(range).ok_or_else(|| no_such("range", range, self.ranges()))?;
         Ok(heights.start..=heights.end - 1)
@@ -89,5 +86,5 @@ impl RangePlan {
 /// The error for a number that nothing in the plan has.
 pub(super) fn no_such(what: &str, number: u32, count: u32) -> Error {
     let last = count - 1;
-    Error::new(ErrorKind::Usage, format!("there is no {what} {number}: the plan has numbers 0 to {last}"))
+    Error::usage(format!("there is no {what} {number}: the plan has numbers 0 to {last}"))
 }
