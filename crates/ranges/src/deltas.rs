@@ -59,16 +59,13 @@ impl RangePlan {
         let read = |dir: &PathBuf| {
             let delta = Delta::read(disk, dir)?;
             if delta.plan != self.digest {
-                let detail = "this delta is of another plan";
-                return Err(Error::usage(detail).in_file(dir, None));
+                return Err(Error::usage("this delta is of another plan").in_file(dir, None));
             }
             let is_known = delta.ranges.iter().all(|range| range.number < self.ranges())
                 && delta.shards.iter().all(|shard| shard.number < self.shards());
             match is_known {
                 true => Ok(NamedDelta { dir: dir.clone(), delta }),
-                false => Err(Error::damaged("it has ranges or shards that the plan has not")
-                    .in_file(dir, None)
-                    .with_remedies([Remedy::CheckRangeAgain])),
+                false => Err(false_delta("it has ranges or shards that the plan has not").in_file(dir, None)),
             }
         };
         dirs.iter().map(read).collect()
@@ -78,6 +75,11 @@ impl RangePlan {
 /// The error for deltas that are not all that are needed, or do not go together.
 pub(super) fn usage(detail: impl Into<String>) -> Error {
     Error::usage(detail).with_remedies([Remedy::GiveAllDeltas])
+}
+
+/// The error for a delta that is not what the check of its range makes.
+pub(super) fn false_delta(detail: impl Into<String>) -> Error {
+    Error::damaged(detail).with_remedies([Remedy::CheckRangeAgain])
 }
 
 /// Returns the numbers below `count` that are not in `present`, as a list for people; `None` if all are.

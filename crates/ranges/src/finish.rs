@@ -2,7 +2,7 @@
 
 use super::{
     check::{CheckRangeOptions, delta_of_range},
-    deltas::{NamedDelta, missing, usage},
+    deltas::{NamedDelta, false_delta, missing, usage},
     merge,
     range_plan::RangePlan,
 };
@@ -14,7 +14,6 @@ use api::{
     machine,
     note::Warning,
     options::{ChainOptions, ReindexOptions, ResumeOptions, ScriptChecks},
-    remedy::Remedy,
     report::ScriptsReport,
     stage::Stage,
 };
@@ -195,10 +194,8 @@ fn build(
     }
     let coins = Coins::new(Unspent::of_runs(runs), finish.watch);
     let written = finish.write(coins).map_err(|error| error.without_fallback())?;
-    let total_amount = finish::check_supply(params, finish.chain, &written, 0).ok_or_else(|| {
-        let detail = "the coins amount to more than all subsidies: a delta is false";
-        Error::damaged(detail).with_remedies([Remedy::CheckRangeAgain])
-    })?;
+    let total_amount = finish::check_supply(params, finish.chain, &written, 0)
+        .ok_or_else(|| false_delta("the coins amount to more than all subsidies: a delta is false"))?;
     sink.event(Event::Started(Stage::Prove));
     let stats = finish.prove(&written, true)?;
     let (height, hash) = plan.tip();
@@ -254,11 +251,11 @@ fn check_complete<'d>(
                 range.number,
                 first.dir.display()
             );
-            return Err(Error::damaged(text).in_file(dir, None).with_remedies([Remedy::CheckRangeAgain]));
+            return Err(false_delta(text).in_file(dir, None));
         }
         if delta.counts != first.delta.counts {
             let text = format!("it counts other blocks than {}", first.dir.display());
-            return Err(Error::damaged(text).in_file(dir, None).with_remedies([Remedy::CheckRangeAgain]));
+            return Err(false_delta(text).in_file(dir, None));
         }
         for shard in &delta.shards {
             if let Some((number, other)) = shards.iter().find(|(number, _)| *number == shard.number) {
@@ -275,7 +272,7 @@ fn check_complete<'d>(
     let (blocks, (height, _)) = (Counts::of_words(first.delta.counts).blocks, plan.tip());
     if blocks != u64::from(height.0) + 1 {
         let text = format!("the deltas count {blocks} blocks, but the plan has {}", height.0 + 1);
-        return Err(Error::damaged(text).with_remedies([Remedy::CheckRangeAgain]));
+        return Err(false_delta(text));
     }
     Ok(first)
 }
@@ -314,7 +311,7 @@ fn recheck(
                  delta is false, or one of the two machines is defective",
                 range.number, range.checker
             );
-            return Err(Error::damaged(text).with_remedies([Remedy::CheckRangeAgain]));
+            return Err(false_delta(text));
         }
         removed?;
         chosen.push(range.number);

@@ -1,7 +1,7 @@
 //! Merges deltas: creations meet their spends.
 
 use super::{
-    deltas::{DeltaReport, NamedDelta, missing, usage},
+    deltas::{DeltaReport, NamedDelta, false_delta, missing, usage},
     new_delta::{self, NewDelta},
     range_plan::{RangePlan, no_such},
 };
@@ -127,7 +127,7 @@ fn compare_content(plan: &RangePlan, NamedDelta { dir, delta }: &NamedDelta) -> 
         return Ok(true);
     }
     let text = format!("it is not the delta of range {} that was made", range.number);
-    Err(Error::damaged(text).in_file(dir, None).with_remedies([Remedy::CheckRangeAgain]))
+    Err(false_delta(text).in_file(dir, None))
 }
 
 /// Returns the ranges of all deltas, in order.
