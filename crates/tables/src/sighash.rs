@@ -270,10 +270,8 @@ mod tests {
         for height in [388_381, 481_824, 709_632] {
             let bytes = fs::read(blocks.join(format!("{height}.raw"))).unwrap();
             let block: Block = deserialize(&bytes).unwrap();
-            let coins = fs::read_to_string(
-                blocks.with_file_name("prevouts").join(format!("{height}.prevouts.jsonl")),
-            )
-            .unwrap();
+            let coins = blocks.with_file_name("prevouts").join(format!("{height}.prevouts.jsonl"));
+            let coins = fs::read_to_string(coins).unwrap();
             let inputs = block.txdata.iter().skip(1).flat_map(|tx| &tx.input);
             let mut found = 0;
             for (input, coin) in inputs.zip(coins.lines()) {
