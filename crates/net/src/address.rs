@@ -157,17 +157,6 @@ impl PeerAddress {
         }
     }
 
-    /// Appends the 16 bytes and the port of an `addr` message. Hosts that it cannot hold become zeros.
-    pub fn write_v1(&self, out: &mut Vec<u8>) {
-        let ip = match self.host {
-            Host::V4(ip) => ip.to_ipv6_mapped(),
-            Host::V6(ip) => ip,
-            Host::Onion(_) | Host::I2p(_) | Host::Cjdns(_) => Ipv6Addr::UNSPECIFIED,
-        };
-        out.extend_from_slice(&ip.octets());
-        out.extend_from_slice(&self.port.to_be_bytes());
-    }
-
     /// Reads the 16 bytes and the port of an `addr` message.
     ///
     /// # Errors
