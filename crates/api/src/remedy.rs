@@ -37,10 +37,8 @@ remedies! {
     /// Discard the checkpoint of an interrupted run ([`crate::options::ResumeOptions::restart`]).
     StartOver: "start over without the checkpoint",
         with "restart": "pass --restart to discard the checkpoint and start over";
-    /// Run the interrupted job again with the options that it had.
     RepeatOptions: "repeat the interrupted job with its options",
         command: "repeat the command of that run to resume it";
-    /// Run the interrupted job again with the version of Peregrine that began it.
     FinishWithItsVersion: "finish that run with the version that began it";
     /// Run the interrupted job again, to complete it.
     Resume {
@@ -75,11 +73,9 @@ remedies! {
     MoveAway: "move it away";
     /// Move away the chainstate of a snapshot, so that bitcoind starts without it.
     MoveSnapshotAway: "move the directory away (bitcoind -reindex-chainstate would remove it)";
-    /// Mount a file system one level higher.
     MountHigher: "mount it one level higher and put a symbolic link here";
     /// Do not keep the old databases ([`crate::options::ChainOptions::keep_old`]).
     DropOldDatabases: "do not keep the old databases", with "keep-old": "leave out --keep-old";
-    /// Make these indexes anew in the same run.
     BringIndexes([Option<IndexKind>; 4]): "make the named indexes anew in the same run",
         with "index": "pass {options} to make the named indexes anew in this run";
     /// Set indexes aside that would become wrong ([`crate::options::ReindexOptions::set_aside_indexes`]).
@@ -104,10 +100,8 @@ remedies! {
         with "accept-lower-tip": "pass --accept-lower-tip if the lower state is wanted",
         command: "if the lower state is wanted, rebuild with: peregrine reindex --to {height} \
             --accept-lower-tip";
-    /// Rebuild the chainstate, and accept that it becomes lower.
     ReindexToLowerTip: "rebuild the chainstate, and accept the lower state",
         command: "if the lower state is wanted, rebuild with: peregrine reindex --accept-lower-tip";
-    /// Rebuild the block index and the chainstate.
     ReindexByScan: "rebuild the block index and the chainstate from the block files",
         command: "rebuild both databases with: peregrine reindex --scan";
     /// Finish or undo a replacement of databases that was interrupted (`recover`).
@@ -174,21 +168,15 @@ remedies! {
     Wait: "wait until it has ended";
     /// Allow this process to access the file.
     GrantPermission: "run it as the owner, or grant the permission";
-    /// Look for errors of the disk.
     CheckDisk: "look for errors of the disk",
         command: "look for errors of the disk with: sudo dmesg --level=err,warn";
-    /// Mount the file system for writing.
     MountWritable: "mount the file system for writing";
-    /// Mount the file system with locks.
     MountWithLocks: "this file system has no locks: mount it with them (on NFS, without nolock and with \
             lockd), or use another one; bitcoind needs them too";
-    /// Run the command as the user with this id.
     RunAs(u32): "run as user id {user}";
     /// Raise a limit of the system.
     RaiseLimit(Limit): "{limit}";
-    /// Raise the limit on processes and threads.
     RaiseProcessLimit: "raise the limit on processes (ulimit -u, or pids.max of the control group)";
-    /// Correct the clock of the machine.
     CorrectClock: "if the clock of this machine is wrong, correct it";
     /// Choose a later assumed-valid block ([`crate::options::ChainOptions::assume_valid`]).
     LaterAssumedBlock: "choose a later assumed-valid block",

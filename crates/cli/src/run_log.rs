@@ -100,7 +100,6 @@ pub struct Run {
     pub commit: Option<String>,
     /// The command line, with the program.
     pub arguments: Vec<String>,
-    /// The machine.
     pub machine: Machine,
     /// Number of worker threads.
     pub threads: usize,

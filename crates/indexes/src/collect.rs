@@ -62,7 +62,6 @@ impl InOrderSink for () {
     }
 }
 
-/// What was collected.
 pub struct Collected {
     pub rows: Vec<Box<dyn TxRows>>,
     /// The MuHash of all coins at the last block, if statistics were wanted.

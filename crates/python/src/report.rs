@@ -8,7 +8,6 @@ use serde::Serialize;
 #[derive(Clone, Serialize)]
 #[serde(untagged)]
 pub enum RowsReport {
-    /// Coins.
     Coins(UtxoStatsReport),
     /// What blocks contain.
     Blocks(BlockRange),
