@@ -361,7 +361,6 @@ impl CoreArgs {
         }
     }
 
-    /// Returns the parameters of the chain.
     fn params(&self, network: Network, conf: &BitcoinConf) -> Result<&'static ChainParams, Error> {
         // Each option is for one network only.
         let signetchallenge = ("signetchallenge", self.signetchallenge.as_slice(), Network::Signet);
@@ -413,7 +412,6 @@ impl Located {
         self.params.network
     }
 
-    /// Where the datadir is.
     pub fn location(&self) -> Location {
         let (root, blocksdir) = (self.root.clone(), self.blocksdir.clone());
         Location { root, blocksdir, network: self.params.network, magic: self.params.magic }

@@ -56,7 +56,6 @@ pub struct MakeIndexArgs {
 }
 
 impl IndexRunArgs {
-    /// Returns the options of the commands.
     pub fn options(&self, located: &Located) -> IndexOptions {
         let chain = self.datadir.default_options(located, self.memory);
         let chain = ChainOptions { work_dir: self.work_dir.clone(), ..chain };

@@ -53,7 +53,6 @@ pub struct PeerAddress {
 pub struct NetGroup(NetworkKind, [u8; 4]);
 
 impl NetGroup {
-    /// Returns the network of its addresses.
     pub const fn network(&self) -> NetworkKind {
         self.0
     }

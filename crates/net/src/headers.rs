@@ -137,7 +137,6 @@ impl HeaderSync {
         self.hears_announcements = true;
     }
 
-    /// Returns whether announcements are taken.
     pub const fn hears_announcements(&self) -> bool {
         self.hears_announcements
     }

@@ -59,7 +59,6 @@ pub fn index_kind(name: &str) -> Result<IndexKind, String> {
 }
 
 impl IndexArgs {
-    /// Returns which indexes may be set aside.
     pub fn set_aside(&self) -> SetAsideIndexes {
         match self.set_aside_indexes {
             true => SetAsideIndexes::Any,

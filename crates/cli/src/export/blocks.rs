@@ -153,7 +153,6 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
     Ok(reply(&exported, Exit::Done, rows))
 }
 
-/// The format with its options.
 fn file_format(args: &ExportBlocksArgs) -> Result<FileFormat, Error> {
     match args.format {
         FileFormat::Parquet(_) => Ok(FileFormat::Parquet(ParquetOptions {
