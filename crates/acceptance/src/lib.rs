@@ -183,12 +183,6 @@ pub fn leftovers(dir: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The tables and other files of a chainstate, by name.
-pub fn files(chainstate: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
-    let name = |path: PathBuf| path.file_name().unwrap().into();
-    tree(chainstate).into_iter().map(|(path, bytes)| (name(path), bytes)).collect()
-}
-
 /// The text of an error as the user sees it, without the paths of this run.
 pub fn error_text(error: &Error, root: &Path) -> String {
     format!("{:?} {}", error.kind, error.to_string().replace(&*root.to_string_lossy(), ""))
@@ -222,8 +216,22 @@ pub fn quiet(interrupt: &AtomicBool) -> Watch<'_> {
     Watch { sink: &|_| {}, interrupt }
 }
 
+/// Directories, and files with their bytes.
+pub type Tree = BTreeMap<PathBuf, Option<Vec<u8>>>;
+
+/// The part of a tree in `dir`, with the paths from there.
+pub fn below(tree: &Tree, dir: &Path) -> Tree {
+    let inner = tree.iter().filter_map(|(path, bytes)| Some((path.strip_prefix(dir).ok()?, bytes)));
+    inner.map(|(path, bytes)| (path.to_owned(), bytes.clone())).collect()
+}
+
+/// What [`tree`] finds, with the paths from `dir`.
+pub fn files(dir: &Path) -> Tree {
+    below(&tree(dir), dir)
+}
+
 /// Every directory and file below `dir`, with its bytes; lock files, which readers leave too, are left out.
-pub fn tree(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+pub fn tree(dir: &Path) -> Tree {
     let mut found = BTreeMap::new();
     let mut pending = vec![dir.to_owned()];
     while let Some(next) = pending.pop() {
@@ -247,7 +255,7 @@ pub fn tree(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
 }
 
 /// Asserts that no file has changed. The panic message contains the names that differ, not all bytes.
-pub fn assert_same_tree(before: &BTreeMap<PathBuf, Option<Vec<u8>>>, dir: &Path, what: &str) {
+pub fn assert_same_tree(before: &Tree, dir: &Path, what: &str) {
     let after = tree(dir);
     let names = before.keys().chain(after.keys());
     let differ: Vec<_> = names.filter(|name| before.get(*name) != after.get(*name)).collect();

@@ -1,9 +1,11 @@
 //! What most tests of this crate use.
 
 pub use crate::{
-    Case, THREADS, TIP, Template, assert_fails, assert_mentions, assert_offers, assert_same_tree,
-    assert_says, blk, block_at, bounded, chain, changed, datadir_of, diagnosed, elsewhere, entry, examined,
+    Case, THREADS, TIP, Template, Tree, assert_fails, assert_mentions, assert_offers, assert_same_tree,
+    assert_says, below, blk, block_at, bounded, chain, changed, datadir_of, diagnosed, elsewhere, entry,
+    examined,
     faults::{Scenario, Trouble, each_operation, tiny_case},
+    files,
     hinted::{AGGREGATES, TRUTH, Truth, buried, bury, with_hints, with_join_fallback, without_undo},
     layout, leftovers, lowered, notes, options, pinned_set, pinning, quiet, refused, refused_by, rev, run,
     run_on, run_seen, run_until, scratch, snapshot_at, stages, stats, stats_by_height,

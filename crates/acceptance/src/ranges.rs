@@ -1,6 +1,6 @@
 //! Ranges of a chain, planned, checked and merged in a directory of their own.
 
-use super::{Case, scratch, tree, unwatched};
+use super::{Case, Tree, files, scratch, unwatched};
 use engine::{ChainOptions, Error};
 use ranges::{
     CheckRangeOptions, DeltaReport, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions, RangePlan,
@@ -107,7 +107,7 @@ pub fn cut(ranges: u32, shards: Option<u32>) -> (Case, Ranges) {
 }
 
 /// The files of a delta, by name.
-pub fn delta_files(dir: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
-    let named = tree(dir).into_iter().map(|(path, bytes)| (path.file_name().unwrap().into(), bytes));
-    named.filter(|(name, _): &(PathBuf, _)| name.extension().is_some_and(|suffix| suffix == "run")).collect()
+pub fn delta_files(dir: &Path) -> Tree {
+    let is_run = |(name, _): &(PathBuf, _)| name.extension().is_some_and(|suffix| suffix == "run");
+    files(dir).into_iter().filter(is_run).collect()
 }

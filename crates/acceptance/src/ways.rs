@@ -3,7 +3,7 @@
 //! same coins, or to the same verdict: a test takes each way that a source allows, and compares.
 
 use super::{
-    assert_same_tree, bounded, changed, elsewhere, error_text, files, hinted, leftovers, options,
+    Tree, assert_same_tree, bounded, changed, elsewhere, error_text, files, hinted, leftovers, options,
     ranges::Ranges, run, run_until, scratch, stats, tree, with_threads,
 };
 use disk::datadir::Datadir;
@@ -16,10 +16,7 @@ use engine::{
 };
 use hinted::{Truth, with_hints, without_undo};
 use hints::HintFormat;
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use testkit::{Chain, datadir::Layout, rng::Rng};
 
@@ -196,7 +193,7 @@ pub struct Found {
     /// Numbers of blocks, transactions, inputs and outputs.
     pub counts: Counts,
     /// The files of the chainstate, by name.
-    pub files: BTreeMap<PathBuf, Option<Vec<u8>>>,
+    pub files: Tree,
     /// The report, unless there were ranges.
     pub report: Option<ReindexReport>,
 }

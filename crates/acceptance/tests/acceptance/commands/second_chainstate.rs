@@ -203,11 +203,7 @@ fn cell((what, prepare): &Row, command: &str) -> String {
             assert!(state.snapshot.error.is_none(), "{what}: {:?}", state.snapshot.error);
             let has_changed = |part: &str| {
                 let part = case.net(part);
-                let of = |tree: &BTreeMap<PathBuf, Option<Vec<u8>>>| {
-                    let files = tree.iter().filter(|(path, _)| path.starts_with(&part));
-                    files.map(|(path, bytes)| (path.clone(), bytes.clone())).collect::<Vec<_>>()
-                };
-                of(&before) != of(&after)
+                below(&before, &part) != below(&after, &part)
             };
             let has_new_index = has_changed("blocks/index") || inode("blocks/index") != index_before;
             let cell = match [has_changed("chainstate"), has_new_index] {

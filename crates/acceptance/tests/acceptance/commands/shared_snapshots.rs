@@ -142,12 +142,7 @@ fn several_heights_in_one_pass_equal_single_runs() {
     for height in heights {
         share(&options, &[height], &single);
     }
-    // The paths below a folder, with their bytes.
-    let below = |dir: &Path| -> BTreeMap<PathBuf, Option<Vec<u8>>> {
-        let inner = |(path, bytes): (PathBuf, _)| (path.strip_prefix(dir).unwrap().to_owned(), bytes);
-        tree(dir).into_iter().map(inner).collect()
-    };
-    let expected = below(&single);
+    let expected = acceptance::files(&single);
     for (number, threads) in THREADS.into_iter().enumerate() {
         let output = files.path().join(format!("several-{threads}"));
         let options = changed(with_threads(&options, threads), |it| {
@@ -157,7 +152,7 @@ fn several_heights_in_one_pass_equal_single_runs() {
             it.chain.scan = number == 2;
         });
         let reports = share(&options, &heights, &output);
-        assert!(below(&output) == expected, "{threads} threads");
+        assert!(acceptance::files(&output) == expected, "{threads} threads");
         let mut transactions = 0;
         let mut counts = chain().main().map(|block| {
             transactions += wire::BlockArena::default().parse(&block.bytes).unwrap().tx_count() as u64;

@@ -91,7 +91,7 @@ fn events_name_the_stages_and_tables_are_merged() {
     let (done, events) = run_seen(&with_cache(&case.options(), WAYS[0]));
     assert_eq!(stages(&events), ["plan", "connect", "prove", "commit"]);
     let report = done.unwrap();
-    let tables = acceptance::files(&report.chainstate).into_keys();
+    let tables = files(&report.chainstate).into_keys();
     let tables = tables.filter(|name| name.extension().is_some_and(|ending| ending == "ldb")).count();
     assert!(tables < 8, "{tables} tables after a commit for each block");
 }

@@ -12,15 +12,13 @@ fn found(case: &Case) -> Result<(BlockHash, [u8; 32]), Error> {
 
 /// What a datadir is when it is rebuilt: best block and hash of its coins, and the files of the block index.
 #[derive(PartialEq)]
-struct State((BlockHash, [u8; 32]), Vec<(PathBuf, Option<Vec<u8>>)>);
+struct State((BlockHash, [u8; 32]), Tree);
 
 impl State {
     fn of(case: &Case, what: &str) -> Self {
         // Opening the chainstate repairs what a power cut has left.
         let coins = found(case).unwrap_or_else(|error| panic!("{what}: neither old nor new opens: {error}"));
-        let relative = |path: PathBuf| path.strip_prefix(case.root()).unwrap().to_owned();
-        let index = tree(&case.blocks("index")).into_iter();
-        Self(coins, index.map(|(path, bytes)| (relative(path), bytes)).collect())
+        Self(coins, files(&case.blocks("index")))
     }
 }
 

@@ -164,9 +164,8 @@ fn cell(row: &Row, command: &str) -> String {
     match done.map(|done| done.height) {
         Ok(Some(new)) if !command.contains("--output") => {
             assert_eq!(height(&case), Some(new), "{what}");
-            let rev_files = |tree: &BTreeMap<PathBuf, Option<Vec<u8>>>| {
-                tree.keys().filter(|path| path.to_string_lossy().contains("/rev")).count()
-            };
+            let rev_files =
+                |tree: &Tree| tree.keys().filter(|path| path.to_string_lossy().contains("/rev")).count();
             let is_made = rev_files(&tree(case.root())) > rev_files(&before);
             let new_index = command.contains("--scan") || is_made;
             let what = match command {

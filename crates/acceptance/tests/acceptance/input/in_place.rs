@@ -17,9 +17,8 @@ fn a_rebuild_in_place_replaces_the_old_chainstate() {
         let is_database = |path: &Path| {
             path.starts_with(case.net("chainstate")) || scan && path.starts_with(case.blocks("index"))
         };
-        let others = |tree: BTreeMap<PathBuf, Option<Vec<u8>>>| -> Vec<_> {
-            tree.into_iter().filter(|(path, _)| !is_database(path)).collect()
-        };
+        let others =
+            |tree: Tree| -> Vec<_> { tree.into_iter().filter(|(path, _)| !is_database(path)).collect() };
         assert!(others(before) == others(tree(case.root())), "scan {scan}");
         assert_eq!(case.index().entries.len(), chain().blocks.len(), "stale blocks are in the index too");
         // The next rebuild can use the index that the scan wrote.

@@ -122,14 +122,6 @@ fn marked(case: &Case) -> Vec<BlockHash> {
     entries.filter(|entry| entry.status.is_failed()).map(|entry| entry.hash).collect()
 }
 
-/// The files of a folder, by name.
-fn below(tree: &BTreeMap<PathBuf, Option<Vec<u8>>>, dir: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
-    let below = |(path, bytes): (&PathBuf, &Option<Vec<u8>>)| {
-        Some((path.strip_prefix(dir).ok()?.to_owned(), bytes.clone()))
-    };
-    tree.iter().filter_map(below).collect()
-}
-
 /// What comes of a datadir when the last blocks are connected, as bitcoind does when it starts. At the last
 /// block, all must be sound.
 fn connected(case: &Case, shell: &Shell, what: &str) -> String {
