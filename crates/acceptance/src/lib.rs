@@ -45,10 +45,7 @@ use testkit::{
     fault::FaultDisk,
     model::{Model, ModelStats},
 };
-use wire::{
-    Coin, OutPoint, Sats,
-    coin::{chainstate_key_order, compress_output},
-};
+use wire::{Coin, OutPoint, coin::chainstate_key_order};
 
 /// Numbers of threads for which results must be the same.
 pub const THREADS: [usize; 3] = [1, 2, 8];
@@ -499,15 +496,15 @@ impl Case {
 /// A coin as files have it: outpoint, code, compressed output.
 pub type StoredCoin = (OutPoint, u32, Vec<u8>);
 
+fn owned((outpoint, coin): (OutPoint, Coin<'_>)) -> StoredCoin {
+    (outpoint, coin.code, coin.out.to_vec())
+}
+
 /// All coins of its chainstate in key order.
 pub fn stored_coins(case: &Case) -> Vec<StoredCoin> {
     let reader = ChainstateReader::open(&vfs::RealDisk, &case.net("chainstate")).unwrap();
     let mut cursor = reader.coins().unwrap();
-    let mut coins = Vec::new();
-    while let Some((outpoint, coin)) = cursor.advance().unwrap() {
-        coins.push((outpoint, coin.code, coin.out.to_vec()));
-    }
-    coins
+    std::iter::from_fn(|| cursor.advance().unwrap().map(owned)).collect()
 }
 
 /// Rewrites its chainstate with these coins.
@@ -522,11 +519,7 @@ pub fn rewrite_chainstate(case: &Case, mut coins: Vec<StoredCoin>) {
 
 pub fn snapshot_coins(path: &Path) -> Vec<StoredCoin> {
     let mut reader = SnapshotReader::open(&vfs::RealDisk, path).unwrap();
-    let mut coins = Vec::new();
-    while let Some((outpoint, coin)) = reader.advance().unwrap() {
-        coins.push((outpoint, coin.code, coin.out.to_vec()));
-    }
-    coins
+    std::iter::from_fn(|| reader.advance().unwrap().map(owned)).collect()
 }
 
 /// Writes a snapshot of the block `base` of regtest with these coins.
@@ -537,16 +530,6 @@ pub fn write_snapshot(path: &Path, base: BlockHash, coins: &[StoredCoin]) {
         writer.add(outpoint, &Coin { code: *code, out }).unwrap();
     }
     writer.finish().unwrap();
-}
-
-/// Changes amount or script of a compressed output.
-pub fn change_output(out: &mut Vec<u8>, change: impl FnOnce(&mut i64, &mut Vec<u8>)) {
-    let (amount, compressed) = Coin { code: 0, out: out.as_slice() }.output().unwrap();
-    let (mut amount, mut script) = (amount.0, Vec::new());
-    compressed.decompress(&mut script).unwrap();
-    change(&mut amount, &mut script);
-    out.clear();
-    compress_output(out, Sats(amount), &script);
 }
 
 /// The index entry of the block at `height` of the main chain.

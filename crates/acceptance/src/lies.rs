@@ -1,8 +1,7 @@
 //! Falsified undo data.
 
-use super::change_output;
 use disk::undo::{UndoArena, UndoView, write_undo};
-use testkit::{Chain, GeneratedBlock};
+use testkit::{Chain, GeneratedBlock, model::change_output};
 use wire::Coin;
 
 /// Changes code, amount or script of a claim.

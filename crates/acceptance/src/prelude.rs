@@ -55,7 +55,7 @@ pub use testkit::{
     data::{known_answers, unpack_core_datadir},
     datadir::Layout,
     fault::{Crashes, FaultDisk, InjectedFault, Operations},
-    model::{Model, ModelStats},
+    model::{Model, ModelCoin, ModelStats},
     mutation::{base_chain, mutations},
     peer::{Fault, ScriptedPeer, peer_with},
     rng::Rng,

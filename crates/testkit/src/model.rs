@@ -21,6 +21,37 @@ pub struct ModelCoin {
     pub script: Vec<u8>,
 }
 
+impl ModelCoin {
+    /// # Panics
+    /// If the coin is malformed.
+    pub fn of(coin: &Coin<'_>) -> Self {
+        let (amount, compressed) = coin.output().expect("the coin is well-formed");
+        let mut script = Vec::new();
+        compressed.decompress(&mut script).expect("the coin is well-formed");
+        Self { code: coin.code, amount: amount.0, script }
+    }
+
+    /// The bytes of an unspent coin that Core hashes (`TxOutSer`).
+    pub fn element(&self, outpoint: &OutPoint) -> Vec<u8> {
+        let mut element = outpoint.txid.0.to_vec();
+        element.extend([outpoint.vout, self.code].iter().flat_map(|number| number.to_le_bytes()));
+        element.extend(self.amount.to_le_bytes());
+        write_compact_size(&mut element, self.script.len() as u64);
+        element.extend(&self.script);
+        element
+    }
+}
+
+/// Changes amount or script of a compressed output.
+///
+/// # Panics
+/// If it is malformed.
+pub fn change_output(out: &mut Vec<u8>, change: impl FnOnce(&mut i64, &mut Vec<u8>)) {
+    let ModelCoin { mut amount, mut script, .. } = ModelCoin::of(&Coin { code: 0, out: out.as_slice() });
+    change(&mut amount, &mut script);
+    *out = compressed_output(Sats(amount), &script);
+}
+
 /// Appends the undo data of a transaction that spends these coins.
 pub fn write_undo<'c>(coins: impl ExactSizeIterator<Item = &'c ModelCoin>, undo: &mut Vec<u8>) {
     write_compact_size(undo, coins.len() as u64);
@@ -45,16 +76,8 @@ impl ModelStats {
     pub fn of_sorted(coins: impl Iterator<Item = (OutPoint, ModelCoin)>) -> Self {
         let mut hasher = Sha256::new();
         let (mut txouts, mut total_amount) = (0, 0);
-        let mut element = Vec::new();
         for (outpoint, coin) in coins {
-            element.clear();
-            element.extend_from_slice(&outpoint.txid.0);
-            element.extend_from_slice(&outpoint.vout.to_le_bytes());
-            element.extend_from_slice(&coin.code.to_le_bytes());
-            element.extend_from_slice(&coin.amount.to_le_bytes());
-            write_compact_size(&mut element, coin.script.len() as u64);
-            element.extend_from_slice(&coin.script);
-            hasher.update(&element);
+            hasher.update(&coin.element(&outpoint));
             txouts += 1;
             total_amount += coin.amount as u64;
         }

@@ -1,8 +1,9 @@
 //! What a scripted peer answers to questions for spent coins (BIP 455).
 
 use super::{Fault, ServedChain};
+use crate::model::change_output;
 use net::message::Message;
-use wire::{BlockHash, Coin, Sats, SpentCoinsForm, coin::compressed_output};
+use wire::{BlockHash, Coin, SpentCoinsForm};
 
 /// Answers that a late peer keeps back.
 const LATE: usize = 3;
@@ -44,8 +45,15 @@ impl SpentCoinsServer {
         let mut coins = chain.coins(at);
         match self.fault {
             Fault::ShortCoins => drop(coins.pop()),
-            Fault::FalseCoins => coins.last_mut().into_iter().for_each(|coin| falsify(coin, false)),
-            Fault::FalseScripts => coins.iter_mut().for_each(|coin| falsify(coin, true)),
+            Fault::FalseCoins => {
+                coins
+                    .last_mut()
+                    .into_iter()
+                    .for_each(|(_, out)| change_output(out, |amount, _| *amount += 1));
+            }
+            Fault::FalseScripts => {
+                coins.iter_mut().for_each(|(_, out)| change_output(out, |_, script| script.push(0x51)));
+            }
             _ => {}
         }
         let coins = coins.iter().map(|(code, out)| Coin { code: *code, out });
@@ -58,17 +66,4 @@ impl SpentCoinsServer {
         let sent = self.kept_back.len().saturating_sub(keeps);
         self.kept_back.drain(..sent).collect()
     }
-}
-
-/// Adds a satoshi to a coin, or changes its script.
-fn falsify((code, out): &mut (u32, Vec<u8>), changes_script: bool) {
-    let (amount, compressed) = Coin { code: *code, out }.output().expect("the coin is well-formed");
-    let (mut amount, mut script) = (amount.0, Vec::new());
-    compressed.decompress(&mut script).expect("the coin is well-formed");
-    if changes_script {
-        script.push(0x51)
-    } else {
-        amount += 1
-    }
-    *out = compressed_output(Sats(amount), &script);
 }

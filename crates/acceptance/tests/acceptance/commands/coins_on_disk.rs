@@ -110,10 +110,8 @@ fn each_coin_of_a_chainstate_of_bitcoin_core_is_found() {
     let reader = ChainstateReader::open(&disk, &dir.path().join("regtest/chainstate")).unwrap();
     let (mut cursor, mut outpoints, mut scripts) = (reader.coins().unwrap(), Vec::new(), Vec::new());
     while let Some((outpoint, coin)) = cursor.advance().unwrap() {
-        let mut script = Vec::new();
-        coin.output().unwrap().1.decompress(&mut script).unwrap();
         outpoints.push(outpoint);
-        scripts.push(script);
+        scripts.push(ModelCoin::of(&coin).script);
     }
     let found = engine::utxo::get(&disk, &options, &outpoints).unwrap();
     assert!(found.not_unspent.is_empty() && found.coins.len() == outpoints.len());

@@ -3,10 +3,10 @@
 
 use super::{shared_snapshots::assert_chunks_join, update::repeated_coinbases};
 use acceptance::prelude::*;
-use acceptance::{StoredCoin, change_output, snapshot_coins, write_snapshot};
+use acceptance::{StoredCoin, snapshot_coins, write_snapshot};
 use digest::sha256::sha256;
 use engine::snapshot::{SnapshotReport, SnapshotVerdict};
-use testkit::mutation::MutatedChain;
+use testkit::{model::change_output, mutation::MutatedChain};
 use wire::coin::{chainstate_key_order, compressed_output};
 
 /// SHA-256 of the files that Core's `dumptxoutset` wrote, by height; the last of each network are of v31.99

@@ -66,12 +66,7 @@ fn expected(chain: &Chain, from: u32, overwritten: Option<u32>) -> Vec<Expected>
         total_unspendable += genesis_block + bip30 + scripts + unclaimed;
         let (mut muhash, mut bogosize, mut amount) = (MuHash3072::new(), 0, 0);
         for (outpoint, coin) in model.coins.iter().filter(|_| block.height >= from) {
-            let mut element = outpoint.txid.0.to_vec();
-            element.extend([outpoint.vout, coin.code].iter().flat_map(|number| number.to_le_bytes()));
-            element.extend(coin.amount.to_le_bytes());
-            wire::read::write_compact_size(&mut element, coin.script.len() as u64);
-            element.extend(&coin.script);
-            muhash.insert(&element);
+            muhash.insert(&coin.element(outpoint));
             bogosize += 50 + coin.script.len() as u64;
             amount += coin.amount;
         }

@@ -61,9 +61,8 @@ fn verifier() -> Arc<dyn ScriptVerifier> {
             let undo = UndoView::parse(block.undo.as_ref().unwrap(), &mut undo_arena).unwrap();
             let inputs = view.txs().skip(1).flat_map(|tx| tx.inputs());
             for (input, coin) in inputs.zip(undo.coins()) {
-                let ((amount, compressed), mut script) = (coin.output().unwrap(), Vec::new());
-                compressed.decompress(&mut script).unwrap();
-                coins.insert(input.prevout(), (amount, script));
+                let ModelCoin { amount, script, .. } = ModelCoin::of(&coin);
+                coins.insert(input.prevout(), (Sats(amount), script));
             }
         }
         Arc::new(TrueCoins { coins })
