@@ -164,6 +164,13 @@ pub fn assemble(plan: HeaderPlan, coinbase: &MadeTx, txs: &[MadeTx], stale: bool
     GeneratedBlock { bytes, hash, header, height: plan.height, txs: txs.len() as u32 + 1, undo, stale }
 }
 
+/// Makes a block on top of another with only this coinbase.
+pub fn with_coinbase(prev: &GeneratedBlock, coinbase: &Transaction) -> GeneratedBlock {
+    let Header { version, time, .. } = prev.header;
+    let plan = HeaderPlan { height: prev.height + 1, prev: prev.hash, version, time: time.0 + 1 };
+    assemble(plan, &MadeTx::new(coinbase, Vec::new()), &[], false)
+}
+
 /// Makes a block on top of `prev` with only a coinbase, which claims the whole subsidy for anyone. `salt`
 /// distinguishes blocks of the same height.
 pub fn empty(prev: BlockHash, height: u32, time: u32, salt: u64) -> GeneratedBlock {

@@ -8,12 +8,7 @@ use engine::{
     Disk,
     utxo::{BlockAmounts, EachSet, UnspendableAmounts, UtxoStatsAt},
 };
-use testkit::{
-    block::{HeaderPlan, assemble},
-    make::MadeTx,
-    model::outpoint,
-    mutation::paying,
-};
+use testkit::{block::with_coinbase, model::outpoint, mutation::paying};
 use wire::script::is_unspendable;
 
 /// Number of threads, and memory for the cache in bytes: a commit after each block, after a few, and one.
@@ -151,9 +146,7 @@ fn repeated_coinbases_unspendable_outputs_and_unclaimed_rewards_are_reported() {
     chain.blocks.retain(|block| !block.stale && block.height <= TIP);
     let block = |height: u32| &chain.blocks[height as usize];
     let made: bitcoin::Block = deserialize(&block(ORIGINAL).bytes).unwrap();
-    let Header { version, time, .. } = block(TIP).header;
-    let plan = HeaderPlan { height: TIP + 1, prev: block(TIP).hash, version, time: time.0 + 1 };
-    let repeat = assemble(plan, &MadeTx::new(&made.txdata[0], Vec::new()), &[], false);
+    let repeat = with_coinbase(block(TIP), &made.txdata[0]);
     let plain = ChainParams::custom_regtest(&[(BuriedDeployment::Bip34, Height(10_000))]);
     let exceptions = [(Height(TIP + 1), repeat.hash)];
     let overwritten = [(Height(ORIGINAL), block(ORIGINAL).hash)];
@@ -165,8 +158,8 @@ fn repeated_coinbases_unspendable_outputs_and_unclaimed_rewards_are_reported() {
     let (mut burning, after) = (made.txdata[0].clone(), repeat.hash);
     burning.output[0].value = bitcoin::Amount::from_sat(3_000);
     burning.output.push(paying(1_000, bitcoin::ScriptBuf::new_op_return([1; 4])));
-    let plan = HeaderPlan { height: TIP + 2, prev: after, version, time: time.0 + 2 };
-    chain.blocks.extend([repeat, assemble(plan, &MadeTx::new(&burning, Vec::new()), &[], false)]);
+    let burning = with_coinbase(&repeat, &burning);
+    chain.blocks.extend([repeat, burning]);
     let dir = datadir_of(&chain);
     let expected = expected(&chain, 0, Some(ORIGINAL));
     let [.., (.., last)] = expected[..] else { unreachable!() };

@@ -4,10 +4,7 @@
 use acceptance::faults::tiny;
 use acceptance::prelude::*;
 use engine::reindex::Matching;
-use testkit::{
-    block::{HeaderPlan, assemble},
-    make::MadeTx,
-};
+use testkit::block::with_coinbase;
 
 /// Number of threads, and memory for the cache in bytes: a commit after each block, after a few, and one.
 const WAYS: [(usize, Option<usize>); 3] = [(1, Some(1)), (2, Some(30_000)), (3, None)];
@@ -29,9 +26,8 @@ fn a_coinbase_that_is_made_again_is_invalid_however_often_changes_are_written() 
         again.blocks.retain(|block| !block.stale && block.height <= TIP);
         let block = |height: u32| &again.blocks[height as usize];
         let made: bitcoin::Block = bitcoin::consensus::deserialize(&block(original).bytes).unwrap();
-        let Header { version, time, .. } = block(TIP).header;
-        let plan = HeaderPlan { height: TIP + 1, prev: block(TIP).hash, version, time: time.0 + 1 };
-        again.blocks.push(assemble(plan, &MadeTx::new(&made.txdata[0], Vec::new()), &[], false));
+        let repeat = with_coinbase(block(TIP), &made.txdata[0]);
+        again.blocks.push(repeat);
         let dir = datadir_of(&again);
         let join = changed(options(dir.path()), |it| it.chain.params = params);
         for options in [join.clone()].into_iter().chain(WAYS.map(|way| with_cache(&join, way))) {
