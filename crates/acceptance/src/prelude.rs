@@ -52,7 +52,7 @@ pub use testkit::{
     Chain, ChainSpec, GeneratedBlock,
     block::{has_work, mine},
     corrupt::{copy_dir, edit_index, flip_bit, overwrite, truncate},
-    data::{known_answers, unpack_core_datadir},
+    data::{known_answers, known_tip, unpack_core_datadir},
     datadir::Layout,
     fault::{Crashes, FaultDisk, InjectedFault, Operations},
     model::{Model, ModelCoin, ModelStats},

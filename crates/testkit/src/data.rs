@@ -49,10 +49,15 @@ pub fn known_answers(name: &str) -> Option<Vec<serde_json::Value>> {
     text.lines().map(|line| serde_json::from_str(line).ok()).collect()
 }
 
+/// The line of [`known_answers`] about the tip.
+pub fn known_tip(name: &str) -> Option<serde_json::Value> {
+    known_answers(name)?.into_iter().max_by_key(|line| line["height"].as_u64())
+}
+
 /// An unpacked datadir of Core, removed when dropped.
 pub struct CoreDatadir {
     pub datadir: Datadir,
-    /// The first line of [`known_answers`], about its tip.
+    /// Core's statistics at its tip.
     pub known: serde_json::Value,
     _root: TempDir,
 }
@@ -67,7 +72,7 @@ impl CoreDatadir {
         let root = unpack_core_datadir(name)?;
         let datadir =
             Datadir::open(&RealDisk, &Location::new(root.path(), network)).expect("it is a datadir");
-        let known = known_answers(name)?.swap_remove(0);
+        let known = known_tip(name)?;
         Some(Self { datadir, known, _root: root })
     }
 }

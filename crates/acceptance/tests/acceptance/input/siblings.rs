@@ -174,8 +174,7 @@ fn stored(core: &UndoFiles, entry: &IndexEntry) -> GeneratedBlock {
 /// Core's regtest datadirs with siblings of many blocks: those of the tip that could be connected follow it,
 /// the others precede it.
 fn with_siblings_in(name: &str) {
-    let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
-    let known = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
+    let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_tip(name)) else { return };
     let tip: BlockHash = known["hash"].as_str().unwrap().parse().unwrap();
     let (mut blocks, core) = (Vec::new(), UndoFiles::read(dir.path(), Network::Regtest));
     // In the order of the files.
@@ -222,8 +221,7 @@ fn regtest_with_more_siblings_is_rebuilt_to_cores_hash() {
 
 /// On public networks no sibling has proof of work, but blocks can be stored twice, as after a crash.
 fn with_copies_in(name: &str, network: Network) {
-    let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
-    let known = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
+    let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_tip(name)) else { return };
     let core = UndoFiles::read(dir.path(), network);
     let last = core.index.last_file;
     let mut tail = Vec::new();

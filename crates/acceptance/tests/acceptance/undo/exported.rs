@@ -81,8 +81,7 @@ fn the_undo_data_of_core_goes_through_the_form_unchanged() {
     for (name, network) in
         [("main", Network::Main), ("testnet3", Network::Test), ("regtest-siblings", Network::Regtest)]
     {
-        let (Some(dir), Some(known)) = (unpack_core_datadir(name), known_answers(name)) else { return };
-        let line = known.iter().max_by_key(|line| line["height"].as_u64()).unwrap();
+        let (Some(dir), Some(line)) = (unpack_core_datadir(name), known_tip(name)) else { return };
         let tip: BlockHash = line["hash"].as_str().unwrap().parse().unwrap();
         let expected = Expected::of_datadir(dir.path(), network, tip, [0; 32]).blocks;
         let shapes: Inputs = expected.iter().map(|(_, hash, undo)| (*hash, shape(undo))).collect();
