@@ -100,6 +100,13 @@ pub fn write_rows(dir: &Path, rows: &Rows) {
     write_database(&FaultDisk::healthy(), dir, rows).unwrap();
 }
 
+/// Changes the rows of a database.
+pub fn edit_rows(dir: &Path, edit: impl FnOnce(&mut Rows)) {
+    let mut rows = rows(dir);
+    edit(&mut rows);
+    write_rows(dir, &rows);
+}
+
 /// The rows of these indexes of a generated chain, and its filters.
 pub fn contents(root: &Path, kinds: &[IndexKind]) -> (Vec<Rows>, Vec<u8>) {
     let home = root.join("regtest");

@@ -337,12 +337,11 @@ fn a_diagnosis_names_the_dead_branch_and_the_way_back() {
     // The chainstate is one of the other chain.
     let dir = left(&blocks);
     depart(dir.path(), true);
-    let chainstate = datadir(dir.path()).chainstate_dir();
-    let mut rows = indexes::rows(&chainstate);
-    let key = rows.get(&b"\x0e\0obfuscate_key"[..]).unwrap()[1..].to_vec();
-    let best = [2; 32].iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key).collect();
-    rows.insert(b"B".to_vec(), best);
-    indexes::write_rows(&chainstate, &rows);
+    indexes::edit_rows(&datadir(dir.path()).chainstate_dir(), |rows| {
+        let key = &rows[&b"\x0e\0obfuscate_key"[..]][1..];
+        let best = [2; 32].iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key).collect();
+        rows.insert(b"B".to_vec(), best);
+    });
     let (advice, text) = advised(dir.path());
     assert_eq!(advice, Advice::Reconsider { block: None, rebuilds: true }, "{text}");
     assert!(text.contains("sound true"), "{text}");
@@ -380,9 +379,7 @@ fn databases_of_a_newer_bitcoind_are_not_replaced() {
         let datadir = datadir(dir.path());
         let (path, kind) =
             if is_index { (datadir.index_dir(), b"m") } else { (datadir.chainstate_dir(), b"D") };
-        let mut rows = indexes::rows(&path);
-        rows.insert(kind.to_vec(), vec![1]);
-        indexes::write_rows(&path, &rows);
+        indexes::edit_rows(&path, |rows| drop(rows.insert(kind.to_vec(), vec![1])));
         let options = changed(options(dir.path()), |it| {
             (it.chain.scan, it.chain.stop_at_height) = (scan, Some(Height(100)));
         });

@@ -1,6 +1,6 @@
 //! A check finds each change of an index, and names its height.
 
-use acceptance::indexes::{Rows, check, database, make, of_case, rows, with_indexes, write_rows};
+use acceptance::indexes::{Rows, check, database, edit_rows, make, of_case, rows, with_indexes, write_rows};
 use acceptance::prelude::*;
 use indexes::{IndexFlaw, IndexKind, IndexOptions, TxForm};
 use wire::Reader;
@@ -142,11 +142,9 @@ fn changed_filters_are_found() {
 #[test]
 fn a_row_of_a_block_that_a_crash_has_lost_is_called_that() {
     let (case, options) = with_indexes(TxForm::ByTxid);
-    let dir = database(&case, IndexKind::BlockFilter);
-    let mut changed = rows(&dir);
-    let (_, last) = changed.iter_mut().rfind(|(key, _)| key[0] == b't').unwrap();
-    last[..32].fill(7);
-    write_rows(&dir, &changed);
+    edit_rows(&database(&case, IndexKind::BlockFilter), |rows| {
+        rows.iter_mut().rfind(|(key, _)| key[0] == b't').unwrap().1[..32].fill(7);
+    });
     let found = flaw(&IndexOptions { kinds: vec![IndexKind::BlockFilter], ..options }).unwrap();
     let words = format!("that of block {}; a crash", BlockHash([7; 32]));
     assert!(found.detail.contains(&words), "{found:?}");

@@ -1,7 +1,7 @@
 //! `doctor` says how each index stands to the chainstate, and which must be made anew.
 
 use acceptance::BUSY;
-use acceptance::indexes::{Rows, assert_sound, behind, database, rows, with_indexes, write_rows};
+use acceptance::indexes::{Rows, assert_sound, behind, database, edit_rows, with_indexes};
 use acceptance::prelude::*;
 use acceptance::sync::run as download;
 use engine::doctor::{FoundIndex, IndexSetting, IndexStanding, NodeSettings};
@@ -57,9 +57,7 @@ fn broken_coin_statistics_of_an_old_release_beside_those_of_a_later_one_are_supe
 /// Changes the rows of one index, and returns how it stands then.
 fn changed(kind: IndexKind, change: impl Fn(&mut Rows)) -> (FoundIndex, Advice, bool) {
     let (case, _) = with_indexes(TxForm::ByTxid);
-    let mut changed = rows(&database(&case, kind));
-    change(&mut changed);
-    write_rows(&database(&case, kind), &changed);
+    edit_rows(&database(&case, kind), change);
     index(&case, kind)
 }
 
@@ -73,9 +71,7 @@ fn end_elsewhere(rows: &mut Rows) {
 fn the_setting_of_an_index_that_a_pruned_node_can_neither_continue_nor_make_is_to_go() {
     let (case, _) = with_indexes(TxForm::ByTxid);
     let (kind, file, line) = (IndexKind::CoinStats, case.root().join("bitcoin.conf"), Some(1));
-    let mut changed = rows(&database(&case, kind));
-    end_elsewhere(&mut changed);
-    write_rows(&database(&case, kind), &changed);
+    edit_rows(&database(&case, kind), end_elsewhere);
     situation::cause("pruned", case.root(), case.root());
     let indexes = vec![IndexSetting { kind, file: file.clone(), line }];
     let settings = NodeSettings { indexes, ..NodeSettings::default() };

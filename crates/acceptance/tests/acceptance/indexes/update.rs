@@ -2,7 +2,8 @@
 
 use crate::commands::update_branches::branch;
 use acceptance::indexes::{
-    assert_sound, behind, check, database, filters, make, of_datadir, rows, update, with_indexes, write_rows,
+    assert_sound, behind, check, database, edit_rows, filters, make, of_datadir, rows, update, with_indexes,
+    write_rows,
 };
 use acceptance::prelude::*;
 use acceptance::update::{behind as behind_of, update as update_chainstate};
@@ -119,14 +120,11 @@ fn filters_that_are_needed_are_not_overwritten() {
 fn what_cannot_be_continued_is_refused_and_not_changed() {
     let (case, options) = behind(Case::new(), TxForm::ByTxid);
     let dir = database(&case, IndexKind::CoinStats);
-    let mut without_best = rows(&dir);
-    without_best.remove(&b"B"[..]);
-    write_rows(&dir, &without_best);
+    edit_rows(&dir, |rows| drop(rows.remove(&b"B"[..])));
     let continued = || update(&FaultDisk::healthy(), &options);
     let error = refused_by(case.root(), ErrorKind::Usage, &[], continued);
     assert_offers(&error, &[Remedy::MakeIndex(Some(IndexKind::CoinStats))]);
-    without_best.insert(b"B".to_vec(), [&[0; 4][..], &[1], &[7; 32]].concat());
-    write_rows(&dir, &without_best);
+    edit_rows(&dir, |rows| drop(rows.insert(b"B".to_vec(), [&[0; 4][..], &[1], &[7; 32]].concat())));
     assert_mentions(&continued().unwrap_err(), &["is not in the block index"]);
     let only = IndexOptions { kinds: vec![IndexKind::CoinStats], ..options.clone() };
     let flaw = check(&only).result.indexes[0].first.clone().unwrap();
@@ -173,14 +171,13 @@ fn a_row_under_the_hash_of_its_block_is_sound() {
     let options = IndexOptions { kinds: vec![IndexKind::BlockFilter, IndexKind::CoinStats], ..options };
     for (height, flaws) in [(99, [0, 0]), (TIP as u8 - 3, [1, 0])] {
         for &kind in &options.kinds {
-            let dir = database(&case, kind);
-            let mut moved = rows(&dir);
-            let row = moved.get_mut(&[b't', 0, 0, 0, height][..]).unwrap();
-            let (hash, rest) = row.split_at_mut(32);
-            let (key, value) = ([b"s", &*hash].concat(), rest.to_vec());
-            hash.fill(7);
-            moved.insert(key, value);
-            write_rows(&dir, &moved);
+            edit_rows(&database(&case, kind), |rows| {
+                let row = rows.get_mut(&[b't', 0, 0, 0, height][..]).unwrap();
+                let (hash, rest) = row.split_at_mut(32);
+                let (key, value) = ([b"s", &*hash].concat(), rest.to_vec());
+                hash.fill(7);
+                rows.insert(key, value);
+            });
         }
         // But not that of the best block of filters, with which bitcoind does not start.
         assert_eq!(check(&options).result.indexes.iter().map(|index| index.flaws).collect::<Vec<_>>(), flaws);
