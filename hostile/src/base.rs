@@ -14,7 +14,7 @@ use std::{
 };
 use testkit::{
     Chain, ChainSpec, GeneratedBlock,
-    data::shared_data,
+    data::{shared_data, unpack},
     datadir::Layout,
     node::{Node, SnapshotDatadirs, Start, Started, Tail, copy_all, free_port, index_options, owned},
     snapshot_chain::SNAPSHOT_HEIGHT,
@@ -186,7 +186,9 @@ fn recipes(context: &Context) -> Res<Vec<Recipe<'_>>> {
     }
     for &(name, network, weight) in SHARED {
         let Some(archive) = shared_data(&format!("core-datadirs/{name}.tar.xz")) else { break };
-        let make = Box::new(move |dir: &Path, _: &[String]| unpack(&archive, &dir.join("datadir")));
+        let make = Box::new(move |dir: &Path, _: &[String]| -> Res<()> {
+            Ok(unpack(&archive, &dir.join("datadir"))?)
+        });
         all.push(Recipe { name, network, weight, flags: Vec::new(), make });
     }
     for &(name, file_size, shuffle, index, xor, rebuilt) in BY_TESTKIT {
@@ -246,11 +248,6 @@ fn make_hints(context: &Context, dir: &Path, network: Network) -> Res<()> {
     context.program(None).run(&words, &Disturbance::None)?;
     let _ = fs::remove_dir_all(work);
     Ok(())
-}
-
-fn unpack(archive: &Path, to: &Path) -> Res<()> {
-    fs::create_dir_all(to)?;
-    Ok(tar::Archive::new(liblzma::read::XzDecoder::new(fs::File::open(archive)?)).unpack(to)?)
 }
 
 /// Generates a chain of small blocks with all kinds of scripts and stale branches.

@@ -18,16 +18,16 @@ use wire::Network;
 #[must_use]
 pub fn unpack_core_datadir(name: &str) -> Option<TempDir> {
     let path = shared_data(&format!("core-datadirs/{name}.tar.xz"))?;
-    let file = File::open(path).expect("the archive can be read");
     let dir = TempDir::new().expect("temporary folders can be made");
-    unpack(file, dir.path()).expect("the archive is whole");
+    unpack(&path, dir.path()).expect("the archive is whole");
     Some(dir)
 }
 
 /// Unpacks an archive. Zeros at the end of its files, which Core allocates in advance, take no space: the
 /// tests of several datadirs run side by side.
-fn unpack(archive: File, to: &Path) -> io::Result<()> {
-    let mut archive = tar::Archive::new(liblzma::read::XzDecoder::new(archive));
+pub fn unpack(archive: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    let mut archive = tar::Archive::new(liblzma::read::XzDecoder::new(File::open(archive)?));
     for entry in archive.entries()? {
         let mut entry = entry?;
         entry.unpack_in(to)?;
