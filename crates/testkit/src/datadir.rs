@@ -10,14 +10,15 @@ use crate::{block::GeneratedBlock, chain::Chain, corrupt::truncate, rng::Rng};
 use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
-    block_files::{AppendOptions, BlockAppender, BlockFiles, MAX_BLOCK_FILE_LEN, chunk_len},
+    block_files::{AppendOptions, BlockAppender, BlockFiles, MAX_BLOCK_FILE_LEN, RecordBuffer, chunk_len},
     chainstate::ChainstateReader,
     datadir::{Datadir, FileKind},
     index::{BlockIndex, BlockStatus, IndexEntry, write_block_index},
+    xor::read_block_obfuscation,
 };
 use std::{collections::BTreeMap, path::Path};
 use vfs::{Disk, During as _, RealDisk};
-use wire::{BlockHash, Coin, FileNo, Height, Network, OutPoint};
+use wire::{BlockHash, ByteOffset, Coin, FileNo, Height, Network, OutPoint};
 
 /// Writes a chainstate of these coins, in the order of keys, into `dir`, obfuscated with `key`.
 ///
@@ -36,6 +37,18 @@ pub fn write_chainstate<'c>(
     coins.into_iter().try_for_each(|(outpoint, coin)| range.set(&outpoint, Some(&coin)))?;
     let range = range.finish()?;
     update.commit([range])
+}
+
+/// Reads a stored block.
+///
+/// # Panics
+/// If there is none.
+pub fn read_block(datadir: &Datadir, file: FileNo, pos: ByteOffset) -> Vec<u8> {
+    let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).expect("there is a key");
+    let files = BlockFiles::new(&RealDisk, datadir, obfuscation);
+    let (opened, mut buffer) = (files.open(FileKind::Blk, file), RecordBuffer::default());
+    opened.expect("the file is there").read(pos, &mut buffer).expect("the block is there");
+    buffer.into_bytes()
 }
 
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@ use disk::{
 };
 use peregrine_script::{ScriptError, TxScripts};
 use rules::{ChainParams, signet::SIGNET_FLAGS, signet_solution};
-use testkit::{block::ids, data::unpack_core_datadir};
-use vfs::{Disk, RealDisk};
+use testkit::{block::ids, data::unpack_core_datadir, datadir::read_block};
+use vfs::RealDisk;
 use wire::{BlockArena, Network, Sats};
 
 /// Returns whether the block is signed; `None` if its form is so wrong that no script is run.
@@ -34,14 +34,7 @@ fn signet_blocks() -> Option<Vec<Vec<u8>>> {
     let scan = scan_files(&RealDisk, &datadir, obfuscation, |_| true, &[]).unwrap();
     let genesis = ChainParams::of(Network::Signet).genesis_hash;
     let found = scan.blocks.iter().filter(|block| block.hash != genesis);
-    let read = found.map(|block| {
-        let file = RealDisk.read(&datadir.blk_path(block.file), 1 << 30).unwrap();
-        let start = block.data_pos.0 as usize;
-        let mut bytes = file[start..start + block.size as usize].to_vec();
-        obfuscation.apply(&mut bytes, block.data_pos.0);
-        bytes
-    });
-    Some(read.collect())
+    Some(found.map(|block| read_block(&datadir, block.file, block.data_pos)).collect())
 }
 
 #[test]

@@ -5,8 +5,7 @@
 use acceptance::prelude::*;
 use acceptance::update::write_in_order as write;
 use disk::index::read_block_index;
-use std::os::unix::fs::FileExt as _;
-use testkit::sibling::swapped_sibling;
+use testkit::{datadir::read_block, sibling::swapped_sibling};
 
 /// Rebuilds in place. Returns the notes too.
 fn run_in_place(root: &Path, scan: bool) -> (Result<ReindexReport, Error>, String) {
@@ -151,17 +150,8 @@ fn each_of_two_records_is_assigned_to_the_block_whose_coins_it_has() {
 
 /// A block that Core has stored, with its undo data.
 fn stored(core: &UndoFiles, entry: &IndexEntry) -> GeneratedBlock {
-    let file = fs::File::open(core.paths.blk_path(entry.file.unwrap())).unwrap();
-    let read = |pos: u64, len: usize| {
-        let mut bytes = vec![0; len];
-        file.read_exact_at(&mut bytes, pos).unwrap();
-        core.obfuscation.apply(&mut bytes, pos);
-        bytes
-    };
-    let pos = entry.data_pos.unwrap().0;
-    let len = u32::from_le_bytes(read(pos - 4, 4).try_into().unwrap());
     GeneratedBlock {
-        bytes: read(pos, len as usize),
+        bytes: read_block(&core.paths, entry.file.unwrap(), entry.data_pos.unwrap()),
         hash: entry.hash,
         header: entry.header,
         height: entry.height.0,

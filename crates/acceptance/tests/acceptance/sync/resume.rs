@@ -4,7 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::sync::{from, placed, run_on, tiny, tiny_blocks as blocks, tiny_peer as peer};
 use disk::scan::{ScannedBlock, scan_files};
-use vfs::Disk as _;
+use testkit::datadir::read_block;
 
 /// The blocks above genesis that the block files contain, whole and where a scan finds them. A scan does not
 /// read blocks, so it also finds one whose end a fault has kept from the file.
@@ -13,10 +13,7 @@ fn in_files(root: &Path) -> BTreeSet<BlockHash> {
     let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
     let scan = scan_files(&RealDisk, &datadir, obfuscation, |_| true, &[]).unwrap();
     let is_whole = |found: &ScannedBlock| {
-        let mut bytes = vec![0; found.size as usize];
-        let file = RealDisk.open(&datadir.blk_path(found.file)).unwrap();
-        file.read_exact_at(&mut bytes, found.data_pos.0).unwrap();
-        obfuscation.apply(&mut bytes, found.data_pos.0);
+        let bytes = read_block(&datadir, found.file, found.data_pos);
         tiny().main().skip(1).any(|block| block.hash == found.hash && block.bytes == bytes)
     };
     scan.blocks.iter().filter(|found| is_whole(found)).map(|found| found.hash).collect()

@@ -1,14 +1,12 @@
 //! Chains for the tests of hint files: simulated ones, and real ones from datadirs that Core wrote.
 
-use peregrine_disk::blk::{RECORD_HEADER_LEN, parse_record_header};
 use peregrine_disk::chainstate::ChainstateReader;
 use peregrine_disk::datadir::Datadir;
 use peregrine_disk::index::read_block_index;
-use peregrine_disk::xor::read_block_obfuscation;
 use peregrine_hints::{HintFormat, HintInfo, HintReader, HintWriter, HintsError, Numbering, renumber};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use testkit::{block::ids, data::CoreDatadir, rng::Rng};
+use testkit::{block::ids, data::CoreDatadir, datadir::read_block, rng::Rng};
 use vfs::{Disk, RealDisk};
 use wire::{BlockArena, BlockHash, Height, Network, OutPoint, script::is_unspendable};
 
@@ -102,20 +100,11 @@ fn blocks_of(datadir: &Datadir) -> (BlockHash, Vec<Block>) {
     }
     let index = read_block_index(&RealDisk, &datadir.index_dir()).unwrap();
     let by_hash: HashMap<_, _> = index.entries.iter().map(|entry| (entry.hash, entry)).collect();
-    let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
-    let mut files = HashMap::new();
     let (mut blocks, mut arena) = (Vec::new(), BlockArena::default());
     let mut entry = by_hash[&coins.best_block()];
     while entry.height != Height(0) {
-        let file = files.entry(entry.file.unwrap()).or_insert_with(|| {
-            let mut bytes = std::fs::read(datadir.blk_path(entry.file.unwrap())).unwrap();
-            obfuscation.apply(&mut bytes, 0);
-            bytes
-        });
-        let start = entry.data_pos.unwrap().0 as usize;
-        let header = *file[start - RECORD_HEADER_LEN..].first_chunk().unwrap();
-        let size = parse_record_header(header, datadir.network().magic()).unwrap();
-        let view = arena.parse(&file[start..start + size as usize]).unwrap();
+        let bytes = read_block(datadir, entry.file.unwrap(), entry.data_pos.unwrap());
+        let view = arena.parse(&bytes).unwrap();
         let mut block = Block { spendable: Vec::new(), unspent: Vec::new() };
         for (tx, txid) in view.txs().zip(ids(&view).0) {
             for (output, vout) in tx.outputs().zip(0..) {
