@@ -7,7 +7,7 @@ use crate::{
     measure::{Bench, add_datadir, output, stored_height, utxo_hash},
     place::{self, Copy, copy_blocks, environment, failed},
     runs::{BenchArgs, COMMON, OURS, Report, Run, WALL, shown},
-    statistics::Spread,
+    statistics::median,
 };
 use clap::Args as ClapArgs;
 use cli::output::{Done, print_message};
@@ -112,7 +112,7 @@ fn report(args: &CompareArgs, bench: Bench, programs: &[Against]) -> Report {
         let has_size = |run: &&Run| run.answer() == own[0].answer() && run.answer().is_some();
         let bytes = all.iter().filter(has_size).find_map(|run| run.number("bytes"));
         let times: Vec<f64> = own.iter().filter_map(|run| run.number("wall_s")).collect();
-        let seconds = Spread::of(&times).map_or(f64::NAN, |spread| spread.median.max(1e-9));
+        let seconds = median(&times).map_or(f64::NAN, |median| median.max(1e-9));
         let rate = bytes.map(|bytes| bytes / 1e6 / seconds);
         let mut lines = rate.map_or(String::new(), |rate| format!("  {:<20}{rate:>10.0}\n", "blocks, MB/s"));
         let scripts = known("scripts");

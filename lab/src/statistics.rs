@@ -32,6 +32,10 @@ impl Spread {
     }
 }
 
+pub fn median(values: &[f64]) -> Option<f64> {
+    Spread::of(values).map(|spread| spread.median)
+}
+
 /// A ratio, and its 95 % bootstrap interval.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Ratio {
@@ -50,7 +54,6 @@ impl fmt::Display for Ratio {
 impl Ratio {
     /// median(`above`) / median(`below`). Each group is resampled by itself, with replacement.
     pub fn of(above: &[f64], below: &[f64]) -> Option<Self> {
-        let median = |values: &[f64]| Spread::of(values).map(|spread| spread.median);
         let ratio = median(above)? / median(below)?;
         Self::with_interval(ratio, |random| {
             Some(median(&random.resample(above))? / median(&random.resample(below))?)
@@ -60,7 +63,6 @@ impl Ratio {
     /// The median of the ratios of neighbouring runs, of which each group has the same number: what disturbs
     /// the machine for longer than a run changes both of them. Pairs are resampled.
     pub fn of_pairs(above: &[f64], below: &[f64]) -> Option<Self> {
-        let median = |values: &[f64]| Spread::of(values).map(|spread| spread.median);
         let ratios: Vec<_> = above.iter().zip(below).map(|(above, below)| above / below).collect();
         Self::with_interval(median(&ratios)?, |random| median(&random.resample(&ratios)))
     }

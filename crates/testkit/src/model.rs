@@ -31,6 +31,11 @@ impl ModelCoin {
         Self { code: coin.code, amount: amount.0, script }
     }
 
+    /// Its compressed output.
+    pub fn compressed(&self) -> Vec<u8> {
+        compressed_output(Sats(self.amount), &self.script)
+    }
+
     /// The bytes of an unspent coin that Core hashes (`TxOutSer`).
     pub fn element(&self, outpoint: &OutPoint) -> Vec<u8> {
         let mut element = outpoint.txid.0.to_vec();
@@ -56,8 +61,7 @@ pub fn change_output(out: &mut Vec<u8>, change: impl FnOnce(&mut i64, &mut Vec<u
 pub fn write_undo<'c>(coins: impl ExactSizeIterator<Item = &'c ModelCoin>, undo: &mut Vec<u8>) {
     write_compact_size(undo, coins.len() as u64);
     for coin in coins {
-        let out = compressed_output(Sats(coin.amount), &coin.script);
-        Coin { code: coin.code, out: &out }.write_undo(undo);
+        Coin { code: coin.code, out: &coin.compressed() }.write_undo(undo);
     }
 }
 

@@ -4,7 +4,7 @@ use super::list::{CONTROLS, ENGINES, Measure, Proposal, Statement, Variant, all}
 use crate::{
     measure::Measured,
     runs::Run,
-    statistics::{Ratio, Spread},
+    statistics::{Ratio, Spread, median},
     text::number,
 };
 use bench::steps::Outcome;
@@ -178,7 +178,7 @@ pub fn summary(proposal: &'static Proposal, rows: &[Run]) -> Option<ProposalSumm
         let step =
             before.and_then(|name_before| Ratio::of_pairs(&values(rows, name, name_before, measure), &times));
         let saved = |ratio: Ratio| {
-            let (first, whole) = (Spread::of(&first)?.median, whole?.median);
+            let (first, whole) = (median(&first)?, whole?.median);
             Some(first * (1.0 - 1.0 / ratio.ratio) / whole * 100.0)
         };
         let rss = rows_of(rows, name, Some(variant)).into_iter();
@@ -186,7 +186,7 @@ pub fn summary(proposal: &'static Proposal, rows: &[Run]) -> Option<ProposalSumm
         Some(VariantSummary {
             name: (*variant).to_owned(),
             speed: proposal.speed(row.number("count")?, bytes, value.median),
-            peak_rss_mib: Spread::of(&rss).map(|spread| spread.median).filter(|_| measure != Measure::Size),
+            peak_rss_mib: median(&rss).filter(|_| measure != Measure::Size),
             size: row.number("size").map(|size| size as u64).filter(|_| measure != Measure::Processor),
             ratio,
             step,

@@ -48,11 +48,8 @@ impl SampleCoin {
 
 /// Returns so many of the chain's coins in the order of a chainstate, with scripts of all forms.
 pub fn coins(count: usize) -> Vec<SampleCoin> {
-    let compressed = |(outpoint, coin): (&OutPoint, &crate::model::ModelCoin)| {
-        let out = compressed_output(Sats(coin.amount), &coin.script);
-        SampleCoin { outpoint: *outpoint, code: coin.code, out }
-    };
-    CHAIN.model.coins.iter().take(count).map(compressed).collect()
+    let first = CHAIN.model.coins.iter().take(count);
+    first.map(|(&outpoint, coin)| SampleCoin { outpoint, code: coin.code, out: coin.compressed() }).collect()
 }
 
 /// Returns the first two blocks and a few small ones with spends.

@@ -7,7 +7,7 @@ use acceptance::{StoredCoin, snapshot_coins, write_snapshot};
 use digest::sha256::sha256;
 use engine::snapshot::{SnapshotReport, SnapshotVerdict};
 use testkit::{model::change_output, mutation::MutatedChain};
-use wire::coin::{chainstate_key_order, compressed_output};
+use wire::coin::chainstate_key_order;
 
 /// SHA-256 of the files that Core's `dumptxoutset` wrote, by height; the last of each network are of v31.99
 /// (b88bffe550a3).
@@ -185,9 +185,7 @@ fn no_coins_are_proven_of_a_chain_that_core_rejects() {
         // The coins of a node without that rule.
         let mut model = chain.model;
         assert_eq!(model.apply_unchecked(&block.bytes, block.height), 1);
-        let stored = model.coins.iter().map(|(outpoint, coin)| {
-            (*outpoint, coin.code, compressed_output(Sats(coin.amount), &coin.script))
-        });
+        let stored = model.coins.iter().map(|(outpoint, coin)| (*outpoint, coin.code, coin.compressed()));
         let mut coins: Vec<StoredCoin> = stored.collect();
         coins.sort_by(|a, b| chainstate_key_order(&a.0, &b.0));
         write_snapshot(&path, block.hash, &coins);

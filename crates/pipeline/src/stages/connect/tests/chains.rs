@@ -3,15 +3,14 @@
 
 use super::*;
 use testkit::{Chain, ChainSpec, model::Model, rng::Rng};
-use wire::{Sats, coin::compressed_output};
 
 /// Returns the coins of the model, as after this best block.
 fn all_of(model: &Model, best_block: BlockHash) -> All {
-    let compressed = |coin: &testkit::model::ModelCoin| OwnedCoin {
-        code: coin.code,
-        out: compressed_output(Sats(coin.amount), &coin.script).into(),
-    };
-    (best_block, model.coins.iter().map(|(&outpoint, coin)| (outpoint, compressed(coin))).collect())
+    let coins = model
+        .coins
+        .iter()
+        .map(|(&outpoint, coin)| (outpoint, OwnedCoin { code: coin.code, out: coin.compressed().into() }));
+    (best_block, coins.collect())
 }
 
 fn header(block: &Block) -> Header {
