@@ -7,17 +7,12 @@ use indexes::{
     CheckedIndexesReport, IndexKind, IndexOptions, MadeIndexesReport, TxForm, check_indexes, make_indexes,
     update_indexes,
 };
-use leveldb::{Database, write_database};
 use std::{
-    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
+pub use testkit::corrupt::{Rows, edit_rows, rows, write_rows};
 use testkit::fault::FaultDisk;
-use vfs::RealDisk;
-
-/// The rows of a database.
-pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Options for all indexes, whose hashes have the same key in all tests.
 pub fn all_indexes(chain: ChainOptions, tx_form: TxForm) -> IndexOptions {
@@ -82,29 +77,6 @@ pub fn assert_sound(options: &IndexOptions, height: u32) {
 /// The directory of the database of an index of a generated chain.
 pub fn database(case: &Case, kind: IndexKind) -> PathBuf {
     case.net(kind.database_dir())
-}
-
-pub fn rows(dir: &Path) -> Rows {
-    let database = Database::open(&RealDisk, dir).unwrap();
-    let (mut cursor, mut rows) = (database.cursor().unwrap(), Rows::new());
-    while cursor.advance().unwrap() {
-        rows.insert(cursor.key().to_vec(), cursor.value().to_vec());
-    }
-    rows
-}
-
-/// Replaces a database by one with these rows.
-pub fn write_rows(dir: &Path, rows: &Rows) {
-    fs::remove_dir_all(dir).unwrap();
-    fs::create_dir_all(dir).unwrap();
-    write_database(&FaultDisk::healthy(), dir, rows).unwrap();
-}
-
-/// Changes the rows of a database.
-pub fn edit_rows(dir: &Path, edit: impl FnOnce(&mut Rows)) {
-    let mut rows = rows(dir);
-    edit(&mut rows);
-    write_rows(dir, &rows);
 }
 
 /// The rows of these indexes of a generated chain, and its filters.

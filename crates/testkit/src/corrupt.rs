@@ -6,6 +6,7 @@ use disk::{
     index::{BlockIndex, BlockStatus, IndexEntry, IndexRows, read_block_index, write_block_index},
     replace::{Replacement, recover},
 };
+use leveldb::{Database, write_database};
 use std::{
     collections::BTreeMap,
     fs::OpenOptions,
@@ -65,6 +66,40 @@ pub fn edit_index(dir: &Path, edit: impl FnOnce(&mut BlockIndex)) -> io::Result<
     edit(&mut index);
     std::fs::remove_dir_all(dir)?;
     write_block_index(&FaultDisk::healthy(), dir, &index).map_err(io::Error::other)
+}
+
+/// The rows of a database.
+pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// # Panics
+/// If it is no whole database.
+pub fn rows(dir: &Path) -> Rows {
+    let database = Database::open(&RealDisk, dir).expect("there is a database");
+    let (mut cursor, mut rows) = (database.cursor().expect("it is whole"), Rows::new());
+    while cursor.advance().expect("it is whole") {
+        rows.insert(cursor.key().to_vec(), cursor.value().to_vec());
+    }
+    rows
+}
+
+/// Replaces a database by one with these rows.
+///
+/// # Panics
+/// After an I/O error.
+pub fn write_rows(dir: &Path, rows: &Rows) {
+    std::fs::remove_dir_all(dir).expect("the old one can be removed");
+    std::fs::create_dir_all(dir).expect("folders can be made");
+    write_database(&FaultDisk::healthy(), dir, rows).expect("it can be written");
+}
+
+/// Changes the rows of a database.
+///
+/// # Panics
+/// Like [`rows`].
+pub fn edit_rows(dir: &Path, edit: impl FnOnce(&mut Rows)) {
+    let mut rows = rows(dir);
+    edit(&mut rows);
+    write_rows(dir, &rows);
 }
 
 /// Adds to the block index in `dir` what `invalidateblock` leaves: the header of the next block, marked as

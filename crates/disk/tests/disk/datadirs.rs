@@ -2,7 +2,6 @@
 //! reads the same. Each datadir is unpacked once.
 
 use digest::obfuscation::Obfuscation;
-use leveldb::Database;
 use peregrine_disk::blk::{RECORD_HEADER_LEN, parse_record_header};
 use peregrine_disk::chainstate::ChainstateReader;
 use peregrine_disk::datadir::Datadir;
@@ -15,7 +14,10 @@ use peregrine_disk::xor::read_block_obfuscation;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use testkit::{corrupt::snapshot, data::CoreDatadir};
+use testkit::{
+    corrupt::{self, snapshot},
+    data::CoreDatadir,
+};
 use vfs::{Disk, RealDisk};
 use wire::{BlockArena, BlockHash, Network};
 
@@ -109,23 +111,14 @@ fn check_block_index(sample: &CoreDatadir) {
     let copy = copies.path().join("copy");
     rewrite_block_index(&RealDisk, &dir, &copy, |_| (), |_| ()).unwrap();
     assert_eq!(read_block_index(&RealDisk, &copy).unwrap(), index);
-    assert_eq!(all_rows(&copy), all_rows(&dir));
+    assert_eq!(corrupt::rows(&copy), corrupt::rows(&dir));
     assert!(snapshot(&dir).unwrap() == before, "reading changes no file");
 }
 
-fn all_rows(dir: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let database = Database::open(&RealDisk, dir).unwrap();
-    let (mut cursor, mut rows) = (database.cursor().unwrap(), Vec::new());
-    while cursor.advance().unwrap() {
-        rows.push((cursor.key().to_vec(), cursor.value().to_vec()));
-    }
-    rows
-}
-
 /// Returns the rows without flags of features that are off. The index has no obfuscation key.
-fn rows(dir: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut rows = all_rows(dir);
-    rows.retain(|(key, value)| !(key.first() == Some(&b'F') && value == b"0"));
+fn rows(dir: &Path) -> corrupt::Rows {
+    let mut rows = corrupt::rows(dir);
+    rows.retain(|key, value| !(key.first() == Some(&b'F') && *value == b"0"));
     rows
 }
 

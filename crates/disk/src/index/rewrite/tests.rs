@@ -3,9 +3,9 @@
 use super::*;
 use crate::index::{BlockIndex, BlockStatus, read_block_index, tests::stored_entry, write_block_index};
 use digest::obfuscation::Obfuscation;
-use leveldb::Database;
 use std::path::PathBuf;
 use tempfile::TempDir;
+use testkit::corrupt::rows;
 use vfs::RealDisk;
 use wire::{BlockHash, ByteOffset};
 
@@ -21,15 +21,6 @@ fn index(count: u32, files: u32) -> BlockIndex {
     let files: Vec<_> = (0..files).map(info).collect();
     let last_file = FileNo(files.len() as u32 - 1);
     BlockIndex { entries, files, last_file, pruned: true, reindexing: false, departed: 0 }
-}
-
-fn rows(dir: &Path) -> Rows {
-    let database = Database::open(&RealDisk, dir).unwrap();
-    let (mut cursor, mut rows) = (database.cursor().unwrap(), Rows::new());
-    while cursor.advance().unwrap() {
-        rows.insert(cursor.key().to_vec(), cursor.value().to_vec());
-    }
-    rows
 }
 
 fn write_rows(dir: &Path, rows: &Rows) {
