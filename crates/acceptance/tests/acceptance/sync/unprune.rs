@@ -8,8 +8,7 @@ use acceptance::sync::{assert_sound, from, index, interrupt_at, run_on, tip, try
 use disk::chainstate::ChainstateReader;
 use engine::reindex::SetAsideIndexes;
 use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
-use leveldb::Database;
-use testkit::situation;
+use testkit::{corrupt::edit_rows, situation};
 
 /// Number of last blocks that are kept.
 const KEPT: u32 = 10;
@@ -91,13 +90,10 @@ pub fn interrupt_flush(case: &Case, flushed: u32) {
     let old = block_at(flushed).hash;
     let mut heads = [&[2_u8][..], &reader.best_block().0, &old.0].concat();
     reader.obfuscation().apply(&mut heads, 0);
-    let mut database = Database::open(&RealDisk, &dir).unwrap();
-    let update = database.update().unwrap();
-    let mut rows = update.range(&[], None);
-    rows.set(b"B", None).unwrap();
-    rows.set(b"H", Some(&heads)).unwrap();
-    let rows = rows.finish().unwrap();
-    update.commit([rows]).unwrap();
+    edit_rows(&dir, |rows| {
+        rows.remove(&b"B"[..]);
+        rows.insert(b"H".to_vec(), heads);
+    });
 }
 
 /// bitcoind reads the blocks above the old best block again: they were deleted.

@@ -79,6 +79,16 @@ pub fn answers(node: &Node, chain: &Chain) -> Vec<Value> {
     answers
 }
 
+/// Takes so many blocks back and connects them again.
+pub fn reorganise(node: &Node, chain: &Chain, blocks: u32) {
+    let tip = chain.tip().height;
+    let hash = chain.main().nth((tip + 1 - blocks) as usize).unwrap().hash.to_string();
+    node.call("invalidateblock", value!([hash])).unwrap();
+    node.wait_for_height(tip - blocks).unwrap();
+    node.call("reconsiderblock", value!([hash])).unwrap();
+    node.wait_for_height(tip).unwrap();
+}
+
 pub fn copy(datadir: &Path) -> TempDir {
     let dir = TempDir::new().unwrap();
     copy_all(&datadir.join("."), dir.path()).unwrap();

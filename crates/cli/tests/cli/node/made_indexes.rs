@@ -3,7 +3,7 @@
 
 use super::indexes;
 use crate::prelude::*;
-use indexes::{answers, copy, flags, start};
+use indexes::{answers, copy, flags, reorganise, start};
 
 /// An address of regtest, to which blocks are mined.
 const ADDRESS: &str = "bcrt1qw508d6qejxtdg4y5r3zarvary0c5xw7kygt080";
@@ -38,17 +38,6 @@ fn synced(datadir: &Path, what: &str) -> Node {
     node
 }
 
-/// Takes 20 blocks back and connects them again.
-fn reorganise(node: &Node, chain: &Chain) {
-    let tip = chain.tip().height;
-    let hash = chain.main().nth(tip as usize - 19).unwrap().hash.to_string();
-    node.call("invalidateblock", json!([hash])).unwrap();
-    node.wait_for_height(tip - 20).unwrap();
-    node.call("reconsiderblock", json!([hash])).unwrap();
-    node.wait_for_height(tip).unwrap();
-    node.wait_for_indexes().unwrap();
-}
-
 /// Makes the block filters anew if bitcoind has damaged them itself: 31.99 forgets, when it is killed after a
 /// reorganisation, where the next filter goes, and would write it over one that is needed.
 fn mend_filters(datadir: &Path) {
@@ -78,13 +67,15 @@ fn bitcoind_answers_from_indexes_that_were_made_as_from_its_own() {
         report(case.path(), &(with_names("index make", "") + " --txindex-rows " + rows));
         let node = synced(case.path(), rows);
         assert!(answers(&node, &chain) == wanted, "{rows}: bitcoind answers otherwise");
-        reorganise(&node, &chain);
+        reorganise(&node, &chain, 20);
+        node.wait_for_indexes().unwrap();
         let found = answers(&node, &chain);
         assert!(found == wanted, "{rows}: bitcoind answers otherwise after a reorganisation");
         node.stop().unwrap();
         assert_sound(case.path(), tip, rows);
         let node = synced(case.path(), rows);
-        reorganise(&node, &chain);
+        reorganise(&node, &chain, 20);
+        node.wait_for_indexes().unwrap();
         // Killed: what it has not written yet, it makes again.
         drop(node);
         let node = start(case.path()).unwrap();

@@ -1,7 +1,7 @@
 //! A real bitcoind that has deleted its oldest blocks, before and after `sync --unprune`, also if that is
 //! killed. `PEREGRINE_KILLS=50` kills that often.
 
-use super::indexes::{copy, flags};
+use super::indexes::{copy, flags, reorganise};
 use crate::prelude::*;
 use std::thread::sleep;
 use testkit::{
@@ -54,7 +54,7 @@ fn bitcoind_has_all_blocks_again_and_goes_on_without_pruning() {
 /// Asserts that bitcoind starts without pruning, finds all blocks sound, and reorganises.
 fn assert_full(dir: &Path, chain: &Chain, coins_before: &Value) {
     let node = Node::start(dir, flags()).unwrap();
-    let (tip, height) = (chain.tip().hash.to_string(), chain.tip().height);
+    let tip = chain.tip().hash.to_string();
     let info = node.call("getblockchaininfo", json!([])).unwrap();
     assert_eq!((&info["pruned"], &info["bestblockhash"]), (&false.into(), &tip.as_str().into()), "{info}");
     assert!(node.finds_sound(4, 0));
@@ -63,11 +63,7 @@ fn assert_full(dir: &Path, chain: &Chain, coins_before: &Value) {
         assert_eq!(found["height"], block.height, "{found}");
     }
     assert_eq!(node.coins().unwrap(), *coins_before);
-    let back = chain.main().nth(height as usize - 25).unwrap().hash.to_string();
-    node.call("invalidateblock", json!([back])).unwrap();
-    node.wait_for_height(height - 26).unwrap();
-    node.call("reconsiderblock", json!([back])).unwrap();
-    node.wait_for_height(height).unwrap();
+    reorganise(&node, chain, 26);
     assert_eq!(node.coins().unwrap(), *coins_before);
     node.stop().unwrap();
 }
