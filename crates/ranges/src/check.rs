@@ -70,9 +70,9 @@ pub fn check_range(
     }
     let output = &unfinished::target(disk, output)?;
     let work = &new_delta::work_dir(disk, output);
-    let (new, delta) = delta_of_range(disk, plan, options, work, watch)?;
-    new.finish(&delta, output)?;
-    Ok(DeltaReport::of(&delta, false))
+    let done = delta_of_range(disk, plan, options, work, watch);
+    let (new, delta) = done.map_err(new_delta::beside_output)?;
+    new.finish(&delta, output)
 }
 
 /// Checks all blocks of a range in a work directory, and returns the delta, whose files are there. After an

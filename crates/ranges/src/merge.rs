@@ -102,7 +102,7 @@ pub fn merge_deltas(
         interrupt,
     };
     let work = new_delta::work_dir(disk, output);
-    let new = NewDelta::begin(&work)?;
+    let new = NewDelta::begin(&work).map_err(new_delta::beside_output)?;
     let merge = |shard, writer: &mut SortedRunWriter| merging.merge_shard(shard, writer);
     // Each thread has a shard of every delta open, with a buffer of 128 KiB.
     let threads = options.threads.get().min((MAX_OPEN_SHARDS / deltas.len().max(1)).max(1));
@@ -112,8 +112,7 @@ pub fn merge_deltas(
         // This error is the one to report.
         let _ = (new.clear(), work.remove());
     })?;
-    new.finish(&delta, output)?;
-    Ok(DeltaReport::of(&delta, false))
+    new.finish(&delta, output)
 }
 
 /// Checks that a delta of one range is what it says of itself: if the range is checked again, only that is

@@ -1,5 +1,6 @@
 //! A delta that is written: its directory gets its name when it is complete.
 
+use super::deltas::DeltaReport;
 use api::{error::Error, remedy::Remedy};
 use chain::threads::for_all;
 use disk::{
@@ -26,6 +27,15 @@ pub struct NewDelta<'w, 'd> {
 /// so that several jobs can work in one place.
 pub fn work_dir<'d>(disk: &'d dyn Disk, output: &Path) -> WorkDir<'d> {
     WorkDir::new(disk, unfinished::temporary(output, unfinished::SUFFIX))
+}
+
+/// The error of a job with such a directory, which is elsewhere only if the output is.
+pub fn beside_output(mut error: Error) -> Error {
+    let remedies = std::mem::take(&mut error.remedies).into_iter();
+    error.with_remedies(remedies.map(|remedy| match remedy {
+        Remedy::OtherWorkDir => Remedy::OtherOutput,
+        other => other,
+    }))
 }
 
 /// Returns the delta that is at `output` already. What a run that was killed at its end has left of its work
@@ -94,14 +104,25 @@ impl<'w, 'd> NewDelta<'w, 'd> {
         Ok(shards)
     }
 
-    /// Writes the list of the files, and gives the directory its name.
-    pub fn finish(self, delta: &Delta, output: &Path) -> Result<(), Error> {
+    /// Writes the list of the files, and gives the directory its name. If another job has meanwhile made the
+    /// same delta, that one is kept.
+    ///
+    /// # Errors
+    /// Those of [`find`].
+    pub fn finish(self, delta: &Delta, output: &Path) -> Result<DeltaReport, Error> {
         let (disk, dir) = (self.work.disk(), &self.dir);
+        let found = find(disk, output, |found| found.content() == delta.content());
+        if let Some(found) = found.transpose() {
+            // What was found is to be reported.
+            let _ = (self.clear(), self.work.remove());
+            return Ok(DeltaReport::of(&found?, true));
+        }
         // The list's own commit syncs the directory, and so the names of the shards.
         delta.write(disk, dir)?;
         disk.rename(dir, output).during("rename to its final name", dir)?;
         sync_dir_of(disk, output)?;
-        self.work.remove()
+        self.work.remove()?;
+        Ok(DeltaReport::of(delta, false))
     }
 
     /// Removes the directory, and what belongs to a delta in it.

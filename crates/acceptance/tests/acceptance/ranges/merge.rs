@@ -4,7 +4,9 @@
 use acceptance::prelude::*;
 use acceptance::ranges::{Ranges, cut, delta_files};
 use disk::delta::Delta;
+use engine::Stage;
 use ranges::{CheckRangeOptions, MergeDeltasOptions, RangeFile, check_range, merge_deltas};
+use vfs::Disk as _;
 
 #[test]
 fn a_delta_depends_on_nothing_but_the_plan() {
@@ -182,6 +184,28 @@ fn an_interrupted_check_is_resumed_and_a_finished_one_is_kept() {
     assert!(cut.path("link").is_symlink() && delta_files(&cut.path("elsewhere")) == expected);
     let error = cut.check_as(&cut.check_options(0), "whole").unwrap_err();
     assert_eq!((error.kind, &*error.remedies), (ErrorKind::Usage, &[Remedy::OtherName][..]), "{error}");
+}
+
+/// The later one ended with "cannot rename to its final name", and left a whole delta under another name.
+#[test]
+fn of_two_runs_with_one_output_the_later_one_keeps_the_result_of_the_first() {
+    let (_case, cut) = cut(2, Some(2));
+    // Another run begins and ends before this one locks its directory.
+    let sink = |event: Event| {
+        if matches!(event, Event::Started(Stage::Finish)) {
+            cut.check(0).unwrap();
+        }
+    };
+    let (disk, options, r0) = (FaultDisk::healthy(), cut.check_options(0), cut.path("r0"));
+    let watch = Watch { sink: &sink, ..unwatched() };
+    assert!(check_range(&disk, &cut.plan, &options, &r0, watch).unwrap().was_there);
+    assert_eq!(leftovers(cut.dir.path()), [] as [PathBuf; 0]);
+    // While that of another one is locked, there is no other work directory to choose.
+    let lock = cut.path("r1.peregrine-part/peregrine.lock");
+    write_file(&lock, "");
+    let held = RealDisk.lock(&lock).unwrap();
+    let error = assert_fails(cut.check(1), ErrorKind::Environment, &["another peregrine process"]);
+    assert_eq!((held.is_some(), &*error.remedies), (true, &[Remedy::Wait, Remedy::OtherOutput][..]));
 }
 
 #[test]
