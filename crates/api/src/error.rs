@@ -119,10 +119,10 @@ impl Error {
     pub fn unproven_range(outpoint: Option<OutPoint>) -> Self {
         let coin = outpoint.map_or_else(|| "a coin".to_owned(), |outpoint| format!("coin {outpoint}"));
         Self::damaged(format!(
-            "creations and spends of {coin} do not match within the range: a block there is invalid, or the \
-             undo data is false"
+            "creations and spends of {coin} do not match within the range: a block there is invalid, the \
+             undo data is false, or a coinbase occurs twice, and then ranges cannot make the chainstate"
         ))
-        .with_remedies([Remedy::Verify])
+        .with_remedies([Remedy::Verify, Remedy::RebuildChainstate])
     }
 
     /// An error about damaged or missing files.

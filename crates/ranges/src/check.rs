@@ -113,10 +113,13 @@ pub fn delta_of_range<'w, 'd>(
 }
 
 /// The error for files that do not have what the plan places in them: no block index is used. They may be
-/// those of another node, which has its blocks at other places, so nothing need be damaged.
+/// those of another node, which has its blocks at other places, so nothing need be damaged. Blocks that do
+/// not match ([`Error::unproven_range`]) are those of the plan.
 fn without_index(error: Error) -> Error {
     match error.kind {
-        ErrorKind::Damaged => error.without_remedies().with_remedies([Remedy::RestorePlannedFiles]),
+        ErrorKind::Damaged if !error.remedies.contains(&Remedy::Verify) => {
+            error.without_remedies().with_remedies([Remedy::RestorePlannedFiles])
+        }
         _ => error,
     }
 }

@@ -109,7 +109,7 @@ mod commands {
     mod shared_snapshots;
     mod snapshots;
     mod stats_at;
-    mod update;
+    pub mod update;
     pub mod update_branches;
     mod update_faults;
     mod verify;

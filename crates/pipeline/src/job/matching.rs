@@ -151,10 +151,10 @@ impl Job<'_> {
         match fault {
             Some((_, BlockFault::Error(error))) => return Err(error),
             Some((height, _)) => return Err(self.violation_by_claims(height)),
-            None if state.outcome.partial.coinbases.has_duplicate() => return Err(Error::inconsistent_data()),
             None => {}
         }
-        let unspent = if spill.has_mismatch() { None } else { self.unspent(join, &spill)? };
+        let is_unproven = spill.has_mismatch() || state.outcome.partial.coinbases.has_duplicate();
+        let unspent = if is_unproven { None } else { self.unspent(join, &spill)? };
         let Some(unspent) = unspent else {
             return Err(Error::unproven_range(spill.take_mismatches().into_iter().min()));
         };

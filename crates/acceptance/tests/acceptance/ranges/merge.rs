@@ -1,6 +1,7 @@
 //! Ranges of a chain, checked separately and merged in any order and grouping: the chainstate of a rebuild,
 //! or an error that names what is wrong.
 
+use crate::commands::update::repeated_coinbases;
 use acceptance::prelude::*;
 use acceptance::ranges::{Ranges, cut, delta_files};
 use disk::delta::Delta;
@@ -184,6 +185,22 @@ fn an_interrupted_check_is_resumed_and_a_finished_one_is_kept() {
     assert!(cut.path("link").is_symlink() && delta_files(&cut.path("elsewhere")) == expected);
     let error = cut.check_as(&cut.check_options(0), "whole").unwrap_err();
     assert_eq!((error.kind, &*error.remedies), (ErrorKind::Usage, &[Remedy::OtherName][..]), "{error}");
+}
+
+/// It was said that a block is invalid or the undo data false, with the advice to copy files of another node.
+#[test]
+fn a_coinbase_that_is_made_again_is_left_to_a_rebuild() {
+    let (blocks, params) = repeated_coinbases();
+    let dir = behind(blocks.iter(), 109, &layout());
+    let chain = ChainOptions { params, ..update_options(dir.path(), AT_ONCE, None) };
+    // Blocks have undo data up to the chainstate's best one.
+    update(&chain).unwrap();
+    // The last range has both coinbases, or only the later one, and the spend of the first.
+    for ranges in [1, 2] {
+        let done = Ranges::plan(chain.clone(), ranges, Some(1)).unwrap().check(ranges - 1);
+        let error = assert_fails(done, ErrorKind::Damaged, &["or a coinbase occurs twice"]);
+        assert_eq!(error.remedies, [Remedy::Verify, Remedy::RebuildChainstate], "{ranges}: {error}");
+    }
 }
 
 /// The later one ended with "cannot rename to its final name", and left a whole delta under another name.
