@@ -182,7 +182,7 @@ pub fn plan(args: &PlanArgs) -> Done {
         ranges: args.ranges,
         shards: args.shards,
     };
-    let blocks = plan_file::blocks_path(&args.output)?;
+    let blocks = plan_file::blocks_path(&RealDisk, &args.output)?;
     let plan = args.datadir.run(Some(&options.chain), stages::PLAN, |watch| {
         ranges::plan_ranges(&RealDisk, &options, &blocks, watch)
     })?;

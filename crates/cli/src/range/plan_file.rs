@@ -2,7 +2,7 @@
 //! second file, whose digest it has.
 
 use crate::{prelude::*, report::scripts_text};
-use engine::{CORE_VERSION, Disk as _, During as _, dir_of, hex, reindex::ScriptsReport, unfinished};
+use engine::{CORE_VERSION, Disk, During as _, dir_of, hex, reindex::ScriptsReport, unfinished};
 use ranges::RangePlan;
 use serde::Deserialize;
 use std::ffi::OsString;
@@ -43,7 +43,7 @@ struct Reference {
 
 /// The path of the second file. One without a first file, which an interrupted run has left, is of no use:
 /// it is removed.
-pub fn blocks_path(path: &Path) -> Result<PathBuf, Error> {
+pub fn blocks_path(disk: &dyn Disk, path: &Path) -> Result<PathBuf, Error> {
     let blocks = path.with_extension("blocks");
     if blocks == path {
         let text = "the suffix .blocks is that of the second file; choose another one, such as .json";
@@ -54,9 +54,10 @@ pub fn blocks_path(path: &Path) -> Result<PathBuf, Error> {
     let belongs = |name: &OsString| {
         Path::new(name).file_stem() == path.file_stem() && blocks.file_name() != Some(name.as_os_str())
     };
-    let names = RealDisk.list(dir_of(path)).unwrap_or_default();
-    if !names.iter().any(belongs) && RangePlan::read(&RealDisk, &blocks).is_ok() {
-        RealDisk.remove_file(&blocks).during("remove", &blocks)?;
+    let dir = dir_of(path);
+    let is_plan = RangePlan::read(disk, &blocks).is_ok();
+    if is_plan && !disk.list(dir).during("list", dir)?.iter().any(belongs) {
+        disk.remove_file(&blocks).during("remove", &blocks)?;
     }
     Ok(blocks)
 }
@@ -111,5 +112,54 @@ impl PlanJson {
             .row("scripts", scripts_text(plan.scripts(0)))
             .row("ranges", format!("{}, in {} shards", self.ranges.len(), self.shards))
             .row("next", next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use digest::siphash::SipKey;
+    use disk::range_plan::{self, PlannedBlock};
+    use engine::{BlockTime, FileNo};
+    use std::{fs, io};
+    use testkit::fault::{FaultDisk, InjectedFault, Operations};
+
+    /// The second file of another plan was removed if the folder could not be listed.
+    #[test]
+    fn a_second_file_is_removed_only_if_no_first_file_is_there() {
+        let genesis = PlannedBlock {
+            hash: BlockHash::default(),
+            median_time: BlockTime(0),
+            file: FileNo(0),
+            data_pos: 8,
+            undo_pos: 0,
+        };
+        let plan = range_plan::RangePlan {
+            network: Network::Regtest,
+            magic: [0; 4],
+            rules: CORE_VERSION.to_owned(),
+            activation_heights: String::new(),
+            scripts: false,
+            assumed_valid_to: None,
+            checked_to: None,
+            coinbase_key: SipKey(0, 0),
+            shards: 1,
+            ends: vec![1],
+            blocks: vec![genesis],
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let blocks = dir.path().join("plan.blocks");
+        plan.write(&RealDisk, &blocks).unwrap();
+        let first = dir.path().join("plan.txt");
+        fs::write(&first, "").unwrap();
+        for at in 0..20 {
+            let (fault, kind) = (InjectedFault::Once, io::ErrorKind::PermissionDenied);
+            let disk = FaultDisk::fail_at(at, fault, Operations::All, kind);
+            drop(blocks_path(&disk, &dir.path().join("plan")));
+            assert!(blocks.exists(), "operation {at}");
+        }
+        fs::remove_file(first).unwrap();
+        blocks_path(&RealDisk, &dir.path().join("plan")).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }
