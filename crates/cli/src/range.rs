@@ -182,12 +182,12 @@ pub fn plan(args: &PlanArgs) -> Done {
         ranges: args.ranges,
         shards: args.shards,
     };
-    let blocks = plan_file::blocks_path(&RealDisk, &args.output)?;
+    let (file, blocks) = plan_file::begin(&RealDisk, &args.output)?;
     let plan = args.datadir.run(Some(&options.chain), stages::PLAN, |watch| {
         ranges::plan_ranges(&RealDisk, &options, &blocks, watch)
     })?;
     let described = PlanJson::new(&plan)?;
-    described.write(&args.output)?;
+    described.write(file)?;
     Ok(reply(&described, Exit::Done, |described| described.rows(&args.output, &plan)))
 }
 

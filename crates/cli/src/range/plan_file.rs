@@ -2,7 +2,7 @@
 //! second file, whose digest it has.
 
 use crate::{prelude::*, report::scripts_text};
-use engine::{CORE_VERSION, Disk, During as _, dir_of, hex, reindex::ScriptsReport, unfinished};
+use engine::{AtomicFile, CORE_VERSION, Disk, During as _, dir_of, hex, reindex::ScriptsReport, unfinished};
 use ranges::RangePlan;
 use serde::Deserialize;
 use std::ffi::OsString;
@@ -41,25 +41,31 @@ struct Reference {
     blocks_sha256: String,
 }
 
-/// The path of the second file. One without a first file, which an interrupted run has left, is of no use:
-/// it is removed.
-pub fn blocks_path(disk: &dyn Disk, path: &Path) -> Result<PathBuf, Error> {
+/// Begins the file, and returns the path of the second one too. One without a first file, which an
+/// interrupted run has left, is of no use: it is removed.
+pub fn begin<'d>(disk: &'d dyn Disk, path: &Path) -> Result<(AtomicFile<'d>, PathBuf), Error> {
     let blocks = path.with_extension("blocks");
     if blocks == path {
         let text = "the suffix .blocks is that of the second file; choose another one, such as .json";
         return Err(Error::usage(text).in_file(path, None));
     }
     paths::refuse_existing(path)?;
-    // A first file can have any suffix.
+    let file = unfinished::create(disk, path, unfinished::SUFFIX)?;
+    // It is locked until it has its name. Another run may have ended before.
+    paths::refuse_existing(path)?;
+    let own = [file.temporary_path().file_name(), blocks.file_name()];
+    // A first file can have any suffix; while another run makes it, a second one follows.
     let belongs = |name: &OsString| {
-        Path::new(name).file_stem() == path.file_stem() && blocks.file_name() != Some(name.as_os_str())
+        let stem = Path::new(name).file_stem();
+        let stems = [stem, stem.and_then(|stem| Path::new(stem).file_stem())];
+        stems.contains(&path.file_stem()) && !own.contains(&Some(name.as_os_str()))
     };
     let dir = dir_of(path);
     let is_plan = RangePlan::read(disk, &blocks).is_ok();
     if is_plan && !disk.list(dir).during("list", dir)?.iter().any(belongs) {
         disk.remove_file(&blocks).during("remove", &blocks)?;
     }
-    Ok(blocks)
+    Ok((file, blocks))
 }
 
 /// Reads a plan: both files.
@@ -96,10 +102,11 @@ impl PlanJson {
         })
     }
 
-    pub fn write(&self, path: &Path) -> Result<(), Error> {
+    pub fn write(&self, mut file: AtomicFile<'_>) -> Result<(), Error> {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
-        Ok(unfinished::write(&RealDisk, path, text.as_bytes())?)
+        file.write_all(text.as_bytes())?;
+        Ok(file.commit()?)
     }
 
     pub fn rows(&self, path: &Path, plan: &RangePlan) -> Rows {
@@ -150,16 +157,18 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let blocks = dir.path().join("plan.blocks");
         plan.write(&RealDisk, &blocks).unwrap();
-        let first = dir.path().join("plan.txt");
-        fs::write(&first, "").unwrap();
-        for at in 0..20 {
-            let (fault, kind) = (InjectedFault::Once, io::ErrorKind::PermissionDenied);
-            let disk = FaultDisk::fail_at(at, fault, Operations::All, kind);
-            drop(blocks_path(&disk, &dir.path().join("plan")));
-            assert!(blocks.exists(), "operation {at}");
+        // That of a plan, and that of another run.
+        for first in ["plan.txt", "plan.txt.peregrine-part"] {
+            fs::write(dir.path().join(first), "").unwrap();
+            for at in 0..20 {
+                let (fault, kind) = (InjectedFault::Once, io::ErrorKind::PermissionDenied);
+                let disk = FaultDisk::fail_at(at, fault, Operations::All, kind);
+                drop(begin(&disk, &dir.path().join("plan")));
+                assert!(blocks.exists(), "{first} is there, and operation {at} fails");
+            }
+            fs::remove_file(dir.path().join(first)).unwrap();
         }
-        fs::remove_file(first).unwrap();
-        blocks_path(&RealDisk, &dir.path().join("plan")).unwrap();
+        drop(begin(&RealDisk, &dir.path().join("plan")).unwrap());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

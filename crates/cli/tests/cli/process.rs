@@ -334,23 +334,49 @@ fn the_process_that_uses_the_datadir_is_named() {
     assert_eq!(doctor().status.code(), Some(5));
 }
 
-#[test]
-fn a_killed_check_of_a_range_leaves_no_output_and_can_be_repeated() {
+const PLAN: &str = "range plan --datadir node --chain regtest --ranges 4 --assumevalid 0 -o plan.json";
+
+/// A directory with the datadir `node` and a plan for it.
+fn planned() -> TempDir {
     let dir = TempDir::new().unwrap();
     datadirs::write("small", &dir.path().join("node"));
-    let command = |words: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
-        command.args(words.split(' ')).current_dir(dir.path());
-        command
-    };
-    let plan = "range plan --datadir node --chain regtest --ranges 4 --assumevalid 0 -o plan.json";
-    done(command(plan).output().unwrap());
+    done(command_in(dir.path(), PLAN).output().unwrap());
+    dir
+}
+
+fn command_in(dir: &Path, words: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
+    command.args(words.split(' ')).current_dir(dir);
+    command
+}
+
+/// The second one replaced the second file of the first one's plan, and was refused only then.
+#[test]
+fn of_two_runs_that_write_one_plan_only_one_writes_its_second_file() {
+    let dir = planned();
+    let [plan, unfinished, blocks] =
+        ["plan.json", "plan.json.peregrine-part", "plan.blocks"].map(|name| dir.path().join(name));
+    // The first one is about to give the first file its name.
+    fs::rename(&plan, &unfinished).unwrap();
+    let (held, before) = (lock(&unfinished), fs::read(&blocks).unwrap());
+    let second = command_in(dir.path(), PLAN).output().unwrap();
+    refused(&second, 5, &["another peregrine writes this file"]);
+    assert!(fs::read(&blocks).unwrap() == before && unfinished.exists());
+    // It was killed.
+    drop(held);
+    done(command_in(dir.path(), PLAN).output().unwrap());
+    done(command_in(dir.path(), "range files --plan plan.json --range 0").output().unwrap());
+}
+
+#[test]
+fn a_killed_check_of_a_range_leaves_no_output_and_can_be_repeated() {
+    let dir = planned();
     let check = "range check --plan plan.json --range 2 --datadir node -o r2 --progress lines";
-    let running = Running::until_line(command(check), "check");
+    let running = Running::until_line(command_in(dir.path(), check), "check");
     running.signal(Signal::KILL);
     let (output, _) = running.wait();
     assert!(output.status.code().is_none() || dir.path().join("r2").exists());
-    let text = done(command(check).output().unwrap());
+    let text = done(command_in(dir.path(), check).output().unwrap());
     assert!(text.contains("delta              r2 ("), "{text}");
     assert!(!dir.path().join("r2.peregrine-part").exists());
 }
