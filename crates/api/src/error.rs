@@ -537,6 +537,7 @@ impl From<UnfinishedError> for Error {
             UnfinishedError::Refused { ref path, flaw } => {
                 Self::environment(flaw).in_file(path, None).caused_by(error)
             }
+            UnfinishedError::Exists(path) => Self::exists(&path),
             other => Self::environment(other.to_string()),
         }
     }

@@ -24,11 +24,10 @@
 
 use crate::error::DiskError;
 use std::cmp::Ordering;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use vfs::unfinished;
-use vfs::{AtomicFile, Disk, During as _, FileError, ReadAt};
+use vfs::{AtomicFile, Disk, During as _, ReadAt};
 use wire::coin::{chainstate_key_order, compressed_script_len};
 use wire::read::{write_compact_size, write_var_int};
 use wire::script::MAX_SCRIPT_SIZE;
@@ -198,7 +197,7 @@ impl<'d> SnapshotWriter<AtomicFile<'d>> {
     /// 256 KiB and the coins of one transaction.
     ///
     /// # Errors
-    /// [`DiskError::File`], also if `path` exists; the file there is not changed.
+    /// [`DiskError::Unfinished`], also if `path` exists; the file there is not changed.
     pub fn create(
         disk: &'d dyn Disk,
         path: &Path,
@@ -206,13 +205,7 @@ impl<'d> SnapshotWriter<AtomicFile<'d>> {
         base_block: BlockHash,
         coins: u64,
     ) -> Result<Self, DiskError> {
-        if disk.exists(path).during("look for", path)? {
-            let source = io::Error::from(io::ErrorKind::AlreadyExists);
-            return Err(
-                FileError { path: path.to_owned(), action: "create", is_creation: true, source }.into()
-            );
-        }
-        let file = unfinished::create(disk, path, unfinished::SUFFIX)?;
+        let file = unfinished::create_new(disk, path, unfinished::SUFFIX)?;
         Ok(Self::begin(file, path, SnapshotMetadata { magic, base_block, base_height: None, coins }))
     }
 

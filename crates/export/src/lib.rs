@@ -92,10 +92,10 @@ impl<'d> Writer<'d> {
         format: Format,
         columns: &Columns,
     ) -> Result<Self, UnfinishedError> {
-        let path = &unfinished::target(disk, path)?;
         if disk.exists(path).during("look for", path)? {
-            Err(io::Error::from(io::ErrorKind::AlreadyExists)).during_creation(path)?
+            return Err(UnfinishedError::Exists(path.to_owned()));
         }
+        let path = &unfinished::target(disk, path)?;
         Ok(Self(match format {
             Format::Parquet => Kind::Parquet(Box::new(parquet::ParquetWriter::create(disk, path, columns)?)),
             Format::Arrow => Kind::File(Box::new(RowFile::create(disk, path, FileFormat::Arrow, columns)?)),

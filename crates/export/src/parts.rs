@@ -28,11 +28,9 @@ const REQUEST_START: &[u8] = b"{\n  \"program\": \"peregrine ";
 /// Why a directory cannot be begun or continued.
 #[derive(Debug, thiserror::Error)]
 pub enum PartsError {
-    /// The disk failed, or another process writes the directory.
+    /// The disk failed, another process writes the directory, or it exists.
     #[error(transparent)]
     Unfinished(#[from] UnfinishedError),
-    #[error("{}: it exists already", .0.display())]
-    Exists(PathBuf),
     #[error("{}: an interrupted run that wanted something else has left this", .0.display())]
     OtherRequest(PathBuf),
     /// The directory is complete, and has something else than what it was to be continued with.
@@ -89,13 +87,13 @@ impl<'d> Parts<'d> {
     pub fn open(disk: &'d dyn Disk, path: &Path, request: &str) -> Result<Self, PartsError> {
         let path = &target(disk, path)?;
         if disk.exists(path).during("look for", path)? {
-            return Err(PartsError::Exists(path.clone()));
+            return Err(UnfinishedError::Exists(path.clone()).into());
         }
         let (beside, temporary) = (beside(path), unfinished::temporary(path, unfinished::SUFFIX));
         if disk.exists(&beside).during("look for", &beside)?
             && !disk.read(&beside, REQUEST_LEN).during("read", &beside)?.starts_with(REQUEST_START)
         {
-            return Err(PartsError::Exists(beside));
+            return Err(UnfinishedError::Exists(beside).into());
         }
         disk.create_dir_all(&temporary).during_creation(&temporary)?;
         let file = temporary.join(REQUEST);

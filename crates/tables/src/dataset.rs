@@ -216,7 +216,6 @@ fn refusal(error: PartsError) -> Error {
             let detail = "it has a complete export with other options; export into another directory";
             usage(detail).in_file(path, None)
         }
-        PartsError::Exists(path) => Error::exists(&path),
         PartsError::Foreign(_) | PartsError::WouldLose { .. } => usage(&error.to_string()),
     }
 }

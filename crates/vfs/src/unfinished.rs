@@ -19,6 +19,9 @@ pub enum UnfinishedError {
         /// The obstacle, and the remedy.
         flaw: &'static str,
     },
+    /// The output exists.
+    #[error("{}: it exists already", .0.display())]
+    Exists(PathBuf),
 }
 
 /// Suffix of the temporary name. No other program uses it, so that a file of that name is a leftover of
@@ -58,6 +61,20 @@ pub fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<Atomi
         Some(file) => Ok(AtomicFile::new(disk, temporary, &target, file)),
         None => Err(UnfinishedError::Refused { path: temporary, flaw: IN_USE }),
     }
+}
+
+/// The same for a file that must not exist. Only when its temporary name is locked does that stay so: another
+/// process may have completed it since the caller looked.
+pub fn create_new<'d>(
+    disk: &'d dyn Disk,
+    path: &Path,
+    suffix: &str,
+) -> Result<AtomicFile<'d>, UnfinishedError> {
+    let file = create(disk, path, suffix)?;
+    if disk.exists(path).during("look for", path)? {
+        return Err(UnfinishedError::Exists(path.to_owned()));
+    }
+    Ok(file)
 }
 
 /// Writes a whole file, as [`create`] does.

@@ -188,7 +188,7 @@ fn write_set(
 ) -> Result<ExportedJson, Error> {
     let started = Instant::now();
     let addresses = columns.has_addresses::<CoinTable>().then_some(network);
-    let mut writer = create(args, columns, path)?;
+    let mut writer = Writer::create(&RealDisk, path, args.format, columns)?;
     let stats = read(&mut |coin: &UtxoElement<'_>, times: Option<CreationTimes>| {
         Ok(with_coin_row(coin, times, addresses, |row| writer.add(row))?)
     })?;
@@ -225,11 +225,6 @@ fn source(args: &ExportUtxoArgs) -> Result<(StoredCoins, Network, ChainOptions),
     paths::check(&located, None, &[("--output", Some(&args.output))])?;
     let options = args.datadir.default_options(&located, args.run.memory);
     Ok((StoredCoins::Snapshot { file, datadir: Some(options.clone()) }, network, options))
-}
-
-fn create(args: &ExportUtxoArgs, columns: &Columns, path: &Path) -> Result<Writer<'static>, Error> {
-    let created = Writer::create(&RealDisk, path, args.format, columns);
-    created.map_err(|error| paths::refuse_existing(path).err().unwrap_or_else(|| error.into()))
 }
 
 fn metadata(stats: &UtxoStatsReport, network: Network) -> Metadata {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::TempDir;
 use testkit::corrupt::snapshot;
 use testkit::fault::{Crash, Crashes, FaultDisk, explore};
-use vfs::{Disk, RealDisk};
+use vfs::{Disk, RealDisk, UnfinishedError};
 
 const FORMATS: [FileFormat; 3] = [FileFormat::PARQUET, FileFormat::Arrow, FileFormat::Csv];
 
@@ -100,7 +100,7 @@ fn other_requests_and_other_files_are_refused() {
     assert!(matches!(error, PartsError::OtherRequest(path) if path.ends_with("out.peregrine-part")));
     write(&RealDisk, &out, FileFormat::Csv, "heights 0 to 2").unwrap();
     let error = write(&RealDisk, &out, FileFormat::Csv, "heights 0 to 2").unwrap_err();
-    assert!(matches!(error, PartsError::Exists(path) if path == out));
+    assert!(matches!(error, PartsError::Unfinished(UnfinishedError::Exists(path)) if path == out));
     let mine = dir.path().join("mine.peregrine-part");
     fs::create_dir(&mine).unwrap();
     fs::write(mine.join("photo"), "").unwrap();
