@@ -89,7 +89,9 @@ pub fn run(args: &AgesArgs) -> Done {
     let outputs: Vec<_> = args.output.iter().map(|output| ("--output", Some(&**output))).collect();
     paths::check(&located, None, &outputs)?;
     args.output.iter().try_for_each(|output| paths::refuse_existing(output))?;
-    let pictures: Vec<_> = args.output.iter().filter(|path| is_picture(path)).collect();
+    let pictures = args.output.iter().filter(|path| is_picture(path));
+    let pictures = pictures.map(|path| unfinished::create_new(&RealDisk, path, unfinished::SUFFIX));
+    let pictures = pictures.collect::<Result<Vec<_>, _>>()?;
     let files = args.output.iter().filter(|path| !is_picture(path)).map(|path| create(path));
     let mut files = files.collect::<Result<Vec<_>, _>>()?;
     let options = options(args, chain);
@@ -111,8 +113,9 @@ pub fn run(args: &AgesArgs) -> Done {
         ("program", PROGRAM.to_owned()),
     ];
     files.into_iter().try_for_each(|file| file.finish(&metadata).map(drop))?;
-    for path in pictures {
-        unfinished::write(&RealDisk, path, picture::svg(&heights).as_bytes())?;
+    for mut file in pictures {
+        file.write_all(picture::svg(&heights).as_bytes())?;
+        file.commit()?;
     }
     let outputs = args.output.iter().map(|path| path.display().to_string()).collect();
     Ok(reply(&AgesJson { chain: range.network, outputs, heights }, Exit::Done, rows))

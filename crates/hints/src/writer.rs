@@ -1,8 +1,7 @@
 //! Writes a hint file of any format, a block at a time.
 //!
 //! The file is written under its name with the suffix `.peregrine-part`, synced, and then renamed: a crash
-//! leaves the old file or none, and a temporary file that the next writer of the same file removes. An error
-//! leaves no file.
+//! leaves a temporary file, which the next writer of the same file removes. An error leaves no file.
 
 use super::peregrine::{self, GroupWriter};
 use super::stream::{Genesis, VARIANTS, Variant};
@@ -60,7 +59,8 @@ impl<'d> HintWriter<'d> {
     /// crates.
     ///
     /// # Errors
-    /// [`HintsError::File`], also if the format needs the block hash and it is `None`.
+    /// [`HintsError::File`], also if the format needs the block hash and it is `None`;
+    /// [`HintsError::Unfinished`], also if `path` exists.
     pub fn create(
         disk: &'d dyn Disk,
         path: &Path,
@@ -285,7 +285,7 @@ fn with_table<'d>(
 
 impl<'d> TemporaryFile<'d> {
     fn create(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<Self, HintsError> {
-        Ok(Self { file: unfinished::create(disk, path, suffix)?, written: 0, sha256: Sha256::new() })
+        Ok(Self { file: unfinished::create_new(disk, path, suffix)?, written: 0, sha256: Sha256::new() })
     }
 
     /// Writes all of `bytes` and empties it.

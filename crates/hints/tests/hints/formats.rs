@@ -96,11 +96,11 @@ fn every_format_round_trips_and_is_recognised_by_content() {
 
 #[test]
 fn a_link_to_a_missing_file_is_followed() {
-    let (dir, elsewhere) = (Dir::new(), tempfile::tempdir().unwrap());
-    std::os::unix::fs::symlink(elsewhere.path().join("target"), dir.path()).unwrap();
     let chain = simulated(20, 6);
     // A bitmap file has two temporary files.
     for format in [HintFormat::Peregrine, HintFormat::Bitmap] {
+        let (dir, elsewhere) = (Dir::new(), tempfile::tempdir().unwrap());
+        std::os::unix::fs::symlink(elsewhere.path().join("target"), dir.path()).unwrap();
         write(&dir.path(), format, &chain);
         assert!(fs::symlink_metadata(dir.path()).unwrap().is_symlink());
         check(&mut dir.open(Some(format)).unwrap(), &chain);

@@ -116,7 +116,8 @@ fn hints_made_from_blocks_equal_those_of_the_model() {
     }
 }
 
-/// The second of two runs with one output ended, after all its work, with an error that offered nothing.
+/// The second of two runs with one output ended, after all its work, with an error that offered nothing; with
+/// hints it replaced the file of the first.
 #[test]
 fn an_output_that_another_run_completes_meanwhile_is_refused_and_stays() {
     let (case, files) = (Case::new(), scratch());
@@ -124,10 +125,17 @@ fn an_output_that_another_run_completes_meanwhile_is_refused_and_stays() {
     let complete = |_: Event| fs::write(&path, "of another run").unwrap();
     let watch = Watch { sink: &complete, ..unwatched() };
     let (disk, chain) = (FaultDisk::healthy(), case.options().chain);
-    let made = engine::snapshot::make(&disk, &chain, &path, watch).map(drop);
-    let error = assert_fails(made, ErrorKind::Usage, &["it exists already"]);
-    assert_offers(&error, &[Remedy::OtherName, Remedy::KeepResult]);
-    assert_eq!(taken(&path), b"of another run");
+    let (format, coins) = (HintFormat::Peregrine, CoinSource::Chainstate);
+    let runs: [&dyn Fn() -> Result<(), Error>; 3] = [
+        &|| engine::snapshot::make(&disk, &chain, &path, watch).map(drop),
+        &|| engine::hints::make(&disk, &chain, &path, format, watch).map(drop),
+        &|| engine::hints::make_from_coins(&disk, &chain, &coins, &path, format, watch).map(drop),
+    ];
+    for make in runs {
+        let error = assert_fails(make(), ErrorKind::Usage, &["it exists already"]);
+        assert_offers(&error, &[Remedy::OtherName, Remedy::KeepResult]);
+        assert_eq!(taken(&path), b"of another run");
+    }
 }
 
 /// Like all commands that only read a datadir, conversions leave what an interrupted rebuild has left.

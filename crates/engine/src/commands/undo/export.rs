@@ -10,7 +10,6 @@ use api::{
 };
 use chain::{session::Session, threads::lock};
 use disk::{
-    DiskError,
     blk::RECORD_HEADER_LEN,
     undo::{CHECKSUM_LEN, MAX_UNDO_LEN},
 };
@@ -82,7 +81,7 @@ pub fn export(
     // The genesis block spends nothing.
     let from = from.max(Height(1));
     let to = last_block(options, plan, from, options.stop_at_height)?;
-    let file = unfinished::create(disk, path, unfinished::SUFFIX).map_err(DiskError::from)?;
+    let file = unfinished::create_new(disk, path, unfinished::SUFFIX)?;
     watch.sink.event(Event::Started(Stage::Export));
     let state = Mutex::new(State { file, totals: Totals::default() });
     let export = Export { state, turns: Turns::new(from.0) };
