@@ -86,10 +86,19 @@ impl<'d> Parts<'d> {
     /// `request` determines all files.
     pub fn open(disk: &'d dyn Disk, path: &Path, request: &str) -> Result<Self, PartsError> {
         let path = &target(disk, path)?;
+        let (beside, temporary) = (beside(path), unfinished::temporary(path, unfinished::SUFFIX));
         if disk.exists(path).during("look for", path)? {
+            // A run that was killed at its end has left its request, which libraries take for a file of rows.
+            // Directories of releases before have nothing beside them: there it stays.
+            let request = path.join(REQUEST);
+            if disk.exists(&beside).during("look for", &beside)?
+                && let Ok((found, _lock)) = read_and_lock(disk, &request)
+                && found.starts_with(REQUEST_START)
+            {
+                disk.remove_file(&request).during("remove", &request)?;
+            }
             return Err(UnfinishedError::Exists(path.clone()).into());
         }
-        let (beside, temporary) = (beside(path), unfinished::temporary(path, unfinished::SUFFIX));
         if disk.exists(&beside).during("look for", &beside)?
             && !disk.read(&beside, REQUEST_LEN).during("read", &beside)?.starts_with(REQUEST_START)
         {

@@ -52,11 +52,13 @@ fn a_run_completes_what_a_crash_has_left() {
         };
         let states = explore(place.path(), Crashes::default(), run, |Crash { dir, what, .. }| {
             let out = dir.path().join("out");
-            // Only the last sync, and the removal of the request, come after the rename.
-            if !out.exists() {
+            if out.exists() {
+                // Only the last sync, and the removal of the request, follow the rename. The next run, which
+                // is refused, removes it.
+                write(&RealDisk, &out, format, "all").unwrap_err();
+            } else {
                 kept.fetch_add(3 - write(&RealDisk, &out, format, "all").unwrap(), Ordering::Relaxed);
             }
-            let _ = fs::remove_file(out.join("dataset.json"));
             assert_eq!(snapshot(&out).unwrap(), whole, "{format}, {what}");
             assert!(!dir.path().join("out.peregrine-part").exists(), "{format}, {what}");
         });
