@@ -33,6 +33,8 @@ pub enum PartsError {
     Unfinished(#[from] UnfinishedError),
     #[error("{}: an interrupted run that wanted something else has left this", .0.display())]
     OtherRequest(PathBuf),
+    #[error("{}: an interrupted run was continuing this, which was complete", .0.display())]
+    WasComplete(PathBuf),
     /// The directory is complete, and has something else than what it was to be continued with.
     #[error("{}: it is complete, and has something else", .0.display())]
     OtherContent(PathBuf),
@@ -110,13 +112,13 @@ impl<'d> Parts<'d> {
             let (found, lock) = read_and_lock(disk, &file)?;
             return match found == request.as_bytes() {
                 true => Ok(Self { disk, path: path.to_owned(), temporary, _lock: lock }),
-                false => Err(PartsError::OtherRequest(temporary)),
+                false => Err(left_by_another(disk, path)(temporary)),
             };
         }
         // A crash may have left the request without its name, but nothing else.
         let leftover = format!("{REQUEST}{}", unfinished::SUFFIX);
         if disk.list(&temporary).during("list", &temporary)?.iter().any(|name| *name != *leftover) {
-            return Err(PartsError::OtherRequest(temporary));
+            return Err(left_by_another(disk, path)(temporary));
         }
         Self::with_request(disk, path, temporary, request)
     }
@@ -147,7 +149,7 @@ impl<'d> Parts<'d> {
         let (found, _lock) = read_and_lock(disk, &file)?;
         let flaw = |flaw| PartsError::WouldLose { path: dir.clone(), flaw };
         let Some(Continued { files, mut outdated, to_come }) = continued(&found).map_err(flaw)? else {
-            let refusal = if is_complete { PartsError::OtherContent } else { PartsError::OtherRequest };
+            let refusal = if is_complete { PartsError::OtherContent } else { left_by_another(disk, path) };
             return Err(refusal(dir.clone()));
         };
         let len = |name: &String| {
@@ -217,6 +219,13 @@ impl<'d> Parts<'d> {
         let request = path.join(REQUEST);
         Ok(disk.remove_file(&request).during("remove", &request)?)
     }
+}
+
+/// Returns the error for the temporary directory of a run that wanted something else than this one. Until it
+/// is complete for the first time, nothing is beside it.
+fn left_by_another(disk: &dyn Disk, path: &Path) -> fn(PathBuf) -> PartsError {
+    let was_complete = disk.exists(&beside(path)).unwrap_or_default();
+    if was_complete { PartsError::WasComplete } else { PartsError::OtherRequest }
 }
 
 /// The file beside a directory that states what it has.

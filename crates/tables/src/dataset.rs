@@ -212,6 +212,10 @@ fn refusal(error: PartsError) -> Error {
                           the directory";
             usage(detail).in_file(path, None)
         }
+        PartsError::WasComplete(path) => {
+            let error = Error::usage("an interrupted run was continuing this export, which was complete");
+            error.in_file(path, None).with_remedies([Remedy::RepeatOptions, Remedy::OtherName])
+        }
         PartsError::OtherContent(path) => {
             let detail = "it has a complete export with other options; export into another directory";
             usage(detail).in_file(path, None)

@@ -110,3 +110,24 @@ fn other_requests_and_other_files_are_refused() {
     assert!(matches!(error, PartsError::OtherRequest(_)));
     assert_eq!(snapshot(&mine).unwrap().len(), 1);
 }
+
+/// The advice was to remove it, or to repeat a run up to the height in a file that it lacked.
+#[test]
+fn a_directory_that_was_complete_before_it_was_continued_is_not_to_be_removed() {
+    for at in 0.. {
+        let dir = TempDir::new().unwrap();
+        let out = dir.path().join("out");
+        write(&RealDisk, &out, FileFormat::Csv, "heights 0 to 2").unwrap();
+        let continue_on = |disk: &dyn Disk| {
+            Parts::append(disk, &out, "heights 0 to 3", |_| Ok(Some(Continued::default()))).is_ok()
+        };
+        let is_begun = continue_on(&FaultDisk::killed_at(at));
+        let error = write(&RealDisk, &out, FileFormat::Csv, "heights 0 to 4").unwrap_err();
+        assert!(out.exists() || matches!(error, PartsError::WasComplete(_)), "change {at}: {error}");
+        assert!(continue_on(&RealDisk), "change {at}");
+        if is_begun {
+            assert!(!out.exists() && at > 5, "{at}");
+            break;
+        }
+    }
+}
