@@ -440,9 +440,9 @@ impl From<FileError> for Error {
             _ => ErrorKind::Environment,
         };
         let remedies = match error.source.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if creates => {
-                vec![Remedy::CreateDirectory, Remedy::OtherName]
-            }
+            io::ErrorKind::NotFound if creates => vec![Remedy::CreateDirectory, Remedy::OtherName],
+            io::ErrorKind::NotADirectory if creates => vec![Remedy::OtherName],
+            _ if creates && error.source.raw_os_error() == Some(LINK_LOOP) => vec![Remedy::OtherName],
             io::ErrorKind::PermissionDenied => vec![Remedy::GrantPermission, Remedy::OtherOutput],
             io::ErrorKind::ReadOnlyFilesystem => vec![Remedy::MountWritable, Remedy::OtherOutput],
             _ => remedy_of(&error.source).into_iter().collect(),
@@ -485,6 +485,8 @@ fn remedy_of(error: &io::Error) -> Option<Remedy> {
 
 /// The system's number of the error of a medium (`EIO`).
 const IO_ERROR: i32 = 5;
+/// The system's number of the error of symbolic links that lead to each other (`ELOOP`).
+const LINK_LOOP: i32 = 40;
 /// The system's number of the error of a damaged file system (`EUCLEAN`).
 const NEEDS_CLEANING: i32 = 117;
 
@@ -641,6 +643,12 @@ mod tests {
         ] {
             let file = FileError { path: ".lock".into(), action, is_creation: false, source };
             assert_eq!(Error::from(file).remedies, remedies);
+        }
+        // Once, an output below a file was damage to a file.
+        for source in [io::ErrorKind::NotADirectory.into(), io::Error::from_raw_os_error(LINK_LOOP)] {
+            let file = FileError { path: "mine/out".into(), action: "create", is_creation: true, source };
+            let error = Error::from(file);
+            assert_eq!((error.kind, &error.remedies), (ErrorKind::Environment, &vec![Remedy::OtherName]));
         }
         for (number, remedies) in [(IO_ERROR, [Remedy::CheckDisk]), (13, [Remedy::GrantPermission])] {
             let error = Error::reading("rev00000.dat".into(), 0, io::Error::from_raw_os_error(number));

@@ -92,7 +92,7 @@ impl<'d> Writer<'d> {
         format: Format,
         columns: &Columns,
     ) -> Result<Self, UnfinishedError> {
-        if disk.exists(path).during("look for", path)? {
+        if disk.exists(path).during_creation(path)? {
             return Err(UnfinishedError::Exists(path.to_owned()));
         }
         let path = &unfinished::target(disk, path)?;

@@ -39,15 +39,15 @@ pub fn target(disk: &dyn Disk, path: &Path) -> Result<PathBuf, FileError> {
     match disk.resolve(path) {
         // The directory may be created later.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.to_owned()),
-        found => found.during("follow the links in", path),
+        found => found.during_creation(path),
     }
 }
 
 /// Creates a file that is written and locked under the name `path` plus `suffix`. What a crash has left there
 /// is removed. If `path` is a symbolic link, the file that it leads to is written.
 pub fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<AtomicFile<'d>, UnfinishedError> {
-    let is_link = disk.is_link(path).during("look for", path)?;
-    let target = if is_link { disk.resolve(path).during("follow the link", path)? } else { path.to_owned() };
+    let is_link = disk.is_link(path).during_creation(path)?;
+    let target = if is_link { disk.resolve(path).during_creation(path)? } else { path.to_owned() };
     let temporary = self::temporary(&target, suffix);
     if let Some(found) = disk.metadata(&temporary).during("look for", &temporary)? {
         if found.is_dir {

@@ -35,7 +35,7 @@ const LIVE_PAUSE: Duration = Duration::from_millis(50);
 /// # Errors
 /// [`ErrorKind::Usage`] if there is one; any I/O error.
 pub fn require_absent(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
-    if disk.exists(path).during("look for", path)? {
+    if disk.exists(path).during_creation(path)? {
         return Err(Error::exists(path));
     }
     Ok(())
