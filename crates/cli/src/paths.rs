@@ -43,13 +43,9 @@ pub fn check(
     check_reindex(located, work_dir, files, None)
 }
 
-/// Refuses an output that exists, before the work begins. What else is wrong with it shows when it is
-/// created.
+/// Refuses an output that exists, before the work begins.
 pub fn refuse_existing(path: &Path) -> Result<(), Error> {
-    if RealDisk.exists(path).unwrap_or(false) {
-        return Err(Error::exists(path));
-    }
-    Ok(())
+    engine::require_absent(&RealDisk, path, None)
 }
 
 /// The folders of a datadir, with symbolic links resolved.

@@ -84,7 +84,8 @@ pub fn write(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), Unfinishe
     Ok(file.commit()?)
 }
 
-const IN_USE: &str = "another peregrine writes this file; let it end, or write another file";
+/// What to do if another process writes a file.
+pub const IN_USE: &str = "another peregrine writes this file; let it end, or write another file";
 
 /// Locks a file. `in_use` says what to do if another process has locked it.
 pub fn lock(disk: &dyn Disk, path: &Path, in_use: &'static str) -> Result<Box<dyn Lock>, UnfinishedError> {

@@ -170,10 +170,15 @@ fn what_the_chunks_make_up_must_be_a_snapshot() {
     }
     let (dir, output) = (files.path().join("draft"), files.path().join("joined"));
     let root = Some(write_set(&dir, tip.hash, &with_height(&core, tip.height)));
-    let report = fetch(&FetchOptions { root, ..fetching(&[&dir], &output) }).unwrap();
+    let options = FetchOptions { root, ..fetching(&[&dir], &output) };
+    let report = fetch(&options).unwrap();
     assert!(report.height_removed && report.height == Some(Height(tip.height)));
     assert!(fs::read(&output).unwrap() == core, "the file is as Core writes it");
     assert!(!part(&output).exists());
+    // A run that is killed before it has removed the chunks leaves them to the next one.
+    fs::write(part(&output), with_height(&core, tip.height)).unwrap();
+    assert_fails(fetch(&options), ErrorKind::Usage, &["it exists already"]);
+    assert!(output.exists() && !part(&output).exists());
     // Its metadata is read where the draft has it.
     let draft = files.path().join("draft.dat");
     fs::write(&draft, with_height(&core, tip.height)).unwrap();

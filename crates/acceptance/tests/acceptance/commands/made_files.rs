@@ -138,6 +138,32 @@ fn an_output_that_another_run_completes_meanwhile_is_refused_and_stays() {
     }
 }
 
+/// Sorted runs and the checkpoint of a killed run stayed: the next one was refused before it removed them.
+#[test]
+fn what_a_run_that_is_killed_at_its_end_leaves_is_removed_when_its_output_is_refused() {
+    let (case, mut left) = (tiny_case(), 0);
+    let options = with_threads(&bounded(&case.options()), 1).chain;
+    let make = |disk: &FaultDisk, dir: &Path| {
+        engine::snapshot::make(disk, &options, &dir.join("made"), unwatched()).map(drop)
+    };
+    let counting = FaultDisk::counting_changes();
+    make(&counting, scratch().path()).unwrap();
+    for at in counting.count() - 9..counting.count() {
+        let dir = scratch();
+        // If only the removal of temporary files fails, that is a warning.
+        let _ = make(&FaultDisk::killed_at(at), dir.path());
+        if dir.path().join("made").exists() {
+            left += leftovers(dir.path()).len();
+            // A temporary chainstate, of a run that was killed with another output.
+            write_file(dir.path().join("peregrine-work-0-7/peregrine.lock"), "");
+            let done = make(&FaultDisk::healthy(), dir.path());
+            assert_fails(done, ErrorKind::Usage, &["it exists already"]);
+            assert_eq!(leftovers(dir.path()), [] as [PathBuf; 0], "change {at}");
+        }
+    }
+    assert!(left > 2, "{left}");
+}
+
 /// Like all commands that only read a datadir, conversions leave what an interrupted rebuild has left.
 #[test]
 fn every_format_converts_into_every_other() {

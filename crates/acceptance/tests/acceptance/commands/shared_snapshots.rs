@@ -176,9 +176,13 @@ fn several_heights_in_one_pass_equal_single_runs() {
         }
     }
     assert_same_tree(&before, case.root(), "the datadir is only read");
+    // As a run leaves it that is killed at its end.
+    write_file(files.path().join("work/peregrine-work-0-7/peregrine.lock"), "");
+    let options = changed(options, |it| it.chain.work_dir = Some(files.path().join("work")));
     let again = share_on(&FaultDisk::healthy(), &options, &[77], &single, unwatched());
     let error = assert_says(again, &["77-", "this snapshot is there already"]);
     assert_offers(&error, &[Remedy::MoveAway]);
+    assert_eq!(leftovers(&files.path().join("work")), [] as [PathBuf; 0]);
     let none = share_on(&FaultDisk::healthy(), &options, &[], &single, unwatched());
     let words = ["ends at height 140", "is 14112, from a chain of 16128 blocks on"];
     assert_fails(none, ErrorKind::Usage, &words);

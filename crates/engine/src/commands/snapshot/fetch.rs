@@ -20,7 +20,6 @@ use api::{
 };
 use chain::threads::{each_number, lock};
 use disk::{
-    DiskError,
     snapshot::{SNAPSHOT_MAGIC, SnapshotMetadata, SnapshotReader, SnapshotWriter},
     utxo_tree::UtxoTree,
 };
@@ -128,8 +127,12 @@ pub fn fetch(
     options: &FetchOptions,
     watch: Watch<'_>,
 ) -> Result<FetchedSnapshotReport, Error> {
-    require_absent(disk, &options.output)?;
     let output = unfinished::target(disk, &options.output)?;
+    require_absent(disk, &options.output, None).inspect_err(|error| {
+        if error.kind == ErrorKind::Usage {
+            remove_joined(disk, &unfinished::temporary(&output, SUFFIX));
+        }
+    })?;
     let options = &FetchOptions { output, ..options.clone() };
     let all =
         options.sources.iter().map(|source| Source::new(disk, source)).collect::<Result<Vec<_>, _>>()?;
@@ -165,8 +168,7 @@ fn fetch_from(
         return Err(error.in_file(temporary, None).with_remedies([Remedy::MoveAway, Remedy::OtherOutput]));
     }
     let file = disk.open_for_writing(&temporary).during_creation(&temporary)?;
-    let in_use = "another peregrine writes this file; let it end, or write another file";
-    let _lock = unfinished::lock(disk, &temporary, in_use).map_err(DiskError::from)?;
+    let _lock = unfinished::lock(disk, &temporary, unfinished::IN_USE)?;
     let old = disk.open(&temporary).during("open for reading", &temporary)?;
     let fetch = Fetch {
         old_len: old.len().during("find the length", &temporary)?,
@@ -203,6 +205,16 @@ fn fetch_from(
         *faults = std::mem::take(&mut *lock(&fetch.faults));
         faults.extend(names.map(|source| SourceFault { source, chunk: None, error: error.clone() }));
     })
+}
+
+/// Removes the joined chunks of a run that was killed when its output was complete. If that fails, or another
+/// run joins chunks there, nothing depends on it.
+fn remove_joined(disk: &dyn Disk, temporary: &Path) {
+    let is_own = disk.exists(temporary).unwrap_or_default()
+        && foreign_at(disk, temporary).is_ok_and(|what| what.is_none());
+    if is_own && let Ok(_lock) = unfinished::lock(disk, temporary, unfinished::IN_USE) {
+        let _ = disk.remove_file(temporary);
+    }
 }
 
 /// Returns what is at `path`, unless it is a snapshot with missing chunks.
@@ -517,7 +529,8 @@ impl Fetch<'_> {
         let (temporary, output) = (&self.temporary, &self.options.output);
         if let Some(writer) = writer {
             let bytes = writer.finish()?;
-            disk.remove_file(temporary).during("remove", temporary)?;
+            // If that fails, the next run with this output does it.
+            let _ = disk.remove_file(temporary);
             return Ok(bytes);
         }
         disk.rename(temporary, output).during("rename to its final name", temporary)?;

@@ -24,7 +24,7 @@ use pipeline::{
         coins_after::{AfterBlock, with_coins_after},
         read_only_job::with_read_only_job,
     },
-    stages::{coin_hash::CoinHash, coin_reader::each_coin, finish::read_back},
+    stages::{coin_hash::CoinHash, coin_reader::each_coin, finish::read_back, work_dir::WorkDir},
 };
 use rules::ChainParams;
 use std::{
@@ -212,6 +212,10 @@ fn refuse_complete(
         }
     }
     let Some((_, name)) = found.first().filter(|_| found.len() == heights.len()) else { return Ok(()) };
+    if let Some(dir) = &options.work_dir {
+        // A run that was killed at its end has left its chainstate.
+        WorkDir::remove_left(disk, dir);
+    }
     Err(there_already(&output.join(name)))
 }
 
