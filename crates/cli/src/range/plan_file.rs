@@ -49,10 +49,8 @@ pub fn begin<'d>(disk: &'d dyn Disk, path: &Path) -> Result<(AtomicFile<'d>, Pat
         let text = "the suffix .blocks is that of the second file; choose another one, such as .json";
         return Err(Error::usage(text).in_file(path, None));
     }
-    paths::refuse_existing(path)?;
-    let file = unfinished::create(disk, path, unfinished::SUFFIX)?;
-    // It is locked until it has its name. Another run may have ended before.
-    paths::refuse_existing(path)?;
+    // It is locked until it has its name.
+    let file = unfinished::create_new(disk, path, unfinished::SUFFIX)?;
     let own = [file.temporary_path().file_name(), blocks.file_name()];
     // A first file can have any suffix; while another run makes it, a second one follows.
     let belongs = |name: &OsString| {
