@@ -76,9 +76,7 @@ impl<'a> NextLine<'a> {
             Advice::StartBitcoind if self.state.is_some_and(|state| state.has_start_fault(advice)) => {
                 format!("{}  # if what ended its last start is gone", self.for_owner(self.words(advice)))
             }
-            Advice::MoveSnapshotAway
-                if self.state.is_some_and(|state| state.deep.is_some() || state.has_start_fault(advice)) =>
-            {
+            Advice::MoveSnapshotAway => {
                 // Without the snapshot, only that reads blocks above those that are not stored yet.
                 let lines = [self.words(advice), self.peregrine(&["doctor", "--deep"])];
                 lines.map(|words| self.for_owner(words)).join(" && ")

@@ -129,8 +129,7 @@ pub enum Advice {
         names: Vec<&'static str>,
     } => "make anew the indexes that bitcoind cannot continue";
     /// Move the chainstate of a snapshot away, with which bitcoind does not start or nothing can be rebuilt.
-    MoveSnapshotAway => "set the snapshot's chainstate aside, and examine again; read everything if \
-        anything is damaged";
+    MoveSnapshotAway => "set the snapshot's chainstate aside, and read everything";
     /// Run `bitcoind -reindex`, which downloads all blocks that are missing or damaged.
     BitcoindReindex => "let bitcoind download blocks again: not all are stored and sound";
 }
