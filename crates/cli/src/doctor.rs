@@ -5,10 +5,10 @@ mod next_line;
 use crate::{prelude::*, run_note::RunNote, units::durations};
 use engine::{
     FileKind,
-    doctor::{Advice, DatadirState, DeepState, Diagnosis, DoctorOptions, ScriptWork},
+    doctor::{Advice, DatadirState, DeepState, Diagnosis, DoctorOptions, Owner, ScriptWork},
 };
 use next_line::NextLine;
-use peregrine::shell::user_name;
+use peregrine::shell::{as_user, user_name};
 use std::{
     fs,
     time::{Duration, UNIX_EPOCH},
@@ -132,7 +132,7 @@ fn state_rows(network: Network, state: &DatadirState, located: &Located) -> Rows
     let version = state.start.last.version.as_deref().unwrap_or("unknown (no debug.log)");
     let rows = Rows::default()
         .row("network", format!("{network}, in {}", dir.display()))
-        .row("owner", owner_text(state))
+        .row("owner", owner_text(&state.owner))
         .row("in use", &state.lock)
         .row("written by", version)
         .each("xor.dat", state.key.as_ref().map(Error::fact_text))
@@ -159,11 +159,10 @@ fn state_rows(network: Network, state: &DatadirState, located: &Located) -> Rows
     }
 }
 
-fn owner_text(state: &DatadirState) -> String {
-    let owner = &state.owner;
+fn owner_text(owner: &Owner) -> String {
     let mut text = user_name(owner.uid);
     if owner.uid != owner.user {
-        text += &format!("; this is {}, so use sudo -u {text}", user_name(owner.user));
+        text += &format!("; this is {}, so use {}", user_name(owner.user), as_user(owner.uid, []));
     }
     for path in owner.foreign.iter().map(|path| path.display()) {
         text +=
@@ -296,4 +295,16 @@ fn deep_rows(deep: &DeepState) -> Rows {
         .each("", deep.first.iter().map(Error::fact_text))
         .each("all undo data", (deep.blocks > 0).then_some(undo))
         .row("all coins", coins)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a shell, the number of the user began a comment.
+    #[test]
+    fn an_owner_without_a_name_is_one_word_of_the_command() {
+        let text = owner_text(&Owner { uid: 4_000_000_000, user: 0, foreign: Vec::new() });
+        assert_eq!(text, "#4000000000; this is root, so use sudo -u '#4000000000'");
+    }
 }
