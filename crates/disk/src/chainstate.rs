@@ -110,11 +110,6 @@ impl<'d> ChainstateReader<'d> {
         Ok(Self { database, dir: dir.to_owned(), best_block: BlockHash(hash), obfuscation })
     }
 
-    /// Checks that each table is as long as recorded, and can be opened. Coins are not read.
-    pub fn check_tables(&self) -> Result<(), DiskError> {
-        Ok(self.database.check_tables()?)
-    }
-
     /// The database's directory.
     pub fn dir(&self) -> &Path {
         &self.dir

@@ -64,6 +64,19 @@ pub enum IndexKind {
     Unknown,
 }
 
+/// Checks the tables of the database in `dir`, if there is one: [`Database::check_tables`].
+pub fn check_tables(
+    disk: &dyn Disk,
+    dir: &Path,
+    read_up_to: u64,
+    should_stop: impl Fn() -> bool,
+) -> Result<(), DiskError> {
+    match exists(disk, &dir.join("CURRENT"))? {
+        true => Ok(Database::open(disk, dir)?.check_tables(read_up_to, should_stop)?),
+        false => Ok(()),
+    }
+}
+
 /// Reads all blocks of a table of any database. Returns whether it is part of that database.
 pub fn check_table(disk: &dyn Disk, path: &Path) -> Result<bool, DiskError> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };

@@ -149,12 +149,17 @@ impl<'d> Database<'d> {
     }
 
     /// Checks the length, the footer, the index and the filter of each live table: what is read when a table
-    /// is opened, a 30th of its bytes.
+    /// is opened, a 30th of its bytes. Reads and verifies all blocks of those with up to `read_up_to` bytes.
+    /// Ends early if `should_stop` returns true.
     ///
     /// # Errors
     /// [`LevelDbError::Damaged`] for the first table that is damaged; [`LevelDbError::File`].
-    pub fn check_tables(&self) -> Result<(), LevelDbError> {
-        self.manifest.levels.iter().flatten().try_for_each(|live| self.open_table(live, false).map(drop))
+    pub fn check_tables(&self, read_up_to: u64, should_stop: impl Fn() -> bool) -> Result<(), LevelDbError> {
+        let tables = self.manifest.levels.iter().flatten();
+        tables.take_while(|_| !should_stop()).try_for_each(|live| {
+            let table = self.open_table(live, false)?;
+            if live.size <= read_up_to { table.check_blocks() } else { Ok(()) }
+        })
     }
 
     /// Reads and verifies all blocks of the table in a file with this name. Returns whether it is a live one.

@@ -102,6 +102,23 @@ pub fn edit_rows(dir: &Path, edit: impl FnOnce(&mut Rows)) {
     write_rows(dir, &rows);
 }
 
+/// Adds a table with one row to a database, as a flush of bitcoind does. Returns its path.
+///
+/// # Panics
+/// Like [`rows`].
+pub fn add_table(dir: &Path, key: &[u8], value: &[u8]) -> PathBuf {
+    let disk = FaultDisk::healthy();
+    let mut database = Database::open(&disk, dir).expect("there is a database");
+    let update = database.update().expect("it is whole");
+    // One range of all keys could become a log.
+    let (mut low, high) = (update.range(b"", Some(b"\xff")), update.range(b"\xff", None));
+    low.set(key, Some(value)).expect("it can be written");
+    let ranges = [low, high].map(|range| range.finish().expect("it can be written"));
+    update.commit(ranges).expect("it can be written");
+    let files = std::fs::read_dir(dir).expect("it is a folder").flatten().map(|entry| entry.path());
+    files.filter(|path| path.extension() == Some("ldb".as_ref())).max().expect("there is a table")
+}
+
 /// Adds to the block index in `dir` what `invalidateblock` leaves: the header of the next block, marked as
 /// invalid.
 ///

@@ -27,11 +27,13 @@ use api::{
 };
 use coins::SipKey;
 use disk::{
+    DiskError,
     blk::RECORD_HEADER_LEN,
     block_files::used_bytes,
     datadir::FileKind,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows},
     made_undo::UsedBefore,
+    node_indexes::check_tables,
     scan::{Scan, ScannedBlock, scan_files},
     undo::CHECKSUM_LEN,
 };
@@ -399,7 +401,8 @@ fn tree_of_scan(files: &Files<'_>, blocks: &[ScannedBlock], now: BlockTime) -> R
 }
 
 /// Reads the index twice: first the blocks, then each block's parent. A node has a million of them, and
-/// between the two passes only what is needed is kept. The returned index has no entries.
+/// between the two passes only what is needed is kept. The returned index has no entries. All tables are
+/// sound.
 pub fn tree_of_index(files: &Files<'_>) -> Result<(Tree<'static>, BlockIndex), Error> {
     let dir = files.datadir.index_dir();
     let (tree, index, heights) = links_of_index(files.disk, &dir, files.params)?;
@@ -414,7 +417,16 @@ pub fn tree_of_index(files: &Files<'_>) -> Result<(Tree<'static>, BlockIndex), E
         );
         return Err(damaged_index(&dir, detail));
     }
+    // bitcoind ends when it merges a damaged table, also if all rows there are superseded.
+    check_tables(files.disk, &dir, u64::MAX, || false).map_err(of_index)?;
     Ok((tree, index))
+}
+
+fn of_index(error: DiskError) -> Error {
+    match Error::from(error) {
+        error if error.kind == ErrorKind::Damaged => error.about(Subject::BlockIndex),
+        error => error,
+    }
 }
 
 fn damaged_index(dir: &Path, detail: impl Into<String>) -> Error {
@@ -431,12 +443,8 @@ pub fn links_of_index<'a>(
     dir: &Path,
     params: &'a ChainParams,
 ) -> Result<IndexLinks<'a>, Error> {
-    let advise = |error| match Error::from(error) {
-        error if error.kind == ErrorKind::Damaged => error.about(Subject::BlockIndex),
-        error => error,
-    };
     let (mut hashes, mut nodes, mut heights) = (Vec::new(), Vec::new(), Vec::new());
-    let rows = IndexRows::open(disk, dir).map_err(advise)?;
+    let rows = IndexRows::open(disk, dir).map_err(of_index)?;
     let index = rows.stream(|entry| {
         // bitcoind writes undo data only for blocks that it has connected; see `KnownDamage::change_entry`.
         let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo() && entry.status.was_connected());
@@ -446,11 +454,11 @@ pub fn links_of_index<'a>(
         let node = Node::new(&entry.header, entry.place(), undo_pos, entry.status.is_failed());
         nodes.extend(node.map(|node| node.with_mark(&entry)));
     });
-    let index = index.map_err(advise)?;
+    let index = index.map_err(of_index)?;
     if hashes.is_empty() {
         return Err(damaged_index(dir, "the block index is empty"));
     }
-    let links = |link: &mut dyn FnMut(BlockHash, BlockHash)| rows.stream_links(link).map_err(advise);
+    let links = |link: &mut dyn FnMut(BlockHash, BlockHash)| rows.stream_links(link).map_err(of_index);
     // Core does not check whether headers in its index are from the future.
     let tree = Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))?;
     Ok((tree, index, heights))

@@ -57,6 +57,7 @@ use disk::{
     keyed_search::other_block_files,
     lock::DatadirLock,
     made_undo::has_made_undo,
+    node_indexes::check_tables,
     replace,
     xor::read_block_obfuscation,
 };
@@ -75,6 +76,9 @@ use std::{
 use survey::{FileLengths, Survey, survey};
 use vfs::{Disk, Ownership};
 use wire::{BlockHash, Height, Network};
+
+/// Tables of a chainstate up to this length, in bytes, may have no coins: a flush without any leaves one.
+const WITHOUT_COINS_LEN: u64 = 1 << 10;
 
 /// Number of last blocks whose undo data a pruned node keeps (Core `MIN_BLOCKS_TO_KEEP`).
 const KEPT_UNDO: usize = 288;
@@ -406,7 +410,8 @@ impl Examination<'_> {
         let dir = self.datadir.chainstate_dir();
         let opened = ChainstateReader::open(self.disk, &dir);
         let flush_interrupted = matches!(opened, Err(DiskError::InterruptedFlush { .. }));
-        let read = opened.and_then(|reader| reader.check_tables()).map_err(Error::from);
+        let checked = opened.and_then(|_| check_tables(self.disk, &dir, WITHOUT_COINS_LEN, || false));
+        let read = checked.map_err(Error::from);
         let read = if flush_interrupted { Ok(()) } else { read };
         ChainstateState {
             state: self.database_state(&dir, read, is_held),

@@ -14,7 +14,7 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     process::Command,
 };
-use testkit::situation;
+use testkit::{corrupt::add_table, situation};
 
 /// Every path below `dir` with its length, modification time, owner and bytes: more than a reader may change.
 fn everything(dir: &Path) -> BTreeMap<PathBuf, (u64, i64, i64, u32, Vec<u8>)> {
@@ -253,6 +253,33 @@ fn block_files_that_were_copied_one_folder_too_deep_are_named_and_taken() {
     let options = RepairOptions { sources: vec![directory], ..repairing(case.root(), &[]) };
     assert!(try_repair(&options).unwrap().taken > 0);
     advised(&case, &Advice::StartBitcoind);
+}
+
+/// bitcoind was to be started for ever, also after `--deep`: it ended when it merged the table.
+#[test]
+fn a_damaged_table_whose_rows_are_not_looked_up_is_seen() {
+    for (name, key, advice) in
+        [("blocks/index", b"Fz", Advice::ReindexByScan), ("chainstate", b"Bz", Advice::Reindex)]
+    {
+        let case = Case::at_tip();
+        let table = add_table(&case.net(name), key, b"1");
+        advised(&case, &Advice::StartBitcoind);
+        flip_bit(&table, 5, 0).unwrap();
+        advised(&case, &advice);
+        run(&case.scan()).unwrap();
+        advised(&case, &Advice::StartBitcoind);
+    }
+}
+
+/// With `--deep`, all was said to be well.
+#[test]
+fn an_error_of_a_database_that_nothing_explains_stays() {
+    let case = Case::at_tip();
+    write_log(&case, "2026 Fatal LevelDB error: Corruption: not an sstable (bad magic number)");
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::LookDeeper);
+    let found = diagnosed(case.root(), true);
+    assert!(!found.is_sound() && found.advice == Advice::StartBitcoind, "{found:?}");
+    assert_offers(&found.found.unwrap().start.faults[0].error, &[Remedy::ReindexByScan]);
 }
 
 /// `bitcoind -reindex` without that option would begin a chain without blocks.

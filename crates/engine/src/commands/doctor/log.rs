@@ -77,7 +77,9 @@ impl LastStart {
             } else if ERRORS.iter().any(|mark| line.contains(mark)) {
                 let is_table =
                     |path: &&Path| path.extension().is_some_and(|end| end == "ldb" || end == "sst");
-                let table = line.split(": ").map(|part| Path::new(part.trim_end())).find(is_table);
+                // The text can be in parentheses.
+                let parts = line.split(": ").map(|part| part.trim_end().trim_end_matches(')'));
+                let table = parts.map(Path::new).find(is_table);
                 let text = printable(line.split_once(' ').map_or(line, |(_, text)| text), ERROR_LEN);
                 last.database_error = Some((text, table.map(Path::to_owned)));
             }
@@ -223,6 +225,8 @@ mod tests {
         let (text, table) = error(&format!("{start}{}\n", fatal.replace("block", "\x1b[31mblock"))).unwrap();
         assert!(text.starts_with("Fatal LevelDB error") && !text.contains('\x1b'), "{text}");
         assert_eq!(table, Some("/proc/chainstate/000002.ldb".into()));
+        let flush = fatal.replace("Fatal", "Failed to force flush state (System error: Fatal");
+        assert_eq!(error(&format!("{start}{flush})\n")).unwrap().1, table);
         let (_, table) =
             error(&format!("{start}2026 Error reading from database: Corruption: bad\n")).unwrap();
         assert_eq!((table, error(&format!("{start}{fatal}\n{start}"))), (None, None));

@@ -10,6 +10,7 @@ use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
     options::ChainOptions,
+    remedy::Remedy,
     size::HumanSize,
     stage::Stage,
 };
@@ -137,15 +138,19 @@ fn unusable_file(disk: &dyn Disk, datadir: &Datadir) -> Option<Error> {
     (!is_sound).then(|| Error::damaged(detail).in_file(path, None))
 }
 
-/// The error with which bitcoind's last start ended, which nothing explains, if nothing was changed since.
+/// The error with which bitcoind's last start ended, which nothing explains, if nothing was changed since; or
+/// one of a database, though all can be read.
 fn of_end_error(disk: &dyn Disk, datadir: &Datadir, last: &LastStart) -> Option<StartFault> {
     let log = datadir.net_dir().join("debug.log");
     let logged = modified(disk, &log);
     let [blocks, settings] = [datadir.blocks_dir(), datadir.net_dir().join("settings.json")];
     let mut changed = [datadir.net_dir(), &blocks, &settings].into_iter().chain(last.conf.as_deref());
-    let text = last.end_error.as_ref().filter(|_| !changed.any(|path| modified(disk, path) > logged))?;
+    let ended = last.end_error.as_ref().filter(|_| !changed.any(|path| modified(disk, path) > logged));
+    let of_database = last.database_error.as_ref().filter(|(_, table)| table.is_none());
+    let text = of_database.map(|(text, _)| text).or(ended)?;
     let detail = format!("the last start ended with an error, whose cause may still be there: {text}");
-    let error = Error::environment(detail).in_file(log, None);
+    let remedy = of_database.map(|_| Remedy::ReindexByScan);
+    let error = Error::environment(detail).in_file(log, None).with_remedies(remedy);
     Some(StartFault { error, advice: Advice::StartBitcoind })
 }
 
@@ -388,12 +393,14 @@ fn of_index(setting: &IndexSetting, state: &DatadirState) -> Option<StartFault> 
 }
 
 /// Reads the table that the log's last error names, if it is one of a database here, and notes whether it is
-/// damaged. An error that names none counts if the chainstate was not written since.
+/// damaged. An error that names none counts if no database was written since.
 pub fn check_reported_table(disk: &dyn Disk, datadir: &Datadir, state: &mut DatadirState) {
     let Some((_, table)) = &state.start.last.database_error else { return };
     let Some(named) = table else {
-        let current = datadir.chainstate_dir().join("CURRENT");
-        if modified(disk, &current) > modified(disk, &datadir.net_dir().join("debug.log")) {
+        let indexes = IndexKind::ALL.map(|kind| datadir.net_dir().join(kind.database_dir()));
+        let mut dirs = indexes.into_iter().chain([datadir.chainstate_dir(), datadir.index_dir()]);
+        let logged = modified(disk, &datadir.net_dir().join("debug.log"));
+        if dirs.any(|dir| modified(disk, &dir.join("CURRENT")) > logged) {
             state.start.last.database_error = None;
         }
         return;
