@@ -259,7 +259,7 @@ impl Examination<'_> {
             start: StartState { faults: Vec::new(), last: last_start },
         };
         if self.options.deep && state.key.is_none() {
-            state.deep = Some(deep::read_all(files, &options.chain, &state, self.watch)?);
+            state.deep = Some(deep::read_all(files, &options.chain, &mut state, self.watch)?);
         }
         if !is_held {
             start::check_reported_table(disk, datadir, &mut state);

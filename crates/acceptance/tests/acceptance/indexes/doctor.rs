@@ -1,13 +1,13 @@
 //! `doctor` says how each index stands to the chainstate, and which must be made anew.
 
 use acceptance::BUSY;
-use acceptance::indexes::{Rows, assert_sound, behind, database, edit_rows, with_indexes};
+use acceptance::indexes::{Rows, assert_sound, behind, database, edit_rows, rows, with_indexes};
 use acceptance::prelude::*;
 use acceptance::sync::run as download;
 use engine::doctor::{FoundIndex, IndexSetting, IndexStanding, NodeSettings};
 use engine::reindex::SetAsideIndexes;
 use indexes::{IndexKind, IndexOptions, TxForm};
-use testkit::situation;
+use testkit::{corrupt::add_table, situation};
 use wire::read::write_var_int;
 
 fn index(case: &Case, kind: IndexKind) -> (FoundIndex, Advice, bool) {
@@ -134,6 +134,24 @@ fn filters_without_the_row_of_their_best_block_or_without_a_file_are_to_be_made_
         let IndexStanding::Damaged(error) = &found.standing else { panic!("{found:?}") };
         assert!(error.detail.contains(words) && !is_sound, "{error}");
         assert_eq!(advice, Advice::MakeIndexes { names: vec!["blockfilterindex"] });
+    }
+}
+
+/// bitcoind was to be started for ever, also after `--deep`: it ended when it merged the table.
+#[test]
+fn a_damaged_table_of_an_index_whose_rows_are_not_looked_up_is_seen() {
+    for kind in [IndexKind::BlockFilter, IndexKind::CoinStats] {
+        let (case, _) = with_indexes(TxForm::ByTxid);
+        let (dir, key) = (database(&case, kind), [b't', 0, 0, 0, 9]);
+        let table = add_table(&dir, &key, &rows(&dir)[&key[..]]);
+        flip_bit(&table, 5, 0).unwrap();
+        assert!(diagnosed(case.root(), false).is_sound(), "only the ends of tables are read");
+        let advice = Advice::MakeIndexes { names: vec![kind.option()] };
+        assert_eq!(diagnosed(case.root(), true).advice, advice);
+        fs::write(&table, vec![0; fs::read(&table).unwrap().len()]).unwrap();
+        let (found, advised, is_sound) = index(&case, kind);
+        assert!(matches!(found.standing, IndexStanding::Damaged(_)) && !is_sound, "{found:?}");
+        assert_eq!(advised, advice);
     }
 }
 

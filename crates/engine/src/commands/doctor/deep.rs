@@ -1,6 +1,7 @@
-//! Reads everything: each block of the chain with its undo data, and all coins.
+//! Reads everything: each block of the chain with its undo data, all tables of the indexes, and all coins.
 
 use super::diagnosis::{ChainstateState, DatadirState, DeepState};
+use super::indexes::{FoundIndex, IndexStanding};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
@@ -13,7 +14,7 @@ use chain::{
     blocks::{damage::KnownDamage, files::Files},
     blocks_elsewhere::count_elsewhere,
 };
-use disk::chainstate::ChainstateReader;
+use disk::{chainstate::ChainstateReader, node_indexes::check_tables};
 use pipeline::{
     job::{
         self, ChainRequest,
@@ -27,16 +28,18 @@ use pipeline::{
         walk::BlockWalk,
     },
 };
+use std::{path::Path, sync::atomic::Ordering};
 use wire::Height;
 
-/// Reads blocks, undo data and coins of a datadir, of which the rest is in `found`.
+/// Reads blocks, undo data and coins of a datadir, of which the rest is in `found`, where it notes which
+/// indexes, or whether the second chainstate, are damaged.
 ///
 /// # Errors
-/// [`ErrorKind::Interrupted`]. What is damaged or cannot be read is in the result.
+/// [`ErrorKind::Interrupted`]. What else is damaged or cannot be read is in the result.
 pub fn read_all(
     files: &Files<'_>,
     options: &ChainOptions,
-    found: &DatadirState,
+    found: &mut DatadirState,
     watch: Watch<'_>,
 ) -> Result<DeepState, Error> {
     if found.lock.is_held() {
@@ -61,11 +64,34 @@ pub fn read_all(
         Err(error) => DeepState::refused(unless_interrupted(error)?),
     };
     watch.sink.event(Event::Started(Stage::Prove));
+    read_tables(files, found, watch)?;
     state.coins = match count_coins(files, options, watch) {
         Ok(coins) => Ok(coins),
         Err(error) => Err(unless_interrupted(error)?),
     };
     Ok(state)
+}
+
+/// Reads all tables of the databases that bitcoind goes on with besides the chainstate and the block index.
+fn read_tables(files: &Files<'_>, found: &mut DatadirState, watch: Watch<'_>) -> Result<(), Error> {
+    let flaw_of = |dir: &Path| -> Result<Option<Error>, Error> {
+        let read = check_tables(files.disk, dir, u64::MAX, || watch.interrupt.load(Ordering::Relaxed));
+        Error::check_interrupt(watch.interrupt)?;
+        Ok(read.err().map(Error::from))
+    };
+    for FoundIndex { kind, standing, .. } in found.indexes.iter_mut().filter(|index| !index.is_broken()) {
+        let dir = files.datadir.net_dir().join(kind.database_dir());
+        // The one that took its place has a row of its own.
+        if !matches!(standing, IndexStanding::Superseded)
+            && let Some(error) = flaw_of(&dir)?
+        {
+            *standing = IndexStanding::of_error(error);
+        }
+    }
+    if found.snapshot.exists && found.snapshot.error.is_none() {
+        found.snapshot.error = flaw_of(&files.datadir.snapshot_dir())?;
+    }
+    Ok(())
 }
 
 fn count_coins(

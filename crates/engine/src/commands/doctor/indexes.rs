@@ -10,7 +10,7 @@ use derive_more::Display;
 use disk::{
     DiskError,
     index::{FileInfo, is_free_space},
-    node_indexes::{IndexContents, IndexKind, NodeIndex, OLD_COIN_STATS},
+    node_indexes::{IndexContents, IndexKind, NodeIndex, OLD_COIN_STATS, check_tables},
 };
 use std::collections::HashSet;
 use vfs::Disk;
@@ -84,6 +84,16 @@ pub enum IndexStanding as IndexCode {
 }
 }
 
+impl IndexStanding {
+    /// That of an index that could not be read.
+    pub(super) fn of_error(error: Error) -> Self {
+        match error.kind {
+            ErrorKind::Environment => Self::Unreadable(error),
+            _ => Self::Damaged(error),
+        }
+    }
+}
+
 impl FoundIndex {
     /// Whether it must be made anew.
     pub const fn is_broken(&self) -> bool {
@@ -138,6 +148,8 @@ pub fn find(
         if index.name == OLD_COIN_STATS {
             return Ok(IndexStanding::Superseded);
         }
+        let dir = files.datadir.net_dir().join(index.kind.database_dir());
+        check_tables(files.disk, &dir, 0, || false)?;
         let Some((tree, infos)) = tree else { return Ok(IndexStanding::NotExamined) };
         if branch.is_empty() {
             // Without a chainstate, bitcoind looks for the best block all the same, and takes the index back.
@@ -176,11 +188,10 @@ pub fn find(
     };
     let found = NodeIndex::find(files.disk, files.datadir.net_dir())?.into_iter().map(|index| {
         let mut has_positions = false;
-        let standing = standing_of(&index, &mut has_positions).unwrap_or_else(|error| match error.kind {
+        let standing = standing_of(&index, &mut has_positions).unwrap_or_else(|error| match is_held {
             // Another process may be changing it.
-            _ if is_held => IndexStanding::NotExamined,
-            ErrorKind::Environment => IndexStanding::Unreadable(error),
-            _ => IndexStanding::Damaged(error),
+            true => IndexStanding::NotExamined,
+            false => IndexStanding::of_error(error),
         });
         FoundIndex { name: index.name, kind: index.kind, standing, has_positions }
     });

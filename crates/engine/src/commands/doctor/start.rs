@@ -423,7 +423,7 @@ pub fn check_reported_table(disk: &dyn Disk, datadir: &Datadir, state: &mut Data
     } else if dir == datadir.index_dir() {
         state.index.state = broken;
     } else if let Some(index) = state.indexes.iter_mut().find(|index| is_of(index.kind)) {
-        index.standing = IndexStanding::Damaged(error);
+        index.standing = IndexStanding::of_error(error);
     }
 }
 
