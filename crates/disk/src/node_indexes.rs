@@ -21,14 +21,17 @@ use crate::{
     replace::{KEPT_SUFFIX, free_name, owner_of, remove_database, set_owner},
     row_kinds::other_kind,
 };
-use digest::muhash::MuHash3072;
+use digest::{
+    muhash::MuHash3072,
+    siphash::{SipKey, siphash24},
+};
 use leveldb::{Database, LevelDbError};
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
 };
 use vfs::{Disk, During as _, dir_of, exists, with_suffix};
-use wire::{BlockHash, Height, Reader};
+use wire::{BlockHash, BlockView, ByteOffset, FileNo, Header, Height, OutPoint, Reader, read::write_var_int};
 
 /// Name of the directory with all indexes, in that of the network.
 pub const INDEXES_DIR: &str = "indexes";
@@ -303,6 +306,32 @@ impl NodeIndex {
         Ok(None)
     }
 
+    /// Whether a `txospenderindex` has the rows of all inputs of a block that is stored at this place.
+    ///
+    /// # Errors
+    /// [`DiskError::LevelDb`] if its database is damaged; any I/O error.
+    pub fn has_spenders(
+        &self,
+        disk: &dyn Disk,
+        block: &BlockView<'_>,
+        file: FileNo,
+        pos: ByteOffset,
+    ) -> Result<bool, DiskError> {
+        let database = Database::open(disk, &self.path.join(self.kind.database()))?;
+        let row = database.get(SPENDER_KEY)?;
+        let Some(hash_key) = row.as_deref().and_then(read_key) else { return Ok(false) };
+        for tx in block.txs().skip(1) {
+            for input in tx.inputs() {
+                let mut key = [&b"s"[..], &spender_hash(hash_key, &input.prevout())].concat();
+                write_disk_pos(file, pos, tx.offset() as u32, &mut key);
+                if database.get(&key)?.is_none() {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
     /// Returns some of the places in block files that its rows have: file and position.
     ///
     /// # Errors
@@ -350,6 +379,31 @@ pub fn height_key(height: Height) -> [u8; 5] {
 /// and `coinstatsindex`.
 pub fn removed_key(block: &BlockHash) -> Vec<u8> {
     [&b"s"[..], &block.0].concat()
+}
+
+/// Reads the value of the row with a key of SipHash.
+pub fn read_key(value: &[u8]) -> Option<SipKey> {
+    let (words, rest) = value.as_chunks::<8>();
+    match words {
+        [k0, k1] if rest.is_empty() => Some(SipKey(u64::from_le_bytes(*k0), u64::from_le_bytes(*k1))),
+        _ => None,
+    }
+}
+
+/// Returns the hash of a spent output in the key of a row of `txospenderindex`.
+pub fn spender_hash(SipKey(k0, k1): SipKey, spent: &OutPoint) -> [u8; 8] {
+    let mut bytes = [0; 36];
+    let (txid, vout) = bytes.split_at_mut(32);
+    txid.copy_from_slice(&spent.txid.0);
+    vout.copy_from_slice(&spent.vout.to_le_bytes());
+    siphash24(k0, k1, &bytes).to_le_bytes()
+}
+
+/// Appends Core's `CDiskTxPos` of a transaction at this offset in a block.
+pub fn write_disk_pos(file: FileNo, pos: ByteOffset, offset: u32, out: &mut Vec<u8>) {
+    write_var_int(out, file.0.into());
+    write_var_int(out, pos.0);
+    write_var_int(out, u64::from(offset.saturating_sub(Header::LEN as u32)));
 }
 
 /// Puts an empty directory in the place of another, in one step, which gets a name beside it with this

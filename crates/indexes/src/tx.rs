@@ -20,13 +20,11 @@
 use crate::rows::{RowForm, RowSink, TxPlace, compact};
 use api::{block_observer::ObservedBlock, error::Error};
 use chain::blocks::chain::Chain;
-use digest::siphash::{SipHash13Uj, SipKey, siphash24};
-use disk::node_indexes::IndexKind;
+use digest::siphash::{SipHash13Uj, SipKey};
+use disk::node_indexes::{IndexKind, spender_hash, write_disk_pos};
 use std::sync::Arc;
 use wire::{BlockHash, Height, TxView, Txid, read::write_var_int};
 
-/// Length of a block header.
-const HEADER_LEN: u32 = 80;
 /// Number of bytes of the hash in a row by block.
 const PREFIX_LEN: usize = 5;
 
@@ -34,29 +32,18 @@ const PREFIX_LEN: usize = 5;
 pub const NEXT_SEQUENCE: &[u8] = b"\x0enext_block_seq";
 /// Key of the row with the salt of the hashes in a `txindex`.
 pub const TXID_SALT: &[u8] = b"\x0etxid_hash_salt";
-/// Key of the row with the key of the hashes in a `txospenderindex`.
-pub use disk::node_indexes::SPENDER_KEY;
+/// The same for a `txospenderindex`, and how either is read.
+pub use disk::node_indexes::{SPENDER_KEY, read_key};
 
 /// Returns the value of the row with a key of SipHash.
 pub fn key_value(SipKey(k0, k1): SipKey) -> Vec<u8> {
     [k0.to_le_bytes(), k1.to_le_bytes()].concat()
 }
 
-/// Reads the value of the row with a key of SipHash.
-pub fn read_key(value: &[u8]) -> Option<SipKey> {
-    let (words, rest) = value.as_chunks::<8>();
-    match words {
-        [k0, k1] if rest.is_empty() => Some(SipKey(u64::from_le_bytes(*k0), u64::from_le_bytes(*k1))),
-        _ => None,
-    }
-}
-
 /// Appends Core's `CDiskTxPos` of a transaction.
-fn write_disk_pos(chain: &Chain, place: TxPlace, out: &mut Vec<u8>) {
+fn write_place(chain: &Chain, place: TxPlace, out: &mut Vec<u8>) {
     let block = chain.block(place.height);
-    write_var_int(out, block.file.0.into());
-    write_var_int(out, block.data_pos.0);
-    write_var_int(out, u64::from(place.offset.saturating_sub(HEADER_LEN)));
+    write_disk_pos(block.file, block.data_pos, place.offset, out);
 }
 
 /// Returns the transactions of a block, with their ids and places.
@@ -81,7 +68,7 @@ impl RowForm<40> for ByTxid {
     }
 
     fn write(&self, chain: &Chain, place: TxPlace, _: &mut Vec<u8>, value: &mut Vec<u8>) {
-        write_disk_pos(chain, place, value);
+        write_place(chain, place, value);
     }
 }
 
@@ -165,19 +152,13 @@ impl RowForm<16> for Spends {
     const FIRST: u8 = b's';
 
     fn compact_rows(&self, block: &ObservedBlock<'_>) -> impl Iterator<Item = [u8; 16]> {
-        let SipKey(k0, k1) = self.0;
         let spends = placed_txs(block).skip(1);
         let spends = spends.flat_map(|(tx, _, place)| tx.inputs().map(move |input| (input.prevout(), place)));
-        spends.map(move |(prevout, place)| {
-            let mut bytes = [0; 36];
-            let (txid, vout) = bytes.split_at_mut(32);
-            txid.copy_from_slice(&prevout.txid.0);
-            vout.copy_from_slice(&prevout.vout.to_le_bytes());
-            compact(siphash24(k0, k1, &bytes).to_le_bytes(), place)
-        })
+        let key = self.0;
+        spends.map(move |(prevout, place)| compact(spender_hash(key, &prevout), place))
     }
 
     fn write(&self, chain: &Chain, place: TxPlace, key: &mut Vec<u8>, _: &mut Vec<u8>) {
-        write_disk_pos(chain, place, key);
+        write_place(chain, place, key);
     }
 }

@@ -1,7 +1,7 @@
 //! `doctor` says how each index stands to the chainstate, and which must be made anew.
 
 use acceptance::BUSY;
-use acceptance::indexes::{Rows, assert_sound, behind, database, edit_rows, rows, with_indexes};
+use acceptance::indexes::{Rows, assert_sound, behind, database, edit_rows, rows, update, with_indexes};
 use acceptance::prelude::*;
 use acceptance::sync::run as download;
 use engine::doctor::{FoundIndex, IndexSetting, IndexStanding, NodeSettings};
@@ -153,6 +153,21 @@ fn a_damaged_table_of_an_index_whose_rows_are_not_looked_up_is_seen() {
         assert!(matches!(found.standing, IndexStanding::Damaged(_)) && !is_sound, "{found:?}");
         assert_eq!(advised, advice);
     }
+}
+
+/// bitcoind erases rows when it disconnects blocks, and writes the best block later: it was killed in
+/// between, and `doctor` called the index sound.
+#[test]
+fn an_index_without_the_rows_of_its_last_blocks_is_damaged() {
+    let (case, options) = behind(Case::new(), TxForm::ByTxid);
+    let dir = database(&case, IndexKind::TxoSpender);
+    let below = rows(&dir);
+    update(&FaultDisk::healthy(), &options).unwrap();
+    assert!(index(&case, IndexKind::TxoSpender).2);
+    edit_rows(&dir, |rows| rows.retain(|key, _| below.contains_key(key) || key.len() < 10));
+    let (found, advice, is_sound) = index(&case, IndexKind::TxoSpender);
+    assert!(matches!(found.standing, IndexStanding::Damaged(_)) && !is_sound, "{found:?}");
+    assert_eq!(advice, Advice::MakeIndexes { names: vec!["txospenderindex"] });
 }
 
 /// `doctor` called it sound, and bitcoind did not start: "best block of txindex not found".

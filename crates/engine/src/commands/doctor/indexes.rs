@@ -9,12 +9,16 @@ use chain::{blocks::files::Files, plan::tree::Tree};
 use derive_more::Display;
 use disk::{
     DiskError,
+    block_files::RecordBuffer,
+    datadir::FileKind,
     index::{FileInfo, is_free_space},
     node_indexes::{IndexContents, IndexKind, NodeIndex, OLD_COIN_STATS, check_tables},
 };
 use std::collections::HashSet;
-use vfs::Disk;
-use wire::{BlockHash, FileNo, Height};
+use wire::{BlockArena, BlockHash, FileNo, Height};
+
+/// Number of last blocks of which one with inputs is looked for.
+const LAST_BLOCKS: usize = 16;
 
 /// An index that bitcoind keeps.
 #[derive(Clone, Debug, Display)]
@@ -165,18 +169,14 @@ pub fn find(
             });
         }
         let on_disk = &files.datadir.blk_files(files.disk)?;
+        let own = contents.best_block.map(|best| tree.branch_to(&best)).unwrap_or_default();
         // A `txindex` gets the rows of lost blocks anew, when bitcoind connects these above the chainstate.
-        let own = contents.best_block.filter(|_| index.kind == IndexKind::Tx);
-        let own = own.map(|best| tree.branch_to(&best)).unwrap_or_default();
+        let is_lost = |number: &u32| index.kind == IndexKind::Tx && tree.data_pos(*number).is_none();
         let is_placed = !contents.has_positions
-            || own.iter().skip(branch.len()).any(|number| tree.data_pos(*number).is_none())
+            || own.iter().skip(branch.len()).any(is_lost)
             || are_blocks(tree, infos, on_disk, &index.sample_places(files.disk)?);
         let standing = standing(tree, &branch, &contents, is_placed);
-        if let Some(end) = contents.best_block
-            && let Some(height) = tree.branch_to(&end).len().checked_sub(1)
-            && let Some(flaw) =
-                flaw_at_end(files.disk, index, &end, Height(height as u32), first == Height(0))?
-        {
+        if let Some(flaw) = flaw_at_end(files, tree, index, [&own, &branch], first == Height(0))? {
             return Err(Error::damaged(flaw).in_file(&index.path, None));
         }
         let end = match standing {
@@ -198,22 +198,53 @@ pub fn find(
     Ok(found.collect())
 }
 
-/// What is wrong with what bitcoind continues an index from that ends with this block. If it can be made
-/// anew, lost filters count too, without which bitcoind goes on.
+/// What is wrong with what bitcoind continues an index from whose branch is the first, beside that of the
+/// chainstate. If it can be made anew, lost filters count too, without which bitcoind goes on.
 fn flaw_at_end(
-    disk: &dyn Disk,
+    files: &Files<'_>,
+    tree: &Tree<'_>,
     index: &NodeIndex,
-    end: &BlockHash,
-    height: Height,
+    [own, branch]: [&[u32]; 2],
     can_be_made: bool,
 ) -> Result<Option<String>, DiskError> {
+    let Some((&end, height)) = own.last().zip(own.len().checked_sub(1)) else { return Ok(None) };
+    let (end, height) = (tree.hash(end), Height(height as u32));
     match index.kind {
-        IndexKind::CoinStats if !index.has_muhash_of(disk, end, height)? => {
+        IndexKind::CoinStats if !index.has_muhash_of(files.disk, &end, height)? => {
             Ok(Some("the MuHash of the index is not that of its best block".to_owned()))
         }
-        IndexKind::BlockFilter => index.flaw_of_filters(disk, end, height, can_be_made),
+        IndexKind::BlockFilter => index.flaw_of_filters(files.disk, &end, height, can_be_made),
+        IndexKind::TxoSpender => {
+            let common = own.iter().zip(branch).take_while(|(own, other)| own == other).count();
+            let detail = "rows of its last blocks are missing: bitcoind was killed after it had erased them";
+            let has_rows = has_last_rows(files, tree, index, own.get(..common).unwrap_or_default())?;
+            Ok((!has_rows).then(|| detail.to_owned()))
+        }
         _ => Ok(None),
     }
+}
+
+/// Whether a `txospenderindex` has the rows of the last of these blocks that has inputs. bitcoind erases rows
+/// when it disconnects blocks, but records the best block later. What cannot be read is reported elsewhere.
+fn has_last_rows(
+    files: &Files<'_>,
+    tree: &Tree<'_>,
+    index: &NodeIndex,
+    blocks: &[u32],
+) -> Result<bool, DiskError> {
+    let (mut record, mut arena) = (RecordBuffer::default(), BlockArena::default());
+    let last = blocks.iter().rev().take(LAST_BLOCKS);
+    for (file, pos) in last.map_while(|&number| tree.data_pos(number)) {
+        if !files.open_records(FileKind::Blk, file).is_ok_and(|open| open.read(pos, &mut record).is_ok()) {
+            break;
+        }
+        if let Ok(block) = arena.parse_first(record.bytes())
+            && block.tx_count() > 1
+        {
+            return index.has_spenders(files.disk, &block, file, pos);
+        }
+    }
+    Ok(true)
 }
 
 /// The state of an index that ends at this height, if blocks above it that the index needs were deleted.
