@@ -39,8 +39,7 @@ pub use digest::merkle;
 pub use ethnum::U256;
 pub use header::{Ancestors, HeaderContext, MEDIAN_TIME_SPAN, check_header, median_time_past, median_times};
 pub use params::{
-    BuriedDeployment, CORE_VERSION, ChainParams, PinnedUtxoSet, UnknownDeployment, bip30_enforced,
-    is_bip30_exempt, subsidy,
+    BuriedDeployment, CORE_VERSION, ChainParams, PinnedUtxoSet, bip30_enforced, is_bip30_exempt, subsidy,
 };
 pub use pow::{expected_bits, work};
 pub use script_flags::script_flags;

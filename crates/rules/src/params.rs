@@ -5,7 +5,6 @@
 
 use digest::sha256::sha256d;
 use ethnum::U256;
-use std::str::FromStr;
 use wire::{BlockHash, BlockTime, Header, Height, Network, Sats, ScriptFlags, read::write_compact_size};
 
 /// The version of Bitcoin Core whose rules and chain parameters these are.
@@ -79,44 +78,22 @@ pub struct PinnedUtxoSet {
     pub hash_serialized_3: [u8; 32],
 }
 
-/// A soft fork whose activation height is a parameter of the chain (Core `Consensus::BuriedDeployment`).
+wire::named! {
+/// A soft fork whose activation height is a parameter of the chain (Core `Consensus::BuriedDeployment`), with
+/// Core's name (`GetBuriedDeployment`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BuriedDeployment {
-    /// Coinbases push their height (BIP-0034).
-    Bip34,
-    /// Strict DER signatures (BIP-0066).
-    Dersig,
-    /// CHECKLOCKTIMEVERIFY (BIP-0065).
-    Cltv,
-    /// Relative lock times (BIP-0068, BIP-0112, BIP-0113).
-    Csv,
+pub enum BuriedDeployment: "deployment" {
     /// Witnesses (BIP-0141, BIP-0143, BIP-0147).
-    Segwit,
+    Segwit = "segwit",
+    /// Coinbases push their height (BIP-0034).
+    Bip34 = "bip34",
+    /// Strict DER signatures (BIP-0066).
+    Dersig = "dersig",
+    /// CHECKLOCKTIMEVERIFY (BIP-0065).
+    Cltv = "cltv",
+    /// Relative lock times (BIP-0068, BIP-0112, BIP-0113).
+    Csv = "csv",
 }
-
-impl BuriedDeployment {
-    /// All deployments, with Core's names (`GetBuriedDeployment`).
-    const NAMES: [(&'static str, Self); 5] = [
-        ("segwit", Self::Segwit),
-        ("bip34", Self::Bip34),
-        ("dersig", Self::Dersig),
-        ("cltv", Self::Cltv),
-        ("csv", Self::Csv),
-    ];
-}
-
-/// The error for a deployment that Core does not know.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown deployment `{0}`; use segwit, bip34, dersig, cltv or csv")]
-pub struct UnknownDeployment(pub String);
-
-impl FromStr for BuriedDeployment {
-    type Err = UnknownDeployment;
-
-    fn from_str(name: &str) -> Result<Self, UnknownDeployment> {
-        let named = Self::NAMES.into_iter().find(|(known, _)| *known == name);
-        named.map(|(_, deployment)| deployment).ok_or_else(|| UnknownDeployment(name.to_owned()))
-    }
 }
 
 /// From this height on, a coinbase can repeat one from before BIP-0034 that pushed a height of the future, so
@@ -525,8 +502,8 @@ mod tests {
         let expected = ChainParams { csv_height: Height(9), bip34_height: Height(7), ..REGTEST.clone() };
         assert_eq!(*params, expected);
         assert_eq!(params.activation_heights(), "segwit@0 bip34@7 dersig@1 cltv@1 csv@9");
-        let names = BuriedDeployment::NAMES.map(|(name, _)| name.parse());
-        assert_eq!(names, BuriedDeployment::NAMES.map(|(_, deployment)| Ok(deployment)));
+        let names = BuriedDeployment::ALL.map(|deployment| deployment.name().parse());
+        assert_eq!(names, BuriedDeployment::ALL.map(Ok));
         let error = "taproot".parse::<BuriedDeployment>().unwrap_err().to_string();
         assert!(error.contains("use segwit, bip34, dersig, cltv or csv"), "{error}");
     }
