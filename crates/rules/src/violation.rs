@@ -25,29 +25,20 @@ impl fmt::Display for RuleSource {
     }
 }
 
+wire::named! {
 /// The meaning of a violation for the block (Core `BlockValidationResult`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ViolationClass {
     /// The header is invalid, and so is every chain on top of it.
-    InvalidHeader,
+    InvalidHeader = "invalid header",
     /// The header may become valid later.
-    TimeFuture,
+    TimeFuture = "time in the future",
     /// The body is not the one to which the header commits: damage, which does not make the block itself
     /// invalid.
-    Mutated,
+    Mutated = "mutated",
     /// The block is invalid.
-    Consensus,
+    Consensus = "consensus",
 }
-
-impl fmt::Display for ViolationClass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::InvalidHeader => "invalid header",
-            Self::TimeFuture => "time in the future",
-            Self::Mutated => "mutated",
-            Self::Consensus => "consensus",
-        })
-    }
 }
 
 /// The two tests of a rule: the first is exactly on its boundary, and the rule accepts it; the second is one
