@@ -136,10 +136,9 @@ pub(crate) fn first_is_coinbase(c: &BlockContext<'_>) -> Result<(), ViolationDet
 }
 
 pub(crate) fn others_are_not_coinbases(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
-    match c.block.txs().zip(0..).skip(1).find(|(tx, _)| tx.is_coinbase()) {
-        None => Ok(()),
-        Some((_, index)) => Err(ViolationDetails::new("a second coinbase").at_tx(TxIndex(index))),
-    }
+    let mut others = c.block.txs().zip(0..).skip(1);
+    let Some((_, index)) = others.find(|(tx, _)| tx.is_coinbase()) else { return Ok(()) };
+    Err(ViolationDetails::new("a second coinbase").at_tx(TxIndex(index)))
 }
 
 fn legacy_sigops(block: &BlockView<'_>) -> u32 {
@@ -168,15 +167,11 @@ fn is_final(tx: &TxView<'_>, height: Height, cutoff: BlockTime) -> bool {
 
 pub(crate) fn lock_times(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {
     let cutoff = lock_time_cutoff(c);
-    match c.block.txs().zip(0..).find(|(tx, _)| !is_final(tx, c.height, cutoff)) {
-        None => Ok(()),
-        Some((tx, index)) => Err(ViolationDetails::new(format!(
-            "locked until {}, which is not below height {} or time {cutoff}",
-            tx.lock_time(),
-            c.height
-        ))
-        .at_tx(TxIndex(index))),
-    }
+    let mut txs = c.block.txs().zip(0..);
+    let Some((tx, index)) = txs.find(|(tx, _)| !is_final(tx, c.height, cutoff)) else { return Ok(()) };
+    let (lock_time, height) = (tx.lock_time(), c.height);
+    let detail = format!("locked until {lock_time}, which is not below height {height} or time {cutoff}");
+    Err(ViolationDetails::new(detail).at_tx(TxIndex(index)))
 }
 
 pub(crate) fn bip34_active(params: &ChainParams, height: Height) -> bool {
@@ -261,12 +256,8 @@ pub(crate) fn no_unexpected_witness(c: &BlockContext<'_>) -> Result<(), Violatio
     if commitment(c).is_some() {
         return Ok(());
     }
-    match c.block.txs().zip(0..).find(|(tx, _)| tx.has_witness()) {
-        None => Ok(()),
-        Some((_, index)) => {
-            Err(ViolationDetails::new("has a witness, but the block has no commitment").at_tx(TxIndex(index)))
-        }
-    }
+    let Some((_, index)) = c.block.txs().zip(0..).find(|(tx, _)| tx.has_witness()) else { return Ok(()) };
+    Err(ViolationDetails::new("has a witness, but the block has no commitment").at_tx(TxIndex(index)))
 }
 
 pub(crate) fn weight(c: &BlockContext<'_>) -> Result<(), ViolationDetails> {

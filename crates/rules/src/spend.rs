@@ -224,13 +224,10 @@ pub(crate) fn coins_exist(c: &SpendContext<'_>) -> Result<(), ViolationDetails> 
     if c.coins.len() != inputs {
         return Err(ViolationDetails::new(format!("{} coins for {inputs} inputs", c.coins.len())));
     }
-    match c.coins.iter().zip(0..).find(|(coin, _)| coin.height > c.height) {
-        None => Ok(()),
-        Some((coin, input)) => {
-            let detail = format!("claims a coin of height {}, which is above the block", coin.height);
-            Err(ViolationDetails::new(detail).at_input(input))
-        }
-    }
+    let mut coins = c.coins.iter().zip(0..);
+    let Some((coin, input)) = coins.find(|(coin, _)| coin.height > c.height) else { return Ok(()) };
+    let detail = format!("claims a coin of height {}, which is above the block", coin.height);
+    Err(ViolationDetails::new(detail).at_input(input))
 }
 
 /// The first invalid coin: its input, its depth if it is immature, and the sum up to it. Core checks both
@@ -293,15 +290,12 @@ pub(crate) fn relative_locks(c: &SpendContext<'_>) -> Result<(), ViolationDetail
         return Ok(());
     }
     let mut spends = c.tx.inputs().zip(c.coins).zip(0..);
-    match spends.find(|((input, coin), _)| !is_unlocked(input.sequence(), coin, c.height, c.mtp_by_height)) {
-        None => Ok(()),
-        Some(((input, coin), index)) => Err(ViolationDetails::new(format!(
-            "sequence 0x{:08x} still locks a coin of height {}",
-            input.sequence(),
-            coin.height
-        ))
-        .at_input(index)),
-    }
+    let locked =
+        spends.find(|((input, coin), _)| !is_unlocked(input.sequence(), coin, c.height, c.mtp_by_height));
+    let Some(((input, coin), index)) = locked else { return Ok(()) };
+    let (sequence, height) = (input.sequence(), coin.height);
+    let detail = format!("sequence 0x{sequence:08x} still locks a coin of height {height}");
+    Err(ViolationDetails::new(detail).at_input(index))
 }
 
 fn sigop_cost_of_tx(c: &SpendContext<'_>) -> u64 {

@@ -83,13 +83,9 @@ pub(crate) fn no_duplicate_inputs(c: &TxContext<'_>) -> Result<(), ViolationDeta
     let mut prevouts: Vec<(OutPoint, u32)> = c.tx.inputs().map(|input| input.prevout()).zip(0..).collect();
     prevouts.sort_unstable();
     let repeated = prevouts.windows(2).filter(|pair| pair[0].0 == pair[1].0).map(|pair| pair[1]);
-    match repeated.min_by_key(|repeat| repeat.1) {
-        None => Ok(()),
-        Some((prevout, input)) => {
-            let detail = format!("spends {prevout}, which an earlier input spends too");
-            Err(ViolationDetails::new(detail).at_input(input))
-        }
-    }
+    let Some((prevout, input)) = repeated.min_by_key(|repeat| repeat.1) else { return Ok(()) };
+    let detail = format!("spends {prevout}, which an earlier input spends too");
+    Err(ViolationDetails::new(detail).at_input(input))
 }
 
 pub(crate) fn coinbase_script_size(c: &TxContext<'_>) -> Result<(), ViolationDetails> {
@@ -104,12 +100,9 @@ pub(crate) fn no_null_prevout(c: &TxContext<'_>) -> Result<(), ViolationDetails>
     if c.tx.is_coinbase() {
         return Ok(());
     }
-    match c.tx.inputs().zip(0..).find(|(input, _)| input.prevout().is_null()) {
-        None => Ok(()),
-        Some((_, input)) => {
-            Err(ViolationDetails::new("the outpoint is null, which only a coinbase may have").at_input(input))
-        }
-    }
+    let mut inputs = c.tx.inputs().zip(0..);
+    let Some((_, input)) = inputs.find(|(input, _)| input.prevout().is_null()) else { return Ok(()) };
+    Err(ViolationDetails::new("the outpoint is null, which only a coinbase may have").at_input(input))
 }
 
 /// Returns whether all of [`TX_RULES`] pass, except the size, which the size of the block limits. `keys` is
