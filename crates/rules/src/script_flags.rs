@@ -17,13 +17,13 @@ pub fn script_flags(params: &ChainParams, height: Height, hash: &BlockHash) -> S
         (ScriptFlags::NULLDUMMY, params.segwit_height),
     ];
     let active = rows.into_iter().filter(|(_, from)| height >= *from);
-    active.fold(flags_from_genesis(params, hash), |flags, (flag, _)| flags | flag)
+    active.fold(flags_from_genesis(params, hash), |flags, (flag, _)| flags.with(flag))
 }
 
 /// Those of the script rules that apply to a block at any height, unless it is an exception.
 pub(crate) fn flags_from_genesis(params: &ChainParams, hash: &BlockHash) -> ScriptFlags {
     let exception = params.script_flag_exceptions.iter().find(|(exempt, _)| exempt == hash);
-    let unless_exempt = ScriptFlags::P2SH | ScriptFlags::WITNESS | ScriptFlags::TAPROOT;
+    let unless_exempt = ScriptFlags::P2SH.with(ScriptFlags::WITNESS).with(ScriptFlags::TAPROOT);
     exception.map_or(unless_exempt, |(_, flags)| *flags)
 }
 

@@ -4,7 +4,7 @@
 //! not depend on Core's code. The bits are those of Core's `script/interpreter.h`; policy-only flags are
 //! absent, since they do not affect the validity of blocks.
 
-use std::{fmt, ops::BitOr};
+use std::fmt;
 
 /// A set of consensus script rules.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -67,14 +67,6 @@ impl ScriptFlags {
     /// Returns whether this set contains all flags of `other`.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
-    }
-}
-
-impl BitOr for ScriptFlags {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        self.with(other)
     }
 }
 

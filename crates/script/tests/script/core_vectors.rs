@@ -84,7 +84,7 @@ fn script_tests() {
         let (coin, script_sig, witness, names, error) = script_case(row);
         let (mut flags, policy) = parse_flags(names);
         if policy.contains(&"CLEANSTACK") {
-            flags = flags | ScriptFlags::P2SH | ScriptFlags::WITNESS;
+            flags = flags.with(ScriptFlags::P2SH).with(ScriptFlags::WITNESS);
         }
         let wanted = error == "OK";
         if !wanted && is_of_policy(error, flags, &policy) {
@@ -149,7 +149,7 @@ fn tx_valid() {
         assert!(tx_passes(&scripts, flags), "{row}");
         // With any of them it would fail.
         for (flag, _) in ScriptFlags::NAMED.into_iter().filter(|(flag, _)| off.contains(*flag)) {
-            assert!(!tx_passes(&scripts, flags | flag), "{flag}: {row}");
+            assert!(!tx_passes(&scripts, flags.with(flag)), "{flag}: {row}");
             tight += 1;
         }
         cases += 1;

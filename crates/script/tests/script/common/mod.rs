@@ -74,7 +74,7 @@ pub(crate) fn parse_flags(names: &str) -> (ScriptFlags, Vec<&str>) {
     let mut policy = Vec::new();
     for name in names.split(',').filter(|name| !matches!(*name, "" | "NONE")) {
         match ScriptFlags::NAMED.iter().find(|(_, known)| *known == name) {
-            Some((flag, _)) => flags = flags | *flag,
+            Some((flag, _)) => flags = flags.with(*flag),
             None => policy.push(name),
         }
     }
@@ -85,7 +85,7 @@ pub(crate) fn parse_flags(names: &str) -> (ScriptFlags, Vec<&str>) {
 pub(crate) fn all_flags() -> Vec<ScriptFlags> {
     let sets = (0..1 << ScriptFlags::NAMED.len()).map(|set: u32| {
         let named = ScriptFlags::NAMED.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
-        named.fold(ScriptFlags::NONE, |flags, (_, (flag, _))| flags | *flag)
+        named.fold(ScriptFlags::NONE, |flags, (_, (flag, _))| flags.with(*flag))
     });
     let needs = |flags: ScriptFlags, flag, other| !flags.contains(flag) || flags.contains(other);
     let is_run = |flags: &ScriptFlags| {
