@@ -2,8 +2,8 @@
 
 use crate::{make::MadeTx, mutation::anyone, plan::subsidy};
 use bitcoin::{
-    Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Witness, absolute::LockTime,
-    script::Builder, transaction::Version,
+    Amount, ScriptBuf, Transaction, TxIn, TxOut, Witness, absolute::LockTime, script::Builder,
+    transaction::Version,
 };
 use digest::sha256::{sha256d, sha256d_many, sha256d_pairs};
 use wire::{BlockHash, BlockTime, BlockView, Header, Txid, Wtxid, read::write_compact_size};
@@ -89,12 +89,8 @@ pub fn coinbase(height: u32, extra_nonce: u64, outputs: Vec<TxOut>) -> Transacti
     Transaction {
         version: Version::TWO,
         lock_time: LockTime::ZERO,
-        input: vec![TxIn {
-            previous_output: OutPoint::null(),
-            script_sig: script_sig.into_script(),
-            sequence: Sequence::MAX,
-            witness: Witness::new(),
-        }],
+        // The default input spends nothing, like that of a coinbase.
+        input: vec![TxIn { script_sig: script_sig.into_script(), ..TxIn::default() }],
         output: outputs,
     }
 }

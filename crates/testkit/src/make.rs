@@ -5,8 +5,8 @@ use crate::{
     scripts::{Prevout, ScriptPool},
 };
 use bitcoin::{
-    Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Txid, Witness, absolute::LockTime,
-    consensus::Encodable, hashes::Hash, transaction::Version,
+    Amount, OutPoint, Sequence, Transaction, TxIn, TxOut, Txid, absolute::LockTime, consensus::Encodable,
+    hashes::Hash, transaction::Version,
 };
 use digest::sha256::{Message, sha256d_many};
 use rayon::prelude::*;
@@ -137,14 +137,10 @@ impl<'a> Maker<'a> {
     }
 
     fn satisfied(&self, plan: &TxPlan, inputs: &[InputPlan], outputs: &[OutputPlan]) -> Transaction {
-        let unsigned = |input: &InputPlan| TxIn {
-            previous_output: OutPoint::new(
-                Txid::from_byte_array(self.txid(input.coin.slot)),
-                input.coin.vout,
-            ),
-            script_sig: ScriptBuf::new(),
-            sequence: Sequence(input.sequence),
-            witness: Witness::new(),
+        let unsigned = |input: &InputPlan| {
+            let txid = Txid::from_byte_array(self.txid(input.coin.slot));
+            let previous_output = OutPoint::new(txid, input.coin.vout);
+            TxIn { previous_output, sequence: Sequence(input.sequence), ..TxIn::default() }
         };
         let mut tx = Transaction {
             version: Version(plan.version),

@@ -7,7 +7,7 @@ use crate::{
     plan::subsidy,
 };
 use bitcoin::{
-    Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Witness,
+    Amount, ScriptBuf, Sequence, Transaction, TxIn, TxOut,
     absolute::LockTime,
     opcodes::{OP_0, OP_TRUE},
     script::Builder,
@@ -40,10 +40,9 @@ fn child(parent: &GeneratedBlock, number: u8) -> GeneratedBlock {
         version: Version::TWO,
         lock_time: LockTime::from_consensus(height - 1),
         input: vec![TxIn {
-            previous_output: OutPoint::null(),
             script_sig: script_sig.into_script(),
             sequence: Sequence::ENABLE_LOCKTIME_NO_RBF,
-            witness: Witness::new(),
+            ..TxIn::default()
         }],
         output: vec![TxOut {
             value: Amount::from_sat(subsidy(height)),

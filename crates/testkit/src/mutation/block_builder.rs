@@ -13,8 +13,8 @@ use crate::{
     scripts::{Prevout, ScriptPool, ScriptRef},
 };
 use bitcoin::{
-    Amount, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Witness, absolute::LockTime,
-    consensus::deserialize, hashes::Hash, opcodes::OP_TRUE, script::Builder, transaction::Version,
+    Amount, ScriptBuf, Transaction, TxIn, TxOut, Witness, absolute::LockTime, consensus::deserialize,
+    hashes::Hash, opcodes::OP_TRUE, script::Builder, transaction::Version,
 };
 use std::collections::BTreeMap;
 use wire::{BlockHash, BlockTime, Header, OutPoint};
@@ -175,12 +175,8 @@ impl<'a> BlockBuilder<'a> {
     pub fn spend(&self, coins: &[&BuilderCoin], output: Vec<TxOut>) -> Transaction {
         let input = coins.iter().map(|coin| {
             let txid = bitcoin::Txid::from_byte_array(coin.outpoint.txid.0);
-            TxIn {
-                previous_output: bitcoin::OutPoint::new(txid, coin.outpoint.vout),
-                script_sig: ScriptBuf::new(),
-                sequence: Sequence::MAX,
-                witness: Witness::new(),
-            }
+            let previous_output = bitcoin::OutPoint::new(txid, coin.outpoint.vout);
+            TxIn { previous_output, ..TxIn::default() }
         });
         let mut tx =
             Transaction { version: Version::TWO, lock_time: LockTime::ZERO, input: input.collect(), output };

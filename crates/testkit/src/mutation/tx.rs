@@ -44,7 +44,7 @@ fn locked<'c>(
 /// A block with an input that another one precedes.
 fn with_second_input(builder: &mut BlockBuilder<'_>, previous_output: OutPoint) -> Draft {
     let mut tx = builder.simple();
-    tx.input.push(TxIn { previous_output, sequence: Sequence::MAX, ..TxIn::default() });
+    tx.input.push(TxIn { previous_output, ..TxIn::default() });
     builder.draft(vec![tx])
 }
 

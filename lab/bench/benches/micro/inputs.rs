@@ -9,8 +9,8 @@
 use crate::Subject;
 use bench::{Answers, baseline::distinct};
 use bitcoin::{
-    Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Txid as BitcoinTxid, Witness,
-    absolute::LockTime, consensus::serialize, hashes::Hash as _, transaction::Version,
+    Amount, OutPoint, ScriptBuf, Transaction, TxIn, TxOut, Txid as BitcoinTxid, absolute::LockTime,
+    consensus::serialize, hashes::Hash as _, transaction::Version,
 };
 use criterion::{BenchmarkId, Criterion, Throughput};
 use digest::sha256::sha256;
@@ -86,14 +86,9 @@ fn output() -> TxOut {
 
 /// Returns a transaction with `inputs` inputs, which no transaction of another number has.
 fn transaction(number: u32, inputs: u32) -> Transaction {
-    let input = |number: u32| TxIn {
-        previous_output: OutPoint {
-            txid: BitcoinTxid::from_byte_array(sha256(&number.to_le_bytes())),
-            vout: number % 3,
-        },
-        script_sig: ScriptBuf::new(),
-        sequence: Sequence::MAX,
-        witness: Witness::new(),
+    let input = |number: u32| {
+        let txid = BitcoinTxid::from_byte_array(sha256(&number.to_le_bytes()));
+        TxIn { previous_output: OutPoint { txid, vout: number % 3 }, ..TxIn::default() }
     };
     Transaction {
         version: Version::TWO,
