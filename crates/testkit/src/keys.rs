@@ -6,7 +6,7 @@
 //! keys, but these follow from the seed anyway.
 
 use crate::rng::Rng;
-use bitcoin::secp256k1::{Keypair, Parity, PublicKey, Scalar, Secp256k1, SecretKey, XOnlyPublicKey, ecdsa};
+use bitcoin::secp256k1::{Parity, PublicKey, Scalar, Secp256k1, SecretKey, XOnlyPublicKey, ecdsa};
 use digest::sha256::Sha256;
 
 /// Number of nonces in a pool.
@@ -29,17 +29,11 @@ pub struct Key {
 }
 
 impl Key {
-    fn new(secret: SecretKey) -> Self {
+    pub(crate) fn new(secret: SecretKey) -> Self {
         let public = secret.public_key(&Secp256k1::signing_only());
         let (x_only, parity) = public.x_only_public_key();
         let even = if parity == Parity::Even { secret } else { secret.negate() };
         Self { secret, even, public, x_only }
-    }
-}
-
-impl From<Keypair> for Key {
-    fn from(pair: Keypair) -> Self {
-        Self::new(pair.secret_key())
     }
 }
 

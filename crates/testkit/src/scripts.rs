@@ -437,7 +437,7 @@ fn pool_script(kind: Kind, keys: &[Key], at: usize) -> PoolScript {
 fn p2tr_key(key: &Key) -> PoolScript {
     let secp = Secp256k1::new();
     let pair = Keypair::from_secret_key(&secp, &key.secret).tap_tweak(&secp, None);
-    let tweaked = Key::from(pair.to_keypair());
+    let tweaked = Key::new(pair.to_keypair().secret_key());
     let script = ScriptBuf::new_p2tr(&secp, key.x_only, None);
     PoolScript::new(script, Scheme::TaprootKey, vec![], vec![Item::Signature(tweaked)])
 }
