@@ -1,5 +1,9 @@
 //! Medians, spreads, and a ratio with its interval. No mean: one slow run on a shared machine would move it.
 
+use rand_xoshiro::{
+    SplitMix64,
+    rand_core::{Rng as _, SeedableRng as _},
+};
 use serde::Serialize;
 use std::fmt;
 
@@ -56,7 +60,7 @@ impl Ratio {
     pub fn of(above: &[f64], below: &[f64]) -> Option<Self> {
         let ratio = median(above)? / median(below)?;
         Self::with_interval(ratio, |random| {
-            Some(median(&random.resample(above))? / median(&random.resample(below))?)
+            Some(median(&resample(random, above))? / median(&resample(random, below))?)
         })
     }
 
@@ -64,12 +68,13 @@ impl Ratio {
     /// the machine for longer than a run changes both of them. Pairs are resampled.
     pub fn of_pairs(above: &[f64], below: &[f64]) -> Option<Self> {
         let ratios: Vec<_> = above.iter().zip(below).map(|(above, below)| above / below).collect();
-        Self::with_interval(median(&ratios)?, |random| median(&random.resample(&ratios)))
+        Self::with_interval(median(&ratios)?, |random| median(&resample(random, &ratios)))
     }
 
     /// Adds the interval of what `resampled` returns.
-    fn with_interval(ratio: f64, mut resampled: impl FnMut(&mut SplitMix) -> Option<f64>) -> Option<Self> {
-        let mut random = SplitMix(SEED);
+    fn with_interval(ratio: f64, mut resampled: impl FnMut(&mut SplitMix64) -> Option<f64>) -> Option<Self> {
+        // Small, and good enough to draw indices.
+        let mut random = SplitMix64::seed_from_u64(SEED);
         let ratios = (0..RESAMPLES).map(|_| resampled(&mut random)).collect::<Option<Vec<_>>>();
         let mut ratios = ratios?;
         ratios.sort_by(f64::total_cmp);
@@ -85,23 +90,10 @@ fn quantile(sorted: &[f64], q: f64) -> Option<f64> {
     Some(below + (above - below) * place.fract())
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): small, and good enough to draw indices.
-struct SplitMix(u64);
-
-impl SplitMix {
-    /// Returns the next number; all are equally likely.
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn resample(&mut self, values: &[f64]) -> Vec<f64> {
-        let mut draw = || ((u128::from(self.next()) * values.len() as u128) >> 64) as usize;
-        (0..values.len()).map(|_| values[draw()]).collect()
-    }
+/// Draws as many values as there are, with replacement.
+fn resample(random: &mut SplitMix64, values: &[f64]) -> Vec<f64> {
+    let mut draw = || ((u128::from(random.next_u64()) * values.len() as u128) >> 64) as usize;
+    (0..values.len()).map(|_| values[draw()]).collect()
 }
 
 #[cfg(test)]
