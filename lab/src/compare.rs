@@ -11,6 +11,7 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use cli::output::{Done, print_message};
+use disk::datadir::Datadir;
 use engine::{Disk as _, Error, ErrorKind, HumanSize, Network, RealDisk};
 use serde_json::{Value, json};
 use std::{
@@ -183,8 +184,7 @@ struct Comparison<'a> {
 impl<'a> Comparison<'a> {
     /// Checks that there are blocks and enough disk space, and copies the blocks for other programs.
     fn new(args: &'a CompareArgs, bench: Bench) -> Result<Self, Error> {
-        let folder = Path::new(args.chain.subdirectory().unwrap_or("")).join("blocks");
-        let (blocks, work_dir) = (args.datadir.join(&folder), &args.bench.work_dir);
+        let (blocks, work_dir) = (Datadir::at(&args.datadir, args.chain).blocks_dir(), &args.bench.work_dir);
         let bytes = place::files(&blocks).and_then(|files| place::bytes(&files));
         let bytes = bytes.map_err(|error| environment("read the blocks", &blocks, error))?;
         // On every public network, the chainstate is at most an eighth of the blocks.
@@ -210,7 +210,7 @@ impl<'a> Comparison<'a> {
         let (mut datadir, mut copy) = (args.datadir.clone(), None);
         if !args.against.is_empty() {
             datadir = bench.scratch.path().join("datadir");
-            copy = Some(copy_blocks(&args.datadir, &folder, &datadir)?);
+            copy = Some(copy_blocks(&args.datadir, args.chain, &datadir)?);
         }
         Ok(Self { args, bench, height, datadir, copy })
     }
@@ -252,7 +252,7 @@ impl<'a> Comparison<'a> {
         };
         let scripts = match program.command {
             None => scripts::of_answer(&answer),
-            Some(_) => scripts::of_log(&self.network_dir().join("debug.log")),
+            Some(_) => scripts::of_log(&self.source().net_dir().join("debug.log")),
         };
         let more = json!({
             "threads": answer["threads"], "cache": self.args.cache(), "blocks": answer["blocks"],
@@ -262,8 +262,9 @@ impl<'a> Comparison<'a> {
         self.bench.rows.add(row, self.args.bench.runs, &measured)
     }
 
-    fn network_dir(&self) -> PathBuf {
-        self.datadir.join(self.args.chain.subdirectory().unwrap_or(""))
+    /// The datadir from which programs rebuild.
+    fn source(&self) -> Datadir {
+        Datadir::at(&self.datadir, self.args.chain)
     }
 
     /// Returns a shell with this command, whose placeholders are replaced.
@@ -277,7 +278,7 @@ impl<'a> Comparison<'a> {
 
     /// Prepares the page cache; returns the share of the pages that is in it, in percent.
     fn prepare_cache(&self) -> Result<Option<f64>, Error> {
-        let blocks = self.network_dir().join("blocks");
+        let blocks = self.source().blocks_dir();
         let prepare =
             |files: &[PathBuf]| if self.args.cold { place::evict(files) } else { place::warm(files) };
         let files = place::files(&blocks).and_then(|files| prepare(&files).map(|()| files));

@@ -2,7 +2,8 @@
 //! the page cache in a known state.
 
 use cli::output::print_message;
-use engine::{Error, ErrorKind, open_regular};
+use disk::datadir::Datadir;
+use engine::{Error, ErrorKind, Network, open_regular};
 use rustix::{
     fs::{Advice, FlockOperation, fadvise, fcntl_lock},
     io::{Errno, ReadWriteFlags, preadv2},
@@ -73,12 +74,12 @@ pub struct Copy {
 }
 
 impl Copy {
-    /// Plans a copy of `from` as `folder` below `root`; [`Self::restore`] makes it.
-    pub fn new(from: &Path, root: &Path, folder: &Path) -> io::Result<Self> {
+    /// Plans a copy of `from` as `folder`, which is below `root`; [`Self::restore`] makes it.
+    pub fn new(from: &Path, root: &Path, folder: PathBuf) -> io::Result<Self> {
         let relative = |path: PathBuf| path.strip_prefix(from).map(Path::to_owned).map_err(io::Error::other);
         let files = files(from)?.into_iter().map(|path| Ok((relative(path)?, None)));
         let files = files.collect::<io::Result<_>>()?;
-        Ok(Self { from: from.to_owned(), root: root.to_owned(), folder: root.join(folder), files })
+        Ok(Self { from: from.to_owned(), root: root.to_owned(), folder, files })
     }
 
     /// Restores the copy: removes files that were added, and copies again those that were changed. All is on
@@ -108,13 +109,14 @@ impl Copy {
 }
 
 /// Copies the `blocks` folder of a datadir, with the datadir locked, into another datadir.
-pub fn copy_blocks(from: &Path, folder: &Path, datadir: &Path) -> Result<Copy, Error> {
-    let blocks = from.join(folder);
-    let network = blocks.parent().unwrap_or(from);
+pub fn copy_blocks(from: &Path, network: Network, to: &Path) -> Result<Copy, Error> {
+    let [source, target] = [from, to].map(|root| Datadir::at(root, network));
+    let (locked, blocks) = (source.net_dir(), source.blocks_dir());
     let _lock =
-        lock(network).map_err(|error| environment("lock (is a node running on it?)", network, error))?;
+        lock(locked).map_err(|error| environment("lock (is a node running on it?)", locked, error))?;
     print_message("copying the blocks");
-    let copy = Copy::new(&blocks, datadir, folder).and_then(|mut copy| copy.restore().map(|()| copy));
+    let copy = Copy::new(&blocks, to, target.blocks_dir());
+    let copy = copy.and_then(|mut copy| copy.restore().map(|()| copy));
     copy.map_err(|error| environment("copy", &blocks, error))
 }
 
@@ -192,9 +194,9 @@ mod tests {
         for (name, text) in [("a", "first"), ("index/b", "second"), ("LOCK", "")] {
             fs::write(from.path().join(name), text).unwrap();
         }
-        let mut copy = Copy::new(from.path(), to.path(), Path::new("regtest/blocks")).unwrap();
-        copy.restore().unwrap();
         let below = to.path().join("regtest/blocks");
+        let mut copy = Copy::new(from.path(), to.path(), below.clone()).unwrap();
+        copy.restore().unwrap();
         let texts = || {
             let read = |path: PathBuf| fs::read_to_string(path).unwrap();
             files(to.path()).unwrap().into_iter().map(read).collect::<Vec<_>>()

@@ -70,9 +70,8 @@ impl Chain {
         let (stop_at_height, hints_height) = (args.stop_at_height, args.hints_height.or(args.stop_at_height));
         if let Some(datadir) = &args.datadir {
             let network = args.chain;
-            let blocks = Path::new(network.subdirectory().unwrap_or("")).join("blocks");
-            copy_blocks(datadir, &blocks, &folder)?;
-            let blocks = folder.join(blocks);
+            copy_blocks(datadir, network, &folder)?;
+            let blocks = Datadir::at(&folder, network).blocks_dir();
             if read_block_obfuscation(&RealDisk, &blocks)?.is_zero() {
                 obfuscate(&blocks)
                     .map_err(|error| environment("obfuscate the block files in", &blocks, error))?;

@@ -36,8 +36,7 @@ impl Served {
     /// Copies the blocks and lets `bitcoind` connect them. On regtest it adds a block of now: a node asks
     /// more than one peer for headers only when those that it has are younger than a day.
     pub fn new(args: &SyncArgs, bitcoind: &Path, folder: &Path, stop: &AtomicBool) -> Result<Self, Error> {
-        let blocks = Path::new(args.chain.subdirectory().unwrap_or("")).join("blocks");
-        copy_blocks(&args.datadir, &blocks, folder)?;
+        copy_blocks(&args.datadir, args.chain, folder)?;
         print_message("bitcoind connects the blocks that will be served");
         let mut command = node(Command::new(bitcoind), args, folder);
         command.args(["-listen=0", "-connect=0", "-dbcache=1000"]);
