@@ -10,10 +10,10 @@ pub mod real;
 pub mod steps;
 pub mod work;
 
-use digest::sha256::{Sha256, sha256d_many};
+use digest::sha256::Sha256;
 use disk::undo::{UndoArena, UndoView};
 use rules::{SpentCoin, median_times};
-use testkit::{Chain, ChainSpec};
+use testkit::{Chain, ChainSpec, block::ids};
 use wire::{BlockArena, BlockHash, BlockTime, BlockView, Coin, Height, Txid, Wtxid};
 
 /// A block with all data that is needed to check it.
@@ -28,6 +28,7 @@ pub struct Block<'a> {
     /// The same coins, decoded.
     pub spent: Vec<SpentCoin<'a>>,
     pub txids: Vec<Txid>,
+    /// Empty if no transaction has a witness.
     pub wtxids: Vec<Wtxid>,
 }
 
@@ -92,10 +93,7 @@ impl Inputs {
                 let coins = UndoView::parse(undo, undo_arena).expect("undo data is well-formed");
                 let claims: Vec<_> = coins.coins().collect();
                 let spent = claims.iter().map(SpentCoin::from_coin).collect::<Result<_, _>>();
-                let mut ids = [Vec::new(), Vec::new()];
-                sha256d_many(&view.txs().map(|tx| tx.txid_message()).collect::<Vec<_>>(), &mut ids[0]);
-                sha256d_many(&view.txs().map(|tx| tx.wtxid_message()).collect::<Vec<_>>(), &mut ids[1]);
-                let [txids, wtxids] = ids;
+                let (txids, wtxids) = ids(&view);
                 Block {
                     height: Height(height),
                     hash: block.hash,
@@ -103,8 +101,8 @@ impl Inputs {
                     undo,
                     spent: spent.expect("coins are well-formed"),
                     claims,
-                    txids: txids.into_iter().map(Txid).collect(),
-                    wtxids: wtxids.into_iter().map(Wtxid).collect(),
+                    txids,
+                    wtxids,
                 }
             })
             .collect()
