@@ -13,7 +13,7 @@ use digest::{
 };
 use sha2::Digest as _;
 use siphasher::sip::{SipHasher13, SipHasher24};
-use std::{hash::Hasher as _, hint::black_box};
+use std::{hash::Hasher, hint::black_box};
 
 pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
     siphash(criterion, subject, answers);
@@ -21,6 +21,18 @@ pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut A
     sha256(criterion, subject, answers);
     sha256_of_250_bytes(criterion, answers);
     muhash(criterion, subject, answers);
+}
+
+/// Hashes transactions, and forgets the digests of before.
+fn hash_many(kernel: Kernel, messages: &[Message<'_>], digests: &mut Vec<[u8; 32]>) {
+    digests.clear();
+    sha256d_many_with(kernel, black_box(messages), digests);
+}
+
+/// The same for pairs of nodes.
+fn hash_pairs(kernel: Kernel, nodes: &[[u8; 32]], digests: &mut Vec<[u8; 32]>) {
+    digests.clear();
+    sha256d_pairs_with(kernel, black_box(nodes), digests);
 }
 
 fn siphash(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answers) {
@@ -40,16 +52,12 @@ fn siphash(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answe
         .collect();
     let with_24 = || messages.iter().fold(0u64, |sum, message| sum.wrapping_add(siphash24(1, 2, message)));
 
-    let siphasher_24 = |message: &[u8; 36]| {
-        let mut hasher = SipHasher24::new_with_keys(1, 2);
+    fn finished(mut hasher: impl Hasher, message: &[u8; 36]) -> u64 {
         hasher.write(message);
         hasher.finish()
-    };
-    let siphasher_13 = |message: &[u8; 36]| {
-        let mut hasher = SipHasher13::new_with_keys(1, 2);
-        hasher.write(message);
-        hasher.finish()
-    };
+    }
+    let siphasher_24 = |message| finished(SipHasher24::new_with_keys(1, 2), message);
+    let siphasher_13 = |message| finished(SipHasher13::new_with_keys(1, 2), message);
     assert!(messages.iter().all(|message| siphasher_24(message) == siphash24(1, 2, message)));
     let mut group = criterion.benchmark_group("siphash of an outpoint");
     group.throughput(Throughput::Elements(outpoints.len() as u64));
@@ -92,15 +100,11 @@ fn sha256(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answer
     group.throughput(Throughput::Bytes(messages.iter().map(|message| message.len() as u64).sum()));
     for kernel in Kernel::available() {
         group.bench_function(BenchmarkId::from_parameter(kernel.name()), |b| {
-            b.iter(|| {
-                digests.clear();
-                sha256d_many_with(kernel, black_box(&messages), &mut digests);
-            });
+            b.iter(|| hash_many(kernel, &messages, &mut digests));
         });
     }
     group.finish();
-    digests.clear();
-    sha256d_many_with(Kernel::active(), &messages, &mut digests);
+    hash_many(Kernel::active(), &messages, &mut digests);
     answers.add("sha256d_many", digests.as_flattened());
 
     let leaves = digests.repeat(4096 / digests.len() + 1)[..4096].to_vec();
@@ -111,20 +115,13 @@ fn sha256(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answer
     group.throughput(Throughput::Elements(leaves.len() as u64 / 2));
     for kernel in Kernel::available() {
         group.bench_function(BenchmarkId::from_parameter(kernel.name()), |b| {
-            b.iter(|| {
-                digests.clear();
-                sha256d_pairs_with(kernel, black_box(&leaves), &mut digests);
-            });
+            b.iter(|| hash_pairs(kernel, &leaves, &mut digests));
         });
         group.bench_function(BenchmarkId::new(kernel.name(), "odd address"), |b| {
-            b.iter(|| {
-                digests.clear();
-                sha256d_pairs_with(kernel, black_box(odd), &mut digests);
-            });
+            b.iter(|| hash_pairs(kernel, odd, &mut digests));
         });
     }
-    digests.clear();
-    sha256d_pairs_with(Kernel::active(), &leaves, &mut digests);
+    hash_pairs(Kernel::active(), &leaves, &mut digests);
     answers.add("sha256d_pairs", digests.as_flattened());
 }
 
@@ -146,13 +143,9 @@ fn sha256_of_250_bytes(criterion: &mut Criterion, answers: &mut Answers) {
         for kernel in Kernel::available() {
             let mut digests = Vec::new();
             group.bench_function(BenchmarkId::new(kernel.name(), name), |b| {
-                b.iter(|| {
-                    digests.clear();
-                    sha256d_many_with(kernel, black_box(&messages), &mut digests);
-                });
+                b.iter(|| hash_many(kernel, &messages, &mut digests));
             });
-            digests.clear();
-            sha256d_many_with(kernel, &messages, &mut digests);
+            hash_many(kernel, &messages, &mut digests);
             assert_eq!(digests, expected);
         }
     }
