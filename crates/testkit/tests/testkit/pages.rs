@@ -1,7 +1,7 @@
 //! Pages are true in what can be checked: what they link to exists, and so do the files, the modules and the
 //! targets of cargo that they and the comments of manifests name.
 
-use crate::workspace::{name, packages, project, root, texts};
+use crate::workspace::{name, packages, project, root, sources, texts};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -199,9 +199,7 @@ fn items_of_crates_that_are_named_exist() {
         let source = manifest.parent().unwrap().join("src");
         let source = source.strip_prefix(root().canonicalize().unwrap()).unwrap();
         let items = items.entry(name(&package).to_owned()).or_default();
-        for (path, text) in
-            texts(|path| path.starts_with(source) && path.extension().is_some_and(|e| e == "rs"))
-        {
+        for (path, text) in sources().iter().filter(|(path, _)| path.starts_with(source)) {
             let modules = path.with_extension("");
             items.extend(modules.iter().map(|module| module.to_str().unwrap().to_owned()));
             let words: Vec<&str> = text
