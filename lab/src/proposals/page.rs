@@ -107,31 +107,30 @@ impl About {
 /// The result of the benchmark.
 #[derive(Serialize)]
 pub struct Report {
-    pub about: About,
-    pub proposals: Vec<ProposalSummary>,
-    pub core: Vec<CoreBench>,
-    pub rows: Vec<Run>,
+    about: About,
+    proposals: Vec<ProposalSummary>,
+    #[serde(flatten)]
+    recorded: Recorded,
 }
 
 impl Report {
     pub fn new(about: About, proposals: &[&'static Proposal], core: Vec<CoreBench>, rows: Vec<Run>) -> Self {
         let proposals = proposals.iter().filter_map(|proposal| summary(proposal, &rows)).collect();
-        Self { about, proposals, core, rows }
+        Self { about, proposals, recorded: Recorded { core, rows, ..Recorded::default() } }
     }
 
     /// Returns the report as text: first the lines that [`Recorded::read`] takes.
     pub fn text(&self) -> String {
         let mut text = self.about.text();
-        let recorded = Recorded { core: self.core.clone(), rows: self.rows.clone(), ..Recorded::default() };
         let has = |proposal: &&Proposal| self.proposals.iter().any(|it| it.name == proposal.name);
-        add_sections(&mut text, has, std::slice::from_ref(&recorded));
+        add_sections(&mut text, has, std::slice::from_ref(&self.recorded));
         text += few_runs(self.about.runs);
         text.trim_end().to_owned()
     }
 }
 
 /// One of the benchmarks of `bench_bitcoin`.
-#[derive(Serialize, Clone, Debug)]
+#[derive(Serialize, Debug)]
 pub struct CoreBench {
     name: String,
     /// Median of the time for one unit.
@@ -170,13 +169,16 @@ impl CoreBench {
     }
 }
 
-#[derive(Default)]
+/// What is recorded of a run.
+#[derive(Serialize, Default)]
 struct Recorded {
     /// The name of its folder.
+    #[serde(skip)]
     name: String,
+    #[serde(skip)]
     facts: Vec<String>,
-    rows: Vec<Run>,
     core: Vec<CoreBench>,
+    rows: Vec<Run>,
 }
 
 impl Recorded {
