@@ -124,12 +124,12 @@ static MAIN: ChainParams = ChainParams {
     csv_height: Height(419_328),
     segwit_height: Height(481_824),
     bip30_exceptions: &[
-        (Height(91_842), block_hash("00000000000a4d0a398161ffc163c503763b1f4360639393e0e4c8e300e0caec")),
-        (Height(91_880), block_hash("00000000000743f190a18c5577a3c2d2a1f610ae9601ac046a38084ccb7cd721")),
+        at(91_842, "00000000000a4d0a398161ffc163c503763b1f4360639393e0e4c8e300e0caec"),
+        at(91_880, "00000000000743f190a18c5577a3c2d2a1f610ae9601ac046a38084ccb7cd721"),
     ],
     overwritten_coinbases: &[
-        (Height(91_722), block_hash("00000000000271a2dc26e7667f8419f2e15416dc6955e5a6c6cdf3f2574dd08e")),
-        (Height(91_812), block_hash("00000000000af0aed4792b1acee3d966af36cf5def14935db8de83d6f9306f2f")),
+        at(91_722, "00000000000271a2dc26e7667f8419f2e15416dc6955e5a6c6cdf3f2574dd08e"),
+        at(91_812, "00000000000af0aed4792b1acee3d966af36cf5def14935db8de83d6f9306f2f"),
     ],
     script_flag_exceptions: &[
         (block_hash("00000000000002dc756eebf4f49723ed8d30cc28a5f108eb94b1ba88ac4f9c22"), ScriptFlags::NONE),
@@ -139,10 +139,7 @@ static MAIN: ChainParams = ChainParams {
         ),
     ],
     signet_challenge: None,
-    assume_valid: Some((
-        Height(938_343),
-        block_hash("00000000000000000000ccebd6d74d9194d8dcdc1d177c478e094bfad51ba5ac"),
-    )),
+    assume_valid: Some(at(938_343, "00000000000000000000ccebd6d74d9194d8dcdc1d177c478e094bfad51ba5ac")),
     minimum_chain_work: chain_work("0000000000000000000000000000000000000001128750f82f4c366153a3a030"),
     assume_utxo: &[
         pinned(
@@ -168,10 +165,7 @@ static MAIN: ChainParams = ChainParams {
     ],
     // The branch of nodes that enforced BIP-0110 from 8 August 2026 on; its headers are in the data of
     // https://github.com/bitcoin-data/stale-blocks.
-    dead_branch: Some((
-        Height(961_632),
-        block_hash("0000000000000000000169eb6f811ddbd0daf343af7b62180cdb13e7c78dbc16"),
-    )),
+    dead_branch: Some(at(961_632, "0000000000000000000169eb6f811ddbd0daf343af7b62180cdb13e7c78dbc16")),
 };
 
 static TEST: ChainParams = ChainParams {
@@ -192,10 +186,7 @@ static TEST: ChainParams = ChainParams {
         block_hash("00000000dd30457c001f4095d208cc1296b0eed002427aa599874af7a432b105"),
         ScriptFlags::NONE,
     )],
-    assume_valid: Some((
-        Height(4_842_348),
-        block_hash("000000007a61e4230b28ac5cb6b5e5a0130de37ac1faf2f8987d2fa6505b67f4"),
-    )),
+    assume_valid: Some(at(4_842_348, "000000007a61e4230b28ac5cb6b5e5a0130de37ac1faf2f8987d2fa6505b67f4")),
     minimum_chain_work: chain_work("0000000000000000000000000000000000000000000017dde1c649f3708d14b6"),
     assume_utxo: &[
         pinned(
@@ -236,10 +227,7 @@ static TESTNET4: ChainParams = ChainParams {
     ),
     genesis_hash: block_hash("00000000da84f2bafbbc53dee25a72ae507ff4914b867c565be350b0da8bf043"),
     enforce_bip94: true,
-    assume_valid: Some((
-        Height(123_613),
-        block_hash("0000000002368b1e4ee27e2e85676ae6f9f9e69579b29093e9a82c170bf7cf8a"),
-    )),
+    assume_valid: Some(at(123_613, "0000000002368b1e4ee27e2e85676ae6f9f9e69579b29093e9a82c170bf7cf8a")),
     minimum_chain_work: chain_work("0000000000000000000000000000000000000000000009a0fe15d0177d086304"),
     assume_utxo: &[
         pinned(
@@ -267,10 +255,7 @@ static SIGNET: ChainParams = ChainParams {
         "512103ad5e0edad18cb1f0fc0d28a3d4f1f3e445640337489abb10404f2d1e086be430\
          210359ef5021964fe22d6f8e05b2463c9540ce96883fe3b278760f048f5189f2e6c452ae",
     )),
-    assume_valid: Some((
-        Height(293_175),
-        block_hash("00000008414aab61092ef93f1aacc54cf9e9f16af29ddad493b908a01ff5c329"),
-    )),
+    assume_valid: Some(at(293_175, "00000008414aab61092ef93f1aacc54cf9e9f16af29ddad493b908a01ff5c329")),
     minimum_chain_work: chain_work("00000000000000000000000000000000000000000000000000000b463ea0a4b8"),
     assume_utxo: &[
         pinned(
@@ -426,6 +411,11 @@ const fn genesis(time: u32, bits: u32, nonce: u32, merkle_root: [u8; 32]) -> Hea
 
 const fn pinned(height: u32, block: &str, utxo: &str) -> PinnedUtxoSet {
     PinnedUtxoSet { height: Height(height), block_hash: block_hash(block), hash_serialized_3: hash(utxo) }
+}
+
+/// Returns the height and the hash of a block.
+const fn at(height: u32, hash: &str) -> (Height, BlockHash) {
+    (Height(height), block_hash(hash))
 }
 
 const fn block_hash(text: &str) -> BlockHash {
