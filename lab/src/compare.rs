@@ -22,25 +22,8 @@ use std::{
 };
 
 /// The columns of the CSV: those of the recorded runs, then those that only this program measures.
-const COLUMNS: &[&str] = &[
-    "program",
-    "commit",
-    "threads",
-    "cache",
-    "run",
-    "wall_s",
-    "user_s",
-    "system_s",
-    "peak_rss_kib",
-    "blocks",
-    "bytes",
-    "utxo_hash",
-    "read_bytes",
-    "written_bytes",
-    "exit",
-    "cached_percent",
-    "scripts",
-];
+const COLUMNS: &str = "program,commit,threads,cache,run,wall_s,user_s,system_s,peak_rss_kib,blocks,bytes,\
+    utxo_hash,read_bytes,written_bytes,exit,cached_percent,scripts";
 
 #[derive(ClapArgs, Debug)]
 pub struct CompareArgs {

@@ -61,11 +61,7 @@ pub struct Bench {
 
 impl Bench {
     /// Checks what needs no data, and creates the file for the runs.
-    pub fn begin(
-        args: &BenchArgs,
-        csv: Option<&Path>,
-        columns: &'static [&'static str],
-    ) -> Result<Self, Error> {
+    pub fn begin(args: &BenchArgs, csv: Option<&Path>, columns: &'static str) -> Result<Self, Error> {
         let interrupt = interrupt(args.json)?;
         // An interrupt must end the measured program first.
         stop::at_stage(Stage::Read);

@@ -92,7 +92,7 @@ pub fn run(args: &ProposalsArgs) -> Done {
         fs::create_dir_all(dir).map_err(|error| environment("create", dir, error))?;
     }
     let csv = record.map_or_else(|| args.bench.csv.clone(), |dir| Some(dir.join("raw.csv")));
-    let bench = Bench::begin(&args.bench, csv.as_deref(), &COLUMNS)?;
+    let bench = Bench::begin(&args.bench, csv.as_deref(), COLUMNS)?;
     let summary = record.map(|dir| create_new(&dir.join("summary"))).transpose()?;
     let wanted = |proposal: &&Proposal| args.only.is_empty() || args.only.contains(&proposal.name);
     let proposals: Vec<&Proposal> = list::all().iter().filter(wanted).collect();

@@ -189,7 +189,7 @@ impl Recorded {
         };
         let parse = |(number, line)| {
             let flaw = format!("line {number} is not one that peregrine-bench proposals writes");
-            Run::parse(line, &COLUMNS).ok_or_else(|| failed(flaw).in_file(dir.join("raw.csv"), None))
+            Run::parse(line, COLUMNS).ok_or_else(|| failed(flaw).in_file(dir.join("raw.csv"), None))
         };
         let rows = (2..).zip(read("raw.csv")?.lines().skip(1)).map(parse).collect::<Result<_, _>>()?;
         let facts = read("summary")?.lines().take_while(|line| !line.is_empty()).map(str::to_owned).collect();

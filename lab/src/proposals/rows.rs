@@ -17,8 +17,7 @@ const ADDED: &str = "and ";
 /// If the middle half of the runs differs by more, they say little.
 const SPREAD_LIMIT: f64 = 1.25;
 
-pub const COLUMNS: [&str; 10] =
-    ["proposal", "variant", "commit", "run", "wall_s", "cpu_s", "peak_rss_kib", "count", "size", "answer"];
+pub const COLUMNS: &str = "proposal,variant,commit,run,wall_s,cpu_s,peak_rss_kib,count,size,answer";
 
 /// Returns one run of one variant.
 pub fn row(

@@ -32,26 +32,8 @@ use testkit::node::Node;
 const BITCOIND: &str = "bitcoind";
 /// Maximum number of links: each has an address of its own.
 const LINKS: usize = 200;
-const COLUMNS: &[&str] = &[
-    "program",
-    "commit",
-    "threads",
-    "run",
-    "wall_s",
-    "download_s",
-    "after_s",
-    "user_s",
-    "system_s",
-    "peak_rss_kib",
-    "bytes",
-    "received_bytes",
-    "twice_bytes",
-    "link_share",
-    "utxo_hash",
-    "read_bytes",
-    "written_bytes",
-    "exit",
-];
+const COLUMNS: &str = "program,commit,threads,run,wall_s,download_s,after_s,user_s,system_s,peak_rss_kib,\
+    bytes,received_bytes,twice_bytes,link_share,utxo_hash,read_bytes,written_bytes,exit";
 /// Quantities of downloads. Beyond blocks is what came besides them.
 const DOWNLOADS: [Column; 7] = [
     ("download_s", "to the last byte, s", |run| run.number("download_s")),
