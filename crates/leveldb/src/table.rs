@@ -71,6 +71,11 @@ impl Handle {
     fn stored_size(self) -> u64 {
         self.size + TRAILER_LEN as u64
     }
+
+    /// File offset of the end of its trailer.
+    fn end(self) -> Option<u64> {
+        self.offset.checked_add(self.size)?.checked_add(TRAILER_LEN as u64)
+    }
 }
 
 /// Encodes the footer, a table's last 48 bytes.
@@ -108,6 +113,18 @@ fn decode_entry(entries: &[u8]) -> Option<Entry<'_>> {
     Some(Entry { shared, unshared, value: rest.get(..value)?, value_start: entries.len() - rest.len() })
 }
 
+/// Decodes the entry at the start of `entries`. `key`, that of the entry before, becomes its own.
+#[inline]
+fn next_entry<'a>(entries: &'a [u8], key: &mut Vec<u8>) -> Option<Entry<'a>> {
+    let entry = decode_entry(entries)?;
+    if entry.shared > key.len() {
+        return None;
+    }
+    key.truncate(entry.shared);
+    key.extend_from_slice(entry.unshared);
+    Some(entry)
+}
+
 /// Returns the length of the entries of `block`, without the restarts.
 fn entries_len(block: &[u8]) -> Option<usize> {
     let (_, count) = block.split_last_chunk()?;
@@ -120,12 +137,7 @@ fn each_entry(block: &[u8], mut each: impl FnMut(&[u8], &[u8]) -> Option<()>) ->
     let mut rest = block.get(..entries_len(block)?)?;
     let mut key = Vec::new();
     while !rest.is_empty() {
-        let entry = decode_entry(rest)?;
-        if entry.shared > key.len() {
-            return None;
-        }
-        key.truncate(entry.shared);
-        key.extend_from_slice(entry.unshared);
+        let entry = next_entry(rest, &mut key)?;
         each(&key, entry.value)?;
         rest = rest.get(entry.value_start + entry.value.len()..)?;
     }
@@ -191,7 +203,7 @@ impl Table {
         let mut data_end = 0;
         each_entry(&block, |key, value| {
             let handle = Handle::take(&mut Input(value))?;
-            let end = handle.offset.checked_add(handle.size)?.checked_add(TRAILER_LEN as u64)?;
+            let end = handle.end()?;
             if handle.offset < data_end || end > limit || handle.size > MAX_BLOCK_LEN {
                 return None;
             }
@@ -224,9 +236,8 @@ impl Table {
 
     /// Reads and verifies one block, which must end before `limit`.
     fn block(&self, handle: Handle, limit: u64) -> Result<Vec<u8>, LevelDbError> {
-        let end = handle.offset.checked_add(handle.size).and_then(|end| end.checked_add(TRAILER_LEN as u64));
         let size = usize::try_from(handle.size).ok().filter(|_| handle.size <= MAX_BLOCK_LEN);
-        let (Some(size), true) = (size, end.is_some_and(|end| end <= limit)) else {
+        let (Some(size), true) = (size, handle.end().is_some_and(|end| end <= limit)) else {
             let flaw = format!("a block of {} bytes extends beyond byte {limit}", handle.size);
             return Err(self.damaged(handle.offset, flaw));
         };
@@ -369,12 +380,7 @@ impl BlockBuffer {
         let mut at = below.checked_sub(1).and_then(|last| restarts.get(last)).map_or(0, offset_of);
         self.key.clear();
         while at < entries_len {
-            let entry = decode_entry(entries.get(at..)?)?;
-            self.key.truncate(entry.shared);
-            self.key.extend_from_slice(entry.unshared);
-            if self.key.len() != entry.shared + entry.unshared.len() {
-                return None;
-            }
+            let entry = next_entry(entries.get(at..)?, &mut self.key)?;
             let start = at + entry.value_start;
             at = start + entry.value.len();
             let (user, trailer) = split_internal(&self.key)?;
@@ -434,12 +440,10 @@ impl TableCursor {
             self.load(entry.handle)?;
             self.next_block += 1;
         }
-        let decoded = self.window.get(self.entries.clone()).and_then(decode_entry);
-        let Some(entry) = decoded.filter(|entry| entry.shared <= self.key.len()) else {
+        let entries = self.window.get(self.entries.clone()).unwrap_or_default();
+        let Some(entry) = next_entry(entries, &mut self.key) else {
             return Err(self.malformed("an entry extends beyond its block"));
         };
-        self.key.truncate(entry.shared);
-        self.key.extend_from_slice(entry.unshared);
         if self.key.len() < 8 {
             return Err(self.malformed("an internal key has fewer than 8 bytes"));
         }
