@@ -88,15 +88,6 @@ impl RowSource<'_> {
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor over the rows from `start`, and below `end` if there is one.
-    pub(super) fn range(
-        database: &'a Database<'a>,
-        start: &[u8],
-        end: Option<&[u8]>,
-    ) -> Result<Self, LevelDbError> {
-        Self::from_memory(database, start, end).with_tables(database.sorted_tables(start, end), start)
-    }
-
     /// A cursor over the rows in memory and those of these groups of tables, which are sorted, and over the
     /// deletions that hide rows of other tables, or would hide such rows: those from `start` on, below `end`
     /// if there is one.
@@ -111,7 +102,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Adds the rows of these groups of tables from `start`.
-    fn with_tables(
+    pub(super) fn with_tables(
         mut self,
         groups: impl Iterator<Item = &'a [TableMeta]>,
         start: &[u8],
@@ -131,7 +122,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A cursor over the rows in memory only.
-    fn from_memory(database: &'a Database<'a>, start: &[u8], end: Option<&[u8]>) -> Self {
+    pub(super) fn from_memory(database: &'a Database<'a>, start: &[u8], end: Option<&[u8]>) -> Self {
         let index = database.memory.seek(start);
         let in_memory = (index < database.memory.len()).then_some(RowSource::Memory { database, index });
         Self {

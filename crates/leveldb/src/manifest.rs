@@ -149,8 +149,7 @@ impl EditState {
         // Deletions come before additions, whatever the order of the fields.
         let (mut deleted, mut added) = (Vec::new(), Vec::new());
         while !rest.is_empty() {
-            let tag = rest.varint().ok_or("the edit is truncated")?;
-            match tag {
+            match number(&mut rest, "edit")? {
                 TAG_COMPARATOR => {
                     let name = rest.string().ok_or("the comparator is truncated")?;
                     if name != COMPARATOR {
@@ -160,25 +159,17 @@ impl EditState {
                         ));
                     }
                 }
-                TAG_LOG_NUMBER => self.log_number = Some(rest.varint().ok_or("the log number is truncated")?),
-                TAG_PREVIOUS_LOG => {
-                    self.previous_log = Some(rest.varint().ok_or("the previous log is truncated")?)
-                }
-                TAG_NEXT_FILE => {
-                    self.next_file = Some(rest.varint().ok_or("the next file number is truncated")?)
-                }
-                TAG_LAST_SEQUENCE => {
-                    self.last_sequence = Some(rest.varint().ok_or("the last sequence is truncated")?)
-                }
+                TAG_LOG_NUMBER => self.log_number = Some(number(&mut rest, "log number")?),
+                TAG_PREVIOUS_LOG => self.previous_log = Some(number(&mut rest, "previous log")?),
+                TAG_NEXT_FILE => self.next_file = Some(number(&mut rest, "next file number")?),
+                TAG_LAST_SEQUENCE => self.last_sequence = Some(number(&mut rest, "last sequence")?),
                 TAG_COMPACT_POINTER => {
                     level(&mut rest)?;
                     rest.string().ok_or("the compact pointer is truncated")?;
                 }
-                TAG_DELETED_FILE => {
-                    deleted.push((level(&mut rest)?, rest.varint().ok_or("the deleted file is truncated")?))
-                }
+                TAG_DELETED_FILE => deleted.push((level(&mut rest)?, number(&mut rest, "deleted file")?)),
                 TAG_NEW_FILE => added.push((level(&mut rest)?, new_file(&mut rest)?)),
-                _ => return Err(format!("unknown field {tag} in an edit")),
+                tag => return Err(format!("unknown field {tag} in an edit")),
             }
         }
         deleted.iter().for_each(|place| drop(self.tables.remove(place)));
@@ -224,6 +215,10 @@ impl EditState {
 fn internal_order(key: &[u8]) -> (&[u8], std::cmp::Reverse<u64>) {
     let (user, trailer) = split_internal(key).unwrap_or_default();
     (user, std::cmp::Reverse(trailer))
+}
+
+fn number(rest: &mut Input<'_>, what: &str) -> Result<u64, String> {
+    rest.varint().ok_or_else(|| format!("the {what} is truncated"))
 }
 
 fn level(rest: &mut Input<'_>) -> Result<usize, String> {

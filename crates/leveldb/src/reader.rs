@@ -117,7 +117,7 @@ impl<'d> Database<'d> {
     /// # Errors
     /// The same errors as [`Cursor::advance`].
     pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> Result<Cursor<'_>, LevelDbError> {
-        Cursor::range(self, start, end)
+        Cursor::from_memory(self, start, end).with_tables(self.sorted_tables(start, end), start)
     }
 
     /// Returns the value of `key`.
