@@ -23,6 +23,15 @@ fn scratch() -> TempDir {
     TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap()
 }
 
+fn open(dir: &TempDir) -> Database<'static> {
+    Database::open(&RealDisk, dir.path()).unwrap()
+}
+
+fn count_files(dir: &TempDir, suffix: &str) -> usize {
+    let names = RealDisk.list(dir.path()).unwrap();
+    names.iter().filter(|name| name.to_str().unwrap().ends_with(suffix)).count()
+}
+
 /// Calls `change` with another LevelDB that has the database open.
 fn with_other<T>(dir: &Path, change: impl FnOnce(&mut DB) -> T) -> T {
     let mut db = DB::open(dir, Options { create_if_missing: false, ..options() }).unwrap();
@@ -73,7 +82,7 @@ fn new_database() -> (TempDir, Model, Database<'static>) {
     model.iter().for_each(|(key, value)| table.set(key, Some(value)).unwrap());
     let table = table.finish().unwrap();
     update.commit([table]).unwrap();
-    let database = Database::open(&RealDisk, dir.path()).unwrap();
+    let database = open(&dir);
     (dir, model, database)
 }
 
@@ -165,7 +174,7 @@ fn walk(seed: u64, steps: u64, others: u64, merging: Merging) {
         if next(&mut state, others) == 0 {
             drop(database);
             change_by_other(dir.path(), &mut model, &mut state);
-            database = Database::open(&RealDisk, dir.path()).unwrap();
+            database = open(&dir);
         }
         for _ in 0..=next(&mut state, 3) {
             let splits = (0..next(&mut state, 4)).map(|_| key(next(&mut state, KEYS)));
@@ -178,7 +187,7 @@ fn walk(seed: u64, steps: u64, others: u64, merging: Merging) {
             }
             assert_equal(&database, &model, &what);
         }
-        assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, &what);
+        assert_equal(&open(&dir), &model, &what);
         let tables = database.table_count_by_level();
         match merging {
             Merging::None => continue,
@@ -188,8 +197,7 @@ fn walk(seed: u64, steps: u64, others: u64, merging: Merging) {
             }
             Merging::IfMany => assert!(tables[0] <= super::MANY_TABLES, "{what}: {tables:?}"),
         }
-        let names = RealDisk.list(dir.path()).unwrap();
-        let files = names.iter().filter(|name| name.to_str().unwrap().ends_with(".ldb")).count();
+        let files = count_files(&dir, ".ldb");
         assert_eq!(files, tables.iter().sum::<usize>(), "{what}: merged tables are removed");
     }
     assert!(rows_by_other(dir.path()) == model, "{merging:?}, seed {seed}: another LevelDB has other rows");
@@ -263,7 +271,7 @@ fn a_large_change_has_several_tables_of_one_level() {
     set(&mut database, &mut model, (0..70).map(row).collect(), &[]);
     assert_eq!(database.table_count_by_level(), [0, 0, 0, 0, 0, 3, 1]);
     assert_equal(&database, &model, "in memory");
-    assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "opened again");
+    assert_equal(&open(&dir), &model, "opened again");
 }
 
 /// An index that bitcoind had left half-made once got a thousand tables in level 0: until they are merged,
@@ -286,7 +294,7 @@ fn a_large_change_adds_no_tables_above_many_levels_but_is_written_with_their_row
     set_with(update, &mut model, rows, &[key(100), key(200)]);
     assert_eq!((database.table_count_by_level(), database.log_count), ([0, 0, 0, 0, 0, 0, 3], 0));
     assert_equal(&database, &model, "in memory");
-    assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "opened again");
+    assert_equal(&open(&dir), &model, "opened again");
     assert_eq!(database.bytes_merged_with(1 << 30), 0, "level 5 has space for it");
     drop(database);
     assert!(rows_by_other(dir.path()) == model, "another LevelDB has other rows");
@@ -316,10 +324,10 @@ fn leftovers_of_a_crash_are_passed_over_and_removed() {
     let leftovers = [manifest::numbered(dir.path(), 9, "ldb"), dir.path().join(manifest::manifest_name(10))];
     let temporary = dir.path().join("000012.dbtmp");
     leftovers.iter().chain([&temporary]).for_each(|path| std::fs::write(path, "half").unwrap());
-    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    let mut database = open(&dir);
     set(&mut database, &mut model, [(key(1), Some(b"in a log".to_vec()))].into(), &[]);
     assert!(dir.path().join("000013.log").is_file());
-    assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "after the change");
+    assert_equal(&open(&dir), &model, "after the change");
     set(&mut database, &mut model, [(key(2), None)].into(), &in_tables());
     assert_equal(&database, &model, "without the log");
     let names = RealDisk.list(dir.path()).unwrap();
@@ -352,10 +360,7 @@ fn a_merge_that_is_stopped_changes_nothing() {
 #[test]
 fn small_changes_become_logs_until_there_are_many_and_large_ones_do_not() {
     let (dir, mut model, mut database) = new_database();
-    let logs = || {
-        let names = RealDisk.list(dir.path()).unwrap();
-        names.iter().filter(|name| name.to_str().unwrap().ends_with(".log")).count()
-    };
+    let logs = || count_files(&dir, ".log");
     let set_one = |database: &mut Database<'_>, model: &mut Model, number: u64, len: usize| {
         set(database, model, [(key(number), Some(vec![3; len]))].into(), &[]);
     };
@@ -364,7 +369,7 @@ fn small_changes_become_logs_until_there_are_many_and_large_ones_do_not() {
         set_one(&mut database, &mut model, number, 5);
         counts.push(logs());
         if number == 6 {
-            half = Database::open(&RealDisk, dir.path()).unwrap().log_count;
+            half = open(&dir).log_count;
         }
     }
     assert_eq!(counts, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0, 1, 2]);
@@ -377,15 +382,15 @@ fn small_changes_become_logs_until_there_are_many_and_large_ones_do_not() {
     assert_eq!(logs(), 0, "all logs together have a limit");
     set_one(&mut database, &mut model, 3, LOG_BYTES);
     assert_eq!(logs(), 0);
-    assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "opened again");
+    assert_equal(&open(&dir), &model, "opened again");
 }
 
 #[test]
 fn a_torn_log_has_no_name_yet_and_another_leveldb_reads_whole_ones() {
     let (dir, mut model, _) = new_database();
     std::fs::write(dir.path().join("000009.dbtmp"), "torn").unwrap();
-    assert_equal(&Database::open(&RealDisk, dir.path()).unwrap(), &model, "before");
-    let mut database = Database::open(&RealDisk, dir.path()).unwrap();
+    assert_equal(&open(&dir), &model, "before");
+    let mut database = open(&dir);
     for log in 0..3 {
         // Of more than one block of 32 KiB.
         let rows = (1..KEYS).step_by(2).map(|at| (key(at), Some(vec![log; 300])));
