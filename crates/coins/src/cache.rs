@@ -33,7 +33,7 @@ use crate::{
     coin_list::CoinList,
     coin_source::{CoinSource, NoCoins, OwnedCoin},
     index::Index,
-    slab::{Chunks, Slab},
+    slab::Slab,
     survivors::{SurvivorShard, Survivors},
 };
 use std::{iter, ops::Range};
@@ -100,7 +100,7 @@ impl<S> CoinsCache<S> {
             source,
             hasher: OutPointHasher::new(key),
             // Pages of a table that has grown are freed.
-            index: Index::new(Chunks::closed()),
+            index: Index::new(None),
             kept: Slab::new(None),
             long_outputs: LongOutputs::new(),
             best_block,

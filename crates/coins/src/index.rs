@@ -35,12 +35,13 @@ pub(crate) struct Index {
     /// Number of slots; the last page may have more. A table smaller than a page has one page of its size.
     capacity: usize,
     used: usize,
-    shared: Arc<Pages>,
+    /// The pool of pages; `None` to use the allocator.
+    shared: Option<Arc<Pages>>,
 }
 
 impl Index {
-    /// Creates an empty index that shares its pages with others.
-    pub(crate) fn new(shared: Arc<Pages>) -> Self {
+    /// Creates an empty index, which may share its pages with others.
+    pub(crate) fn new(shared: Option<Arc<Pages>>) -> Self {
         let mut index = Self { pages: Vec::new(), capacity: 0, used: 0, shared };
         index.replace(FIRST_CAPACITY);
         index
@@ -54,7 +55,8 @@ impl Index {
     /// Replaces the table by an empty one of `capacity` slots and returns the old pages.
     fn replace(&mut self, capacity: usize) -> Vec<Vec<Slot>> {
         let page = |_| {
-            let mut page = if capacity < PAGE { Vec::new() } else { self.shared.take(PAGE) };
+            let shared = self.shared.as_ref().filter(|_| capacity >= PAGE);
+            let mut page = shared.map_or_else(Vec::new, |shared| shared.take(PAGE));
             page.resize(capacity.min(PAGE), 0);
             page
         };
@@ -82,7 +84,16 @@ impl Index {
     }
 
     fn give_back(&mut self) {
-        std::mem::take(&mut self.pages).into_iter().for_each(|page| give(&self.shared, page));
+        std::mem::take(&mut self.pages).into_iter().for_each(|page| self.give(page));
+    }
+
+    /// Returns a page to the pool, if it has the size that other tables use.
+    fn give(&self, page: Vec<Slot>) {
+        if page.capacity() >= PAGE
+            && let Some(shared) = &self.shared
+        {
+            shared.give(page);
+        }
     }
 
     #[inline]
@@ -182,7 +193,7 @@ impl Index {
     fn grow(&mut self) {
         for page in self.replace(self.capacity + self.capacity / 2) {
             page.iter().filter(|&&slot| slot != 0).for_each(|&slot| self.place(slot));
-            give(&self.shared, page);
+            self.give(page);
         }
     }
 
@@ -225,13 +236,6 @@ fn slot_of(hash: u64, cell: u32) -> Slot {
     hash >> 32 << 32 | u64::from(cell + 1)
 }
 
-/// Returns a page to the pool, if it has the size that other tables use.
-fn give(shared: &Pages, page: Vec<Slot>) {
-    if page.capacity() >= PAGE {
-        shared.give(page);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,7 +247,7 @@ mod tests {
         /// the table grows.
         #[test]
         fn behaves_like_a_map(ops in prop::collection::vec((any::<bool>(), 0u64..40, 0u64..3), 1..600)) {
-            let mut index = Index::new(Chunks::shared());
+            let mut index = Index::new(Some(Chunks::shared()));
             let mut model: HashMap<u64, u32> = HashMap::new();
             let mut next = 0;
             for (insert, low, band) in ops {
@@ -278,8 +282,7 @@ mod tests {
 
     #[test]
     fn grows_over_pages_and_can_be_reset() {
-        let shared = Chunks::shared();
-        let mut index = Index::new(Arc::clone(&shared));
+        let mut index = Index::new(Some(Chunks::shared()));
         let hash = |number: u32| u64::from(number.wrapping_mul(0x9e37_79b1)) << 32;
         let mut max_bytes = 0;
         for count in [20_000, 12_000, 100, 9_000u32] {

@@ -55,7 +55,7 @@ impl Shard {
     /// Creates an empty shard.
     pub(crate) fn new(spare: &Spare) -> Self {
         Self {
-            index: Index::new(Arc::clone(&spare.pages)),
+            index: Index::new(Some(Arc::clone(&spare.pages))),
             cells: Slab::new(Some(Arc::clone(&spare.chunks))),
             long_outputs: LongOutputs::new(),
             size: NetSize::default(),

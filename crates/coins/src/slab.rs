@@ -20,11 +20,6 @@ impl<T> Chunks<T> {
         Arc::new(Self { pooled: Mutex::new(Some(Vec::new())) })
     }
 
-    /// A pool that keeps no chunks.
-    pub(crate) fn closed() -> Arc<Self> {
-        Arc::new(Self { pooled: Mutex::new(None) })
-    }
-
     /// Returns a chunk from the pool, or a new one.
     pub(crate) fn take(&self, len: usize) -> Vec<T> {
         let mut pooled = self.pooled.lock().unwrap_or_else(PoisonError::into_inner);
