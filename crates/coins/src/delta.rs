@@ -6,7 +6,11 @@
 //! of all coins that are ever spent, most are spent within a few blocks, and the delta's table, which has one
 //! entry per transaction instead of one per coin, is small enough for the caches of one core.
 
-use crate::{join::Effects, matcher::Spender, mismatch::Mismatch};
+use crate::{
+    join::Effects,
+    matcher::{Delivery, Spender},
+    mismatch::Mismatch,
+};
 use digest::{cache::prefetch, siphash::SipHash13Uj};
 use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
 
@@ -204,8 +208,9 @@ impl Delta {
                 (Ok(_), Spent::Claim(_)) => {
                     sink.effects().push_mismatch(Mismatch::ClaimDiffers(*outpoint));
                 }
+                // Both are found without the join.
                 (Ok(created), Spent::Routed(spender)) => {
-                    sink.effects().push_delivery(spender, outpoint, created);
+                    Delivery::encode(spender, outpoint, created, sink.effects().matcher().deliveries());
                 }
             }
         }

@@ -274,12 +274,6 @@ impl Effects<'_> {
         self.matcher.carried = out;
     }
 
-    /// Delivers a coin to the input that spends it, if both are found without the join.
-    #[inline]
-    pub fn push_delivery(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>) {
-        self.matcher.deliver(spender, outpoint, coin);
-    }
-
     /// Returns this worker's matcher. Its deliveries are complete after [`Effects::flush`].
     pub const fn matcher(&mut self) -> &mut Matcher {
         &mut self.matcher

@@ -121,11 +121,6 @@ impl Matcher {
         &mut self.deliveries
     }
 
-    #[inline]
-    pub(crate) fn deliver(&mut self, spender: Spender, outpoint: &OutPoint, coin: Coin<'_>) {
-        Delivery::encode(spender, outpoint, coin, &mut self.deliveries);
-    }
-
     /// Receives a coin and a spend of the same outpoint, which are dropped afterwards.
     ///
     /// # Errors
@@ -142,7 +137,7 @@ impl Matcher {
             None => Err(Mismatch::ClaimDiffers(outpoint)),
             // `Delta` has matched the spends of coins of the same block.
             Some(spender) if coin.height() < spender.height() => {
-                self.deliver(spender, &outpoint, coin);
+                Delivery::encode(spender, &outpoint, coin, &mut self.deliveries);
                 Ok(())
             }
             Some(_) => Err(Mismatch::SpentBeforeCreated(outpoint)),

@@ -40,12 +40,7 @@ impl Deliveries<'_> {
     }
 
     pub fn take(&self, part: usize) -> Result<SortedDeliveries, Error> {
-        Ok(SortedDeliveries::new(self.parts.take(part)?))
-    }
-}
-
-impl SortedDeliveries {
-    fn new(bytes: Vec<u8>) -> Self {
+        let bytes = self.parts.take(part)?;
         let mut order = Vec::new();
         let mut rest = bytes.as_slice();
         while let Some((delivery, after)) = Delivery::split_first(rest) {
@@ -53,9 +48,11 @@ impl SortedDeliveries {
             rest = after;
         }
         order.sort_unstable();
-        Self { bytes, order }
+        Ok(SortedDeliveries { bytes, order })
     }
+}
 
+impl SortedDeliveries {
     /// Returns the deliveries to the block at `height`, in the order of its inputs.
     pub fn of_block(&self, height: Height) -> impl ExactSizeIterator<Item = Delivery<'_>> {
         let first = self.order.partition_point(|(spender, _)| spender.height() < height);
@@ -72,7 +69,6 @@ mod tests {
     use super::*;
     use crate::stages::work_dir::WorkDir;
     use chain::blocks::chain::{Chain, ChainBlock};
-    use coins::{Join, SipKey};
     use std::{ops::Range, thread};
     use testkit::fault::FaultDisk;
     use wire::{BlockHash, BlockTime, ByteOffset, Coin, FileNo, OutPoint, Txid};
@@ -90,15 +86,14 @@ mod tests {
 
     /// Encoded deliveries of `numbers`, to heights in a scattered order.
     fn encoded(numbers: Range<u32>) -> Vec<u8> {
-        let join = Join::new(SipKey(1, 2));
-        let mut effects = join.effects();
+        let mut encoded = Vec::new();
         for number in numbers {
             let spender = Spender::new(Height(number * 37 % 100), number / 100).unwrap();
             let outpoint = OutPoint { txid: Txid([number as u8; 32]), vout: number };
             let out = vec![6 + 20; 1 + 1 + 20];
-            effects.push_delivery(spender, &outpoint, Coin { code: 2, out: &out });
+            Delivery::encode(spender, &outpoint, Coin { code: 2, out: &out }, &mut encoded);
         }
-        std::mem::take(effects.matcher().deliveries())
+        encoded
     }
 
     #[test]
