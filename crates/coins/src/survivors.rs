@@ -29,11 +29,6 @@ impl Survivors {
         self.shards.iter().map(SurvivorShard::size).sum()
     }
 
-    /// Returns the [`SHARDS`] shards in key order.
-    pub fn shards(&self) -> &[SurvivorShard] {
-        &self.shards
-    }
-
     /// Returns the [`SHARDS`] shards in key order, by value.
     pub fn into_shards(self) -> Vec<SurvivorShard> {
         self.shards
