@@ -13,7 +13,7 @@ use crate::stages::{
     check::SpendCheck,
     deliveries::{Deliveries, SortedDeliveries},
     partial_state::RoutedBlock,
-    read::BlockReader,
+    read::{BlockBuffers, BlockReader},
     scripts::ScriptQueue,
     turns::Turns,
 };
@@ -24,7 +24,6 @@ use api::{
 };
 use chain::{
     blocks::{
-        block_hashes::BlockHashes,
         chain::Chain,
         claims::PeerClaims,
         damage::{Damage, UndoDefect},
@@ -32,15 +31,12 @@ use chain::{
     threads::on_all,
 };
 use coins::Delivery;
-use disk::{
-    block_files::RecordBuffer,
-    undo::{UndoArena, UndoView},
-};
+use disk::undo::UndoView;
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     time::{Duration, Instant},
 };
-use wire::{BlockArena, BlockHash, BlockView, ByteOffset, Coin, FileNo, Height, read::write_compact_size};
+use wire::{BlockHash, BlockView, ByteOffset, Coin, FileNo, Height, read::write_compact_size};
 
 /// The undo data of a block, and where it goes.
 pub struct PlacedUndo<'a> {
@@ -192,11 +188,8 @@ impl UndoMaker<'_> {
 struct Worker<'a> {
     shared: &'a UndoMaker<'a>,
     progress: &'a Done,
-    arena: BlockArena,
-    undo_arena: UndoArena,
-    block: RecordBuffer,
-    existing: RecordBuffer,
-    hashes: BlockHashes,
+    /// The current block, and the undo data that it has already.
+    buffers: BlockBuffers,
     /// Undo data of the current part.
     new: Vec<NewUndo>,
     /// The record that is written, reused.
@@ -206,8 +199,8 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     fn new(shared: &'a UndoMaker<'a>, progress: &'a Done) -> Self {
-        let (arena, undo_arena, block, existing, hashes, new, record, done) = Default::default();
-        Self { shared, progress, arena, undo_arena, block, existing, hashes, new, record, done }
+        let (buffers, new, record, done) = Default::default();
+        Self { shared, progress, buffers, new, record, done }
     }
 
     /// Makes the undo data of the blocks of one part.
@@ -224,16 +217,16 @@ impl<'a> Worker<'a> {
                 continue;
             }
             let _busy = shared.scripts.map(ScriptQueue::enter);
-            shared.reader.read_block(block.height, &mut self.block)?;
+            shared.reader.read_block(block.height, &mut self.buffers.block)?;
             self.progress.blocks.fetch_add(1, Ordering::Relaxed);
-            self.progress.bytes.fetch_add(self.block.bytes().len() as u64, Ordering::Relaxed);
+            self.progress.bytes.fetch_add(self.buffers.block.bytes().len() as u64, Ordering::Relaxed);
             match self.make_block(block, &deliveries) {
                 Ok(new) => {
                     let NewUndo { height, prev, undo } = &new;
                     if shared.sink.is_none() {
                         // Counts as made: a run that resumes must not require unusable undo data on disk.
                         self.done.lens.push((*height, undo.len() as u32));
-                    } else if !shared.reader.has_undo(*height, prev, undo, &mut self.existing)? {
+                    } else if !shared.reader.has_undo(*height, prev, undo, &mut self.buffers.undo)? {
                         self.new.push(new);
                     }
                 }
@@ -269,7 +262,8 @@ impl<'a> Worker<'a> {
         routed: &RoutedBlock,
         deliveries: &SortedDeliveries,
     ) -> Result<NewUndo, BlockFault> {
-        let Self { shared, arena, undo_arena, block, hashes, done, .. } = self;
+        let Self { shared, buffers, done, .. } = self;
+        let BlockBuffers { block, arena, undo_arena, hashes, .. } = buffers;
         let (params, height) = (shared.reader.files.params, routed.height);
         let located = shared.reader.located(height);
         if block.crc32c() != routed.checksum {
