@@ -87,8 +87,7 @@ fn connect_txs<S: CoinSource>(
     for ((tx, txid), index) in block.txs().zip(txids).zip(0..) {
         let (tx_index, is_coinbase) = (TxIndex(index), index == 0);
         let spent = if is_coinbase { Vec::new() } else { spend_coins(coins, &tx, tx_index)? };
-        let own: Vec<Coin<'_>> = spent.iter().map(OwnedCoin::as_coin).collect();
-        let own = &decoded_coins(&own);
+        let own = &decoded_coins(spent.iter().map(OwnedCoin::as_coin));
         let spend =
             SpendContext { params, height, hash, tx: &tx, tx_index, coins: own, mtp_by_height, before };
         before = check_tx_spends(&spend)?;
@@ -178,15 +177,16 @@ fn check_scripts(
 ) -> Result<(), Violation> {
     let flags = rules::script_flags(context.params, context.height, context.hash);
     for ((tx, coins), index) in context.block.txs().skip(1).zip(undo).zip(1..) {
-        let coins: Vec<Coin<'_>> = coins.iter().map(OwnedCoin::as_coin).collect();
-        scripts.check_tx(&tx, TxIndex(index), &decoded_coins(&coins), flags)?;
+        let coins = decoded_coins(coins.iter().map(OwnedCoin::as_coin));
+        scripts.check_tx(&tx, TxIndex(index), &coins, flags)?;
     }
     Ok(())
 }
 
 /// Decodes coins. No connected block created a malformed one, so decoding succeeds for all.
-pub fn decoded_coins<'c>(coins: &[Coin<'c>]) -> Vec<SpentCoin<'c>> {
-    let decoded: Vec<_> = coins.iter().filter_map(|coin| SpentCoin::from_coin(coin).ok()).collect();
-    debug_assert_eq!(decoded.len(), coins.len());
+pub fn decoded_coins<'c>(coins: impl ExactSizeIterator<Item = Coin<'c>>) -> Vec<SpentCoin<'c>> {
+    let count = coins.len();
+    let decoded: Vec<_> = coins.filter_map(|coin| SpentCoin::from_coin(&coin).ok()).collect();
+    debug_assert_eq!(decoded.len(), count);
     decoded
 }

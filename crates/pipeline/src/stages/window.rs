@@ -231,7 +231,8 @@ impl Window<'_> {
         let mut counts = Counts::of(&block.view());
         counts.scripts = if scripts.is_some() { counts.inputs } else { 0 };
         let spent: Vec<Coin<'_>> = undo.iter().flatten().map(OwnedCoin::as_coin).collect();
-        let connected = self.connected(&block, &spent, &decoded_coins(&spent), &Cancelled::default())?;
+        let connected =
+            self.connected(&block, &spent, &decoded_coins(spent.iter().copied()), &Cancelled::default())?;
         self.buffers.give(block.buffers);
         Ok((connected, counts))
     }
@@ -357,7 +358,7 @@ impl Window<'_> {
     ) -> Result<Option<ConnectedBlock>, Error> {
         let &CheckedBlock { height, ref hash, legacy_sigops, .. } = block;
         let spent: Vec<Coin<'_>> = spent.iter().collect();
-        let (view, coins) = (&block.view(), &decoded_coins(&spent));
+        let (view, coins) = (&block.view(), &decoded_coins(spent.iter().copied()));
         let (params, mtp_by_height) = (self.params, self.chain.median_times());
         let spends =
             BlockSpendContext { params, height, hash, block: view, coins, mtp_by_height, legacy_sigops };
