@@ -17,7 +17,8 @@ use std::{
     time::Duration,
 };
 use wire::{
-    BlockHash, BlockView, CoinError, Height, Sats, ScriptFlags, ScriptVerifier, TxIndex, TxVerifier, TxView,
+    BlockHash, BlockView, CoinError, Height, Sats, ScriptFault, ScriptFlags, ScriptVerifier, TxIndex,
+    TxVerifier, TxView,
 };
 
 /// Memory of a task in the queue, in bytes: it keeps its transaction alive.
@@ -61,7 +62,8 @@ impl Scripts<'_> {
         flags: ScriptFlags,
     ) -> Result<(), Violation> {
         let run = || {
-            let coins = with_scripts(coins).map_err(|error| fault(error.to_string()))?;
+            let coins = with_scripts(coins)
+                .map_err(|error| ScriptFault { detail: error.to_string(), ..ScriptFault::default() })?;
             self.verifier.transaction(tx, &coins)?.verify(0..coins.len() as u32, flags)
         };
         run().map_err(|fault| {
@@ -71,10 +73,6 @@ impl Scripts<'_> {
             fault.input.map_or(details.clone(), |input| details.at_input(input)).of(&SCRIPT)
         })
     }
-}
-
-fn fault(detail: String) -> wire::ScriptFault {
-    wire::ScriptFault { detail, ..wire::ScriptFault::default() }
 }
 
 /// Returns amount and script of each coin.

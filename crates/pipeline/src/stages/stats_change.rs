@@ -88,7 +88,7 @@ impl StatsChange {
         let (mut muhash, mut element) = (MuHash3072::new(), Vec::new());
         let (mut amounts, subsidy) = (BlockAmounts::default(), subsidy(params, height));
         let (mut created, mut removed) = (CoinCounter::default(), CoinCounter::default());
-        let is_overwritten = params.overwritten_coinbases.contains(&(height, *hash));
+        let is_overwritten = params.is_overwritten_coinbase(height, hash);
         for ((tx, &txid), index) in block.txs().zip(txids).zip(0u32..) {
             let is_coinbase = index == 0;
             if is_coinbase && height.0 == 0 {
