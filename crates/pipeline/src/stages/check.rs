@@ -130,9 +130,7 @@ pub fn work(shared: &Shared<'_>, stop: &impl Fn(u32) -> Stop, key: SipKey) -> Re
     worker.work(stop).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))?;
     worker.outcome.checking = worker.outcome.checking.saturating_sub(worker.outcome.scripting);
     if let Some(scripts) = shared.routing.scripts {
-        let scripting = Instant::now();
-        scripts.drain_to_end(shared.faults, shared.failed);
-        worker.outcome.scripting += scripting.elapsed();
+        worker.outcome.scripting += scripts.drain_to_end(shared.faults, shared.failed);
     }
     worker.finish()
 }
@@ -178,9 +176,7 @@ impl Worker<'_> {
             Err(fault) => shared.faults.record(block.height, fault),
         }
         if let Some(scripts) = shared.routing.scripts {
-            let scripting = Instant::now();
-            scripts.drain(shared.faults, shared.failed);
-            self.outcome.scripting += scripting.elapsed();
+            self.outcome.scripting += scripts.drain(shared.faults, shared.failed);
         }
         shared.blocks_done.fetch_add(1, Ordering::Relaxed);
         shared.bytes_done.fetch_add(block.block.bytes().len() as u64, Ordering::Relaxed);

@@ -34,7 +34,7 @@ use coins::Delivery;
 use disk::undo::UndoView;
 use std::{
     sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
-    time::{Duration, Instant},
+    time::Duration,
 };
 use wire::{BlockHash, BlockView, ByteOffset, Coin, FileNo, Height, read::write_compact_size};
 
@@ -233,9 +233,7 @@ impl<'a> Worker<'a> {
                 Err(fault) => shared.faults.record(block.height, fault),
             }
             if let Some(scripts) = shared.scripts {
-                let started = Instant::now();
-                scripts.drain(shared.faults, failed);
-                self.done.scripting += started.elapsed();
+                self.done.scripting += scripts.drain(shared.faults, failed);
             }
         }
         Ok(())
@@ -311,9 +309,7 @@ impl<'a> Worker<'a> {
     /// Runs scripts until no worker queues more.
     fn finish(mut self, failed: &AtomicBool) -> MadeUndoData {
         if let Some(scripts) = self.shared.scripts {
-            let started = Instant::now();
-            scripts.drain_to_end(self.shared.faults, failed);
-            self.done.scripting += started.elapsed();
+            self.done.scripting += scripts.drain_to_end(self.shared.faults, failed);
         }
         self.done
     }

@@ -14,7 +14,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 use wire::{
     BlockHash, BlockView, CoinError, Height, Sats, ScriptFault, ScriptFlags, ScriptVerifier, TxIndex,
@@ -146,17 +146,21 @@ impl<'a> ScriptQueue<'a> {
         Ok(())
     }
 
-    /// Runs tasks until the queue is empty.
-    pub fn drain(&self, faults: &BlockFaults, stop: &AtomicBool) {
+    /// Runs tasks until the queue is empty. Returns the time that this took.
+    pub fn drain(&self, faults: &BlockFaults, stop: &AtomicBool) -> Duration {
+        let started = Instant::now();
         while let Ok(task) = self.receive.try_recv() {
             if !stop.load(Ordering::Relaxed) {
                 self.run(&task, faults);
             }
         }
+        started.elapsed()
     }
 
-    /// Runs tasks until no worker can queue more: for workers without blocks left.
-    pub fn drain_to_end(&self, faults: &BlockFaults, stop: &AtomicBool) {
+    /// Runs tasks until no worker can queue more: for workers without blocks left. Returns the time that this
+    /// took.
+    pub fn drain_to_end(&self, faults: &BlockFaults, stop: &AtomicBool) -> Duration {
+        let started = Instant::now();
         loop {
             match self.receive.recv_timeout(POLL_INTERVAL) {
                 Ok(task) if !stop.load(Ordering::Relaxed) => self.run(&task, faults),
@@ -167,6 +171,7 @@ impl<'a> ScriptQueue<'a> {
         }
         // Run a task that was queued between the last check and the end of the last worker.
         self.drain(faults, stop);
+        started.elapsed()
     }
 
     /// Registers the caller as a worker that may queue tasks, until the returned guard is dropped.
