@@ -33,8 +33,8 @@ use wire::{BlockHash, BlockTime, BlockView, Coin, Height, TxView, Txid, Wtxid};
 /// Number of blocks after which progress is reported.
 const PROGRESS_BLOCKS: u32 = 32;
 
-/// An input that spends an output.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// An input that spends an output. The order is that of the chain.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SpendingInput {
     pub height: Height,
     /// Index of its transaction in the block.

@@ -383,7 +383,7 @@ impl Records {
             hash[..HASH_LEN].copy_from_slice(&records.record(at)[..HASH_LEN]);
             if let Some((other, _)) = records.by_hash.insert(u128::from_le_bytes(hash), (at, false)) {
                 let mut inputs = [records.input(other), records.input(at)];
-                inputs.sort_unstable_by_key(|input| (input.height, input.tx_index, input.input_index));
+                inputs.sort_unstable();
                 return Err(spends.double_spend(inputs));
             }
         }
@@ -404,8 +404,7 @@ impl Records {
     /// Checks that the outputs of all records were found.
     fn check_all_found(&self, spends: &SpendingInputs<'_>) -> Result<(), Error> {
         let missing = self.by_hash.values().filter(|(_, is_found)| !is_found);
-        let inputs = missing.map(|&(at, _)| self.input(at));
-        match inputs.min_by_key(|input| (input.height, input.tx_index, input.input_index)) {
+        match missing.map(|&(at, _)| self.input(at)).min() {
             None => Ok(()),
             Some(input) => Err(spends.false_coin(&input)),
         }
