@@ -59,8 +59,8 @@ fn write(database: &mut Stored, best: BlockHash, changes: &Changes<'_>) -> Resul
 
 #[derive(Clone, Debug)]
 enum Step {
-    Add(u8),
-    Overwrite(u8),
+    /// Adds a coin, perhaps one that may exist.
+    Add(u8, bool),
     Spend(u8),
     /// Looks coins up, does the steps that may come in between, and then keeps what was found.
     LookUp(Vec<u8>, Option<usize>),
@@ -83,8 +83,8 @@ fn arb_step() -> impl Strategy<Value = Step> {
     let moves = || prop::collection::vec((any::<bool>(), any::<u8>()), 0..90);
     let wanted = prop::collection::vec(any::<u8>(), 0..90);
     prop_oneof![
-        4 => any::<u8>().prop_map(Step::Add),
-        1 => any::<u8>().prop_map(Step::Overwrite),
+        4 => any::<u8>().prop_map(|number| Step::Add(number, false)),
+        1 => any::<u8>().prop_map(|number| Step::Add(number, true)),
         4 => any::<u8>().prop_map(Step::Spend),
         2 => (wanted, prop::option::of(arb_stay())).prop_map(|(wanted, stay)| Step::LookUp(wanted, stay)),
         2 => moves().prop_map(Step::Apply),
@@ -156,23 +156,18 @@ proptest! {
         let (mut model, mut cache) = (Stored::default(), cache());
         for step in steps {
             match step {
-                Step::Add(number) => {
+                Step::Add(number, may_exist) => {
                     let (outpoint, (code, out)) = (outpoint(number), coin(number));
                     let coin = Coin { code, out: &out };
-                    if model.coins.contains_key(&outpoint) {
+                    let is_valid = match may_exist {
+                        true => may_be_overwritten(&outpoint),
+                        false => !model.coins.contains_key(&outpoint),
+                    };
+                    if !is_valid {
                         continue;
                     }
                     model.coins.insert(outpoint, coin.into());
-                    cache.add_coin(outpoint, coin, false).unwrap();
-                }
-                Step::Overwrite(number) => {
-                    let (outpoint, (code, out)) = (outpoint(number), coin(number));
-                    let coin = Coin { code, out: &out };
-                    if !may_be_overwritten(&outpoint) {
-                        continue;
-                    }
-                    model.coins.insert(outpoint, coin.into());
-                    cache.add_coin(outpoint, coin, true).unwrap();
+                    cache.add_coin(outpoint, coin, may_exist).unwrap();
                 }
                 Step::Spend(number) => {
                     let outpoint = outpoint(number);
