@@ -4,7 +4,7 @@
 //! Formats with random access cannot be read from a stream, so that callers write what is unpacked to a file.
 //! A file in btcd's format is gzip by itself and stays as it is.
 
-use crate::{HintsError, bip456, btcd, input::FileBytes, input::REMEDY};
+use crate::{HintsError, bip456, btcd, input::FileBytes, input::REMEDY, stream::HintFile};
 use digest::sha256::Sha256;
 use flate2::read::{GzDecoder, MultiGzDecoder};
 use lzma_rust2::XzReader;
@@ -161,9 +161,8 @@ impl<R: Read> Read for Unpacked<R> {
 /// # Errors
 /// [`HintsError::File`].
 pub fn open(disk: &dyn Disk, path: &Path) -> Result<Unpacked<impl Read>, HintsError> {
-    let file = disk.open(path).during("open for reading", path)?;
-    let len = file.len().during("find the length", path)?;
-    Ok(Unpacked::new(FileBytes::new(file.into(), 0, len)).during("read the hints", path)?)
+    let HintFile { bytes, len, .. } = HintFile::open(disk, path)?;
+    Ok(Unpacked::new(FileBytes::new(bytes, 0, len)).during("read the hints", path)?)
 }
 
 /// Returns the SHA-256 of the plain bytes of a hint file, and the file as it is if it is packed.

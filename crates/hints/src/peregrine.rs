@@ -85,7 +85,7 @@ pub(super) struct DecodedGroup {
     /// For each block its number of outputs, and the end of its hints.
     blocks: Vec<(u32, u32)>,
     /// Height of the first block.
-    pub(super) first: u32,
+    first: u32,
 }
 
 impl DecodedGroup {

@@ -53,6 +53,16 @@ fn bytes_of(format: HintFormat, chain: &Chain) -> Vec<u8> {
     std::fs::read(dir.path()).unwrap()
 }
 
+/// Writes the hints of a chain as a program does that has no blocks.
+fn write_without_blocks(dir: &Dir, format: HintFormat, chain: &Chain) -> HintInfo {
+    let height = Height(chain.blocks.len() as u32);
+    let mut writer = HintWriter::create(&RealDisk, &dir.path(), format, None, height, None).unwrap();
+    for block in &chain.blocks {
+        writer.push_block(None, &block.hints(format.numbering()).1).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
 /// Returns a chain with these hints; each block has ten more outputs after the last hint.
 fn chain_of(blocks: &[&[u32]]) -> Chain {
     let block = |hints: &&[u32]| Block {
@@ -194,13 +204,8 @@ fn the_variants_of_bip456_are_distinguished() {
     for format in [HintFormat::Bip456, HintFormat::Bip456Lsb] {
         for genesis in [false, true] {
             let dir = Dir::new();
-            let height = Height(300);
-            let mut writer = HintWriter::create(&RealDisk, &dir.path(), format, None, height, None).unwrap();
-            for block in &chain.blocks {
-                writer.push_block(None, &block.hints(format.numbering()).1).unwrap();
-            }
-            let written = writer.finish().unwrap().first_record_is_genesis;
-            if written != Some(genesis) {
+            let written = write_without_blocks(&dir, format, &chain);
+            if written.first_record_is_genesis != Some(genesis) {
                 let mut bytes = std::fs::read(dir.path()).unwrap();
                 bytes.splice(9..if genesis { 9 } else { 10 }, genesis.then_some(0));
                 std::fs::write(dir.path(), bytes).unwrap();
@@ -397,12 +402,7 @@ fn writers_refuse_what_their_format_cannot_represent() {
 #[test]
 fn a_file_written_without_outputs_returns_none_for_them() {
     let (chain, dir) = (simulated(100, 11), Dir::new());
-    let format = HintFormat::Peregrine;
-    let mut writer = HintWriter::create(&RealDisk, &dir.path(), format, None, Height(100), None).unwrap();
-    for block in &chain.blocks {
-        writer.push_block(None, &block.hints(format.numbering()).1).unwrap();
-    }
-    writer.finish().unwrap();
+    write_without_blocks(&dir, HintFormat::Peregrine, &chain);
     let mut reader = dir.open(None).unwrap();
     let info = reader.info();
     assert_eq!((info.network, info.block_hash, info.outputs), (None, None, None));
