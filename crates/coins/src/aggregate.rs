@@ -81,7 +81,6 @@ impl AggregateKind {
 pub struct AggregateKey([u8; 32]);
 
 impl AggregateKey {
-    /// Creates the key from its bytes.
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }

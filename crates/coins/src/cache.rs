@@ -129,7 +129,6 @@ impl<S> CoinsCache<S> {
         self.best_block
     }
 
-    /// Sets the hash of the block that was connected last.
     pub const fn set_best_block(&mut self, hash: BlockHash) {
         self.best_block = hash;
     }
@@ -426,12 +425,10 @@ impl<'a> Changes<'a> {
         Self { kept, long_outputs, order }
     }
 
-    /// Returns the number of changes.
     pub const fn len(&self) -> usize {
         self.order.len()
     }
 
-    /// Whether there are no changes.
     pub const fn is_empty(&self) -> bool {
         self.order.is_empty()
     }

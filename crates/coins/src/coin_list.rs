@@ -17,14 +17,12 @@ impl CoinList {
         Self { coins: Vec::with_capacity(count), outs: Vec::with_capacity(count * COMMON_OUT_LEN) }
     }
 
-    /// Adds a coin at the end.
     #[inline]
     pub fn push(&mut self, coin: Coin<'_>) {
         self.outs.extend_from_slice(coin.out);
         self.coins.push((coin.code, self.outs.len()));
     }
 
-    /// Returns the number of coins.
     pub const fn len(&self) -> usize {
         self.coins.len()
     }
@@ -33,7 +31,6 @@ impl CoinList {
         self.coins.capacity() * size_of::<(u32, usize)>() + self.outs.capacity()
     }
 
-    /// Whether there are no coins.
     pub const fn is_empty(&self) -> bool {
         self.coins.is_empty()
     }

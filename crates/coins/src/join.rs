@@ -76,7 +76,6 @@ const STAGED_LONG_BYTES: usize = 1 << 20;
 pub struct Join {
     hasher: SipHash13Uj,
     shards: Vec<Mutex<Shard>>,
-    /// Memory that shards have released.
     spare: Spare,
     /// Memory of the shards, in bytes.
     memory: AtomicUsize,

@@ -62,7 +62,6 @@ impl Spender {
 /// A coin on the way to the input that spends it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivery<'a> {
-    /// The input.
     pub spender: Spender,
     /// [`Delivery::tag_of`] of the coin's outpoint.
     pub tag: u64,

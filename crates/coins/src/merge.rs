@@ -28,7 +28,6 @@ use crate::{
 
 /// Entries in the order of the chainstate keys.
 pub trait EntrySource {
-    /// The error with which the source can fail.
     type Error;
 
     /// Returns the next entry, which borrows this source's buffer, or `None` at the end.
@@ -159,7 +158,6 @@ impl<S: EntrySource> Merge<S> {
         &mut self.matcher
     }
 
-    /// Whether there are no more entries.
     pub fn is_at_end(&self) -> bool {
         self.heap.is_empty()
     }

@@ -30,7 +30,6 @@ pub enum Mismatch {
     /// The undo data of a block has more or fewer coins than the block's inputs spend.
     #[error("undo data at height {height} has {claims} coins for {inputs} inputs; restore the rev file")]
     ClaimCount {
-        /// Height of the block.
         height: Height,
         /// Number of inputs that spend coins.
         inputs: u32,

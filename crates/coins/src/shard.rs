@@ -52,7 +52,6 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Creates an empty shard.
     pub(crate) fn new(spare: &Spare) -> Self {
         Self {
             index: Index::new(Some(Arc::clone(&spare.pages))),

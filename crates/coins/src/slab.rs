@@ -68,7 +68,6 @@ impl<T, const CHUNK: usize> Slab<T, CHUNK> {
             + self.free.capacity() * size_of::<u32>()
     }
 
-    /// Returns the number of places ever used.
     pub(crate) const fn len(&self) -> u32 {
         self.len
     }

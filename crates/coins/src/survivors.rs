@@ -48,7 +48,6 @@ impl SurvivorShard {
         Self { cells, long_outputs, size }
     }
 
-    /// A shard without entries.
     pub const fn empty() -> Self {
         let size = NetSize { coins: 0, key_bytes: 0, value_bytes: 0 };
         Self::new(Cells::new(None), LongOutputs::new(), size)
@@ -126,7 +125,6 @@ impl SortedShard {
         self.order.len()
     }
 
-    /// Returns whether there are no entries.
     pub const fn is_empty(&self) -> bool {
         self.order.is_empty()
     }

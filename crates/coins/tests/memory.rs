@@ -3,8 +3,7 @@
 
 mod process_memory;
 
-use peregrine_coins::Join;
-use peregrine_coins::SipKey;
+use peregrine_coins::{Join, SipKey};
 use process_memory::resident;
 use wire::{Coin, OutPoint, Txid};
 

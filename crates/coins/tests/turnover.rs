@@ -6,8 +6,7 @@
 
 mod process_memory;
 
-use peregrine_coins::SipKey;
-use peregrine_coins::{Join, SHARDS};
+use peregrine_coins::{Join, SHARDS, SipKey};
 use process_memory::{peak, resident};
 use std::thread;
 use wire::{Coin, OutPoint, Txid};

@@ -47,7 +47,6 @@ impl Moves {
         Self { hasher, moves, created: CoinList::with_capacity(creations) }
     }
 
-    /// Adds the spend of a coin.
     #[inline]
     pub fn spend(&mut self, outpoint: OutPoint) {
         self.moves.push((self.hasher.hash(outpoint), MoveKind::Spend));

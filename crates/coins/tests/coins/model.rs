@@ -6,12 +6,9 @@
 //! data is correct, or the most plausible wrong data. The verdict must equal the model's, whatever the order
 //! of arrival, batching and threads.
 
-use crate::chain;
-use peregrine_coins::SipKey;
-
-use chain::{Chain, Model, claims_of, txid};
+use crate::chain::{self, Chain, Model, claims_of, txid};
 use peregrine_coins::{
-    CoinbaseTxids, Delta, Effects, Join, MemoryCoins, Merge, Mismatch, NoCoins, OwnedCoin, SHARDS,
+    CoinbaseTxids, Delta, Effects, Join, MemoryCoins, Merge, Mismatch, NoCoins, OwnedCoin, SHARDS, SipKey,
     SurvivorShard, Survivors, merge::ShardSource,
 };
 use proptest::prelude::*;

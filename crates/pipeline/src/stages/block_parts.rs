@@ -47,7 +47,6 @@ pub struct SpendingInput {
 /// A block, and what is known of it.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockData<'a> {
-    /// The rules of its network.
     pub params: &'static ChainParams,
     pub height: Height,
     pub hash: BlockHash,
@@ -56,7 +55,6 @@ pub struct BlockData<'a> {
     /// The same for each block of the chain, by height.
     pub median_times: &'a [BlockTime],
     pub block: &'a BlockView<'a>,
-    /// The id of each transaction.
     pub txids: &'a [Txid],
     /// The wtxid of each transaction if any has a witness; otherwise empty. That of the coinbase is zero in
     /// the commitment, but not here.
@@ -112,7 +110,6 @@ pub trait PartConsumer {
 /// Parts of a chain that are to be read.
 pub struct BlockParts<'a> {
     pub plan: &'a Plan,
-    /// Where its blocks are.
     pub files: &'a Files<'a>,
     /// The blocks, at least one.
     pub heights: RangeInclusive<u32>,

@@ -54,9 +54,7 @@ pub struct Routing<'a> {
 pub struct Shared<'a> {
     pub chain: &'a Chain,
     pub files: &'a Files<'a>,
-    /// Where the blocks come from.
     pub source: &'a BlockSource<'a>,
-    /// How effects are applied.
     pub method: &'a Method,
     /// Where effects are matched.
     pub routing: Routing<'a>,
@@ -75,9 +73,7 @@ pub struct Shared<'a> {
 pub struct Outcome {
     /// What the blocks that it completed amount to.
     pub partial: PartialState,
-    /// Time spent reading.
     pub reading: Duration,
-    /// Time spent checking.
     pub checking: Duration,
     /// Time spent running scripts.
     pub scripting: Duration,
@@ -103,7 +99,6 @@ impl Outcome {
         }
     }
 
-    /// Returns the outcome of two workers.
     pub fn merge(mut self, other: Self) -> Result<Self, Error> {
         self.partial = self.partial.merge(other.partial)?;
         self.reading += other.reading;

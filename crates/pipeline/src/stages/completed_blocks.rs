@@ -27,12 +27,10 @@ impl CompletedBlocks {
         &self.bits
     }
 
-    /// Reports whether the block at `height` is completed.
     pub fn has(&self, height: Height) -> bool {
         self.bits.get(height.0 as usize / 64).is_some_and(|word| word >> (height.0 % 64) & 1 == 1)
     }
 
-    /// Marks a block of the chain as completed.
     pub fn add(&mut self, height: Height) {
         if !self.has(height)
             && let Some(word) = self.bits.get_mut(height.0 as usize / 64)
@@ -49,7 +47,6 @@ impl CompletedBlocks {
         Height(full as u32 * 64 + next)
     }
 
-    /// Number of completed blocks.
     pub const fn count(&self) -> u32 {
         self.count
     }

@@ -29,7 +29,6 @@ pub struct ConnectContext<'a> {
     pub hash: &'a BlockHash,
     /// The block, which has passed [`rules::check_block`].
     pub block: &'a BlockView<'a>,
-    /// The id of each of its transactions.
     pub txids: &'a [Txid],
     /// See [`SpendContext::mtp_by_height`].
     pub mtp_by_height: &'a [BlockTime],

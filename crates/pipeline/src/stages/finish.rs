@@ -28,7 +28,6 @@ const MIN_RANGE_BYTES: u64 = 4 << 20;
 
 /// What is written, and how.
 pub struct Finish<'a, 'd> {
-    /// The file system.
     pub disk: &'a dyn Disk,
     /// Where the chainstate is built.
     pub target: &'a Destination<'d>,

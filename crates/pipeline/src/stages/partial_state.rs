@@ -10,8 +10,7 @@ use api::{
     counts::Counts,
     error::{Error, ErrorKind},
 };
-use coins::SipKey;
-use coins::{CoinbaseTxids, aggregate::Sum};
+use coins::{CoinbaseTxids, SipKey, aggregate::Sum};
 use disk::{
     block_files::RecordBuffer,
     checkpoint::{SavedMatching, SavedState},
@@ -21,9 +20,7 @@ use wire::Height;
 /// The state of some blocks of a job.
 pub struct PartialState {
     pub completed: CompletedBlocks,
-    /// Counts of those blocks.
     pub counts: Counts,
-    /// Coinbase txids of those blocks.
     pub coinbases: CoinbaseTxids,
     /// What belongs to the method of matching.
     pub matching: MatchState,

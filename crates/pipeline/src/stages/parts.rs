@@ -86,7 +86,6 @@ impl<'a> Parts<'a> {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Number of parts.
     pub fn count(&self) -> usize {
         self.parts.len()
     }

@@ -56,7 +56,6 @@ pub struct BlockReader<'a> {
 }
 
 impl<'a> BlockReader<'a> {
-    /// A reader of the blocks of `chain`.
     pub fn new(chain: &'a Chain, files: &'a Files<'a>) -> Self {
         Self { chain, files, open: Mutex::default() }
     }

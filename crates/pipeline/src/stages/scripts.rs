@@ -34,7 +34,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// Which scripts are run, and by which verifier.
 #[derive(Clone, Copy)]
 pub struct Scripts<'a> {
-    /// The network's rules.
     pub params: &'static ChainParams,
     /// The verifier that runs them.
     pub verifier: &'a dyn ScriptVerifier,
@@ -104,7 +103,6 @@ pub struct ScriptQueue<'a> {
 }
 
 impl<'a> ScriptQueue<'a> {
-    /// An empty queue.
     pub fn new(scripts: Scripts<'a>) -> Self {
         let (send, receive) = bounded((scripts.queue_bytes / TASK_BYTES) as usize);
         let (busy, inputs) = Default::default();

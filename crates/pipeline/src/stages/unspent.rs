@@ -58,7 +58,6 @@ pub struct Range {
 }
 
 impl Unspent {
-    /// The coins in memory and in sorted runs.
     pub fn new(survivors: Survivors, runs: Vec<SortedRunReader>) -> Self {
         Self { shards: survivors.into_shards(), runs }
     }

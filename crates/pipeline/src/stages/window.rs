@@ -55,7 +55,6 @@ const SMALL_BLOCK_BYTES: usize = 64 << 10;
 pub struct Window<'a> {
     pub chain: &'a Chain,
     pub reader: &'a BlockReader<'a>,
-    /// The network's rules.
     pub params: &'static ChainParams,
     /// Which scripts are run; `None`: none are.
     pub scripts: Option<Scripts<'a>>,

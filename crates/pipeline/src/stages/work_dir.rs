@@ -142,7 +142,6 @@ impl<'a> WorkDir<'a> {
         Self::shared(disk, work_dir.map_or_else(beside, |dir| dir.join(&name)))
     }
 
-    /// The file system.
     pub fn disk(&self) -> &'a dyn Disk {
         self.disk
     }
