@@ -210,7 +210,7 @@ impl Delta {
                 }
                 // Both are found without the join.
                 (Ok(created), Spent::Routed(spender)) => {
-                    Delivery::encode(spender, outpoint, created, sink.effects().matcher().deliveries());
+                    Delivery::encode(spender, outpoint, created, sink.effects().deliveries());
                 }
             }
         }

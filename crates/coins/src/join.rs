@@ -2,7 +2,7 @@
 //!
 //! # Why any order is exact
 //! An input spends with a claim, the coin that undo data says it spends, or is routed: it has no claim, and
-//! the coin is delivered to it ([`crate::Matcher`]).
+//! the coin is delivered to it ([`crate::Delivery`]).
 //! Assumptions: each block satisfies the rules for its own bytes, no two *different* transactions have the
 //! same txid (SHA-256d), the coinbase txids of the chain are unique ([`crate::CoinbaseTxids`]; of a legal
 //! overwritten pair, only the later coinbase's outputs are pushed), and no claim has code 0, by which a
@@ -49,7 +49,7 @@
 use crate::{
     SHARDS,
     cell::{Cell, LongOutputs},
-    matcher::{Matcher, Spender},
+    matcher::Spender,
     mismatch::{Mismatch, Mismatches},
     shard::{Shard, Spare},
     survivors::{SurvivorShard, Survivors},
@@ -103,10 +103,11 @@ impl Join {
 
     /// Returns the handle through which one worker pushes creations and spends. Each worker needs its own.
     pub fn effects(&self) -> Effects<'_> {
-        let (matcher, ops, hashes, order) = Default::default();
+        let (deliveries, carried, ops, hashes, order) = Default::default();
         Effects {
             join: self,
-            matcher,
+            deliveries,
+            carried,
             ops,
             hashes,
             order,
@@ -228,7 +229,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub struct Effects<'j> {
     join: &'j Join,
-    matcher: Matcher,
+    deliveries: Vec<u8>,
+    /// What the spend that is being pushed carries, reused.
+    carried: Vec<u8>,
     ops: Vec<Cell>,
     /// The hash of each operation's outpoint.
     hashes: Vec<u64>,
@@ -268,14 +271,15 @@ impl Effects<'_> {
     /// Pushes the spend of an earlier block's coin without a claim: the coin is delivered to the input.
     #[inline]
     pub fn push_routed_spend(&mut self, outpoint: &OutPoint, spender: Spender) {
-        let mut out = std::mem::take(&mut self.matcher.carried);
+        let mut out = std::mem::take(&mut self.carried);
         self.push(true, outpoint, spender.carried(&mut out));
-        self.matcher.carried = out;
+        self.carried = out;
     }
 
-    /// Returns this worker's matcher. Its deliveries are complete after [`Effects::flush`].
-    pub const fn matcher(&mut self) -> &mut Matcher {
-        &mut self.matcher
+    /// Encoded deliveries of this worker since they were last cleared, in any order
+    /// ([`crate::Delivery::split_first`]). They are complete after [`Effects::flush`].
+    pub const fn deliveries(&mut self) -> &mut Vec<u8> {
+        &mut self.deliveries
     }
 
     /// Reports a mismatch that was found without the join.
@@ -295,7 +299,7 @@ impl Effects<'_> {
     /// Applies all staged operations. It is needed only to include them in [`Join::open`],
     /// [`Join::has_mismatches`] and [`Join::memory_bytes`].
     pub fn flush(&mut self) {
-        let Self { join, matcher, ops, hashes, order, long_outputs, mismatches } = self;
+        let Self { join, deliveries, ops, hashes, order, long_outputs, mismatches, .. } = self;
         // A counting sort by shard: `ends` becomes the end of each shard's operations in `order`.
         let mut ends = [0; SHARDS];
         ops.iter().for_each(|op| ends[op.shard()] += 1);
@@ -313,7 +317,7 @@ impl Effects<'_> {
             let batch =
                 order[start..end].iter().map(|&number| (hashes[number as usize], &ops[number as usize]));
             if start < end {
-                join.with_shard(shard, |shard| shard.apply(matcher, batch, long_outputs));
+                join.with_shard(shard, |shard| shard.apply(deliveries, batch, long_outputs));
             }
             start = end;
         }

@@ -56,7 +56,7 @@ pub use coinbase::CoinbaseTxids;
 pub use delta::{Delta, EffectSink, OutputStatus};
 pub use digest::siphash::SipKey;
 pub use join::{Effects, Join};
-pub use matcher::{Delivery, Matcher, Spender};
+pub use matcher::{Delivery, Spender};
 pub use merge::Merge;
 pub use mismatch::Mismatch;
 pub use survivors::{SortedShard, SurvivorShard, Survivors};

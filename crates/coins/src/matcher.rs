@@ -59,7 +59,8 @@ impl Spender {
     }
 }
 
-/// A coin on the way to the input that spends it.
+/// A coin on the way to the input that spends it. Deliveries are lost if the merge is repeated or the job
+/// resumed, unless the caller has stored them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Delivery<'a> {
     pub spender: Spender,
@@ -105,49 +106,34 @@ impl<'a> Delivery<'a> {
     }
 }
 
-/// Matches spends with coins, for one worker or one merge, and keeps what the matches deliver. Deliveries are
-/// lost if the merge is repeated or the job resumed, unless the caller has stored them.
-#[derive(Debug, Default)]
-pub struct Matcher {
-    deliveries: Vec<u8>,
-    /// What the spend that is being pushed carries, reused.
-    pub(crate) carried: Vec<u8>,
-}
-
-impl Matcher {
-    /// Encoded deliveries since they were last cleared, in any order ([`Delivery::split_first`]).
-    pub const fn deliveries(&mut self) -> &mut Vec<u8> {
-        &mut self.deliveries
-    }
-
-    /// Receives a coin and a spend of the same outpoint, which are dropped afterwards.
-    ///
-    /// # Errors
-    /// A mismatch if they contradict each other: a claim must equal the coin, byte for byte.
-    #[inline]
-    pub(crate) fn on_match(
-        &mut self,
-        outpoint: OutPoint,
-        coin: Coin<'_>,
-        spend: Coin<'_>,
-    ) -> Result<(), Mismatch> {
-        match Spender::of(&spend) {
-            None if coin == spend => Ok(()),
-            None => Err(Mismatch::ClaimDiffers(outpoint)),
-            // `Delta` has matched the spends of coins of the same block.
-            Some(spender) if coin.height() < spender.height() => {
-                Delivery::encode(spender, &outpoint, coin, &mut self.deliveries);
-                Ok(())
-            }
-            Some(_) => Err(Mismatch::SpentBeforeCreated(outpoint)),
+/// Matches a coin and a spend of the same outpoint, which are dropped afterwards. If the spend is routed,
+/// appends the delivery of the coin to `deliveries`.
+///
+/// # Errors
+/// A mismatch if they contradict each other: a claim must equal the coin, byte for byte.
+#[inline]
+pub(crate) fn on_match(
+    outpoint: OutPoint,
+    coin: Coin<'_>,
+    spend: Coin<'_>,
+    deliveries: &mut Vec<u8>,
+) -> Result<(), Mismatch> {
+    match Spender::of(&spend) {
+        None if coin == spend => Ok(()),
+        None => Err(Mismatch::ClaimDiffers(outpoint)),
+        // `Delta` has matched the spends of coins of the same block.
+        Some(spender) if coin.height() < spender.height() => {
+            Delivery::encode(spender, &outpoint, coin, deliveries);
+            Ok(())
         }
+        Some(_) => Err(Mismatch::SpentBeforeCreated(outpoint)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Join, Merge, SHARDS, SipKey, merge::ShardSource};
+    use crate::{Effects, Join, Merge, SHARDS, SipKey, merge::ShardSource};
     use wire::Txid;
 
     fn outpoint(vout: u32) -> OutPoint {
@@ -156,6 +142,15 @@ mod tests {
 
     fn spender(height: u32, input: u32) -> Spender {
         Spender::new(Height(height), input).unwrap()
+    }
+
+    /// Pushes the creation of a coin, or its spend.
+    fn push(effects: &mut Effects<'_>, is_spend: bool) {
+        let coin = Coin { code: Coin::code_of(Height(4), true), out: &[9, 6] };
+        match is_spend {
+            true => effects.push_routed_spend(&outpoint(1), spender(7, 2)),
+            false => effects.push_creation(&outpoint(1), coin),
+        }
     }
 
     #[test]
@@ -174,19 +169,13 @@ mod tests {
 
     #[test]
     fn a_match_delivers_the_coin_whichever_arrives_first() {
-        let coin = Coin { code: Coin::code_of(Height(4), true), out: &[9, 6] };
         for spend_first in [false, true] {
             let join = Join::new(SipKey(1, 2));
             let mut effects = join.effects();
-            if spend_first {
-                effects.push_routed_spend(&outpoint(1), spender(7, 2));
-                effects.push_creation(&outpoint(1), coin);
-            } else {
-                effects.push_creation(&outpoint(1), coin);
-                effects.push_routed_spend(&outpoint(1), spender(7, 2));
-            }
+            push(&mut effects, spend_first);
+            push(&mut effects, !spend_first);
             effects.flush();
-            let bytes = std::mem::take(effects.matcher().deliveries());
+            let bytes = std::mem::take(effects.deliveries());
             let (delivery, rest) = Delivery::split_first(&bytes).unwrap();
             assert!(rest.is_empty());
             assert_eq!(delivery.spender, spender(7, 2));
@@ -200,21 +189,15 @@ mod tests {
 
     #[test]
     fn a_match_in_a_merge_delivers_the_coin_whichever_comes_first() {
-        let coin = Coin { code: Coin::code_of(Height(4), true), out: &[9, 6] };
         for spend_first in [false, true] {
             let taken = |is_spend| {
                 let join = Join::new(SipKey(1, 2));
-                let mut effects = join.effects();
-                match is_spend {
-                    true => effects.push_routed_spend(&outpoint(1), spender(7, 2)),
-                    false => effects.push_creation(&outpoint(1), coin),
-                }
-                drop(effects);
+                push(&mut join.effects(), is_spend);
                 ShardSource::new((0..SHARDS).map(|shard| join.take_oldest(shard, 1.0)).collect())
             };
             let mut merge = Merge::new(vec![taken(spend_first), taken(!spend_first)]).unwrap();
             assert_eq!(merge.advance(), Ok(None));
-            let delivered = Delivery::split_first(merge.matcher().deliveries()).unwrap().0;
+            let delivered = Delivery::split_first(merge.deliveries()).unwrap().0;
             assert_eq!((delivered.spender, delivered.undo), (spender(7, 2), &[9, 0, 9, 6][..]));
         }
     }

@@ -22,7 +22,7 @@ use std::{
 use wire::{Coin, Entry, OutPoint, coin::chainstate_key_order};
 
 use crate::{
-    matcher::Matcher,
+    matcher::on_match,
     survivors::{SortedShard, SurvivorShard},
 };
 
@@ -117,16 +117,16 @@ impl Eq for Next {}
 
 /// Returns whether two entries of one outpoint are a creation and its spend, and match.
 #[inline]
-fn are_matched(matcher: &mut Matcher, a: &Head, b: &Head) -> bool {
+fn are_matched(deliveries: &mut Vec<u8>, a: &Head, b: &Head) -> bool {
     let (creation, spend) = if a.is_spend { (b, a) } else { (a, b) };
     creation.is_spend != spend.is_spend
-        && matcher.on_match(a.outpoint, creation.entry().coin, spend.entry().coin).is_ok()
+        && on_match(a.outpoint, creation.entry().coin, spend.entry().coin, deliveries).is_ok()
 }
 
 /// The sources merged into one, without matched pairs.
 #[derive(Debug)]
 pub struct Merge<S: EntrySource> {
-    matcher: Matcher,
+    deliveries: Vec<u8>,
     sources: Vec<S>,
     /// The next entry of each source that is not at its end.
     heap: BinaryHeap<Next>,
@@ -150,12 +150,13 @@ impl<S: EntrySource> Merge<S> {
                 heap.push(next);
             }
         }
-        let (matcher, current, pairs) = Default::default();
-        Ok(Self { matcher, sources, heap, current, pairs })
+        let (deliveries, current, pairs) = Default::default();
+        Ok(Self { deliveries, sources, heap, current, pairs })
     }
 
-    pub const fn matcher(&mut self) -> &mut Matcher {
-        &mut self.matcher
+    /// Encoded deliveries since they were last cleared, in any order ([`crate::Delivery::split_first`]).
+    pub const fn deliveries(&mut self) -> &mut Vec<u8> {
+        &mut self.deliveries
     }
 
     pub fn is_at_end(&self) -> bool {
@@ -178,7 +179,7 @@ impl<S: EntrySource> Merge<S> {
             {
                 if !is_unmatched {
                     std::mem::swap(&mut self.current, &mut top.head);
-                } else if !are_matched(&mut self.matcher, &self.current, &top.head) {
+                } else if !are_matched(&mut self.deliveries, &self.current, &top.head) {
                     return Err(MergeError::Mismatch(self.current.outpoint));
                 }
                 is_unmatched = !is_unmatched;
@@ -296,8 +297,8 @@ mod tests {
         let (mut merge, mut largest, mut pauses) = (Merge::new(vec![creations, spends]).unwrap(), 0, 0);
         while !merge.is_at_end() {
             assert_eq!(merge.advance().unwrap(), None);
-            largest = largest.max(merge.matcher().deliveries().len());
-            merge.matcher().deliveries().clear();
+            largest = largest.max(merge.deliveries().len());
+            merge.deliveries().clear();
             pauses += 1;
         }
         assert_eq!(pauses, 3);

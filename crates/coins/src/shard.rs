@@ -8,7 +8,7 @@
 use crate::{
     cell::{Cell, Cells, LongOutputs},
     index::{Index, Pages},
-    matcher::Matcher,
+    matcher::on_match,
     mismatch::{Mismatch, Mismatches},
     slab::{Chunks, Slab},
     survivors::{SurvivorShard, in_order, sorted},
@@ -71,7 +71,7 @@ impl Shard {
     /// `long_outputs`.
     pub(crate) fn apply<'o>(
         &mut self,
-        matcher: &mut Matcher,
+        deliveries: &mut Vec<u8>,
         batch: impl Iterator<Item = (u64, &'o Cell)> + Clone,
         long_outputs: &mut LongOutputs,
     ) {
@@ -89,7 +89,7 @@ impl Shard {
             self.cells.next_places(creations).for_each(digest::cache::prefetch);
             let mut done = 0;
             for (hash, op) in window {
-                self.apply_one(hash, matcher, op, long_outputs);
+                self.apply_one(hash, deliveries, op, long_outputs);
                 done += 1;
             }
             if done < WINDOW {
@@ -100,7 +100,7 @@ impl Shard {
     }
 
     #[inline]
-    fn apply_one(&mut self, hash: u64, matcher: &mut Matcher, op: &Cell, long_outputs: &mut LongOutputs) {
+    fn apply_one(&mut self, hash: u64, deliveries: &mut Vec<u8>, op: &Cell, long_outputs: &mut LongOutputs) {
         let Some((slot, at)) = self.index.find(hash, |cell| self.cells[cell].same_outpoint(op)) else {
             let at = self.add(op, long_outputs);
             self.index.insert(hash, at);
@@ -114,7 +114,7 @@ impl Shard {
             (is_spend, _) => {
                 let (op, open) = (op.coin(long_outputs), open.coin(&self.long_outputs));
                 let (creation, spend) = if is_spend { (open, op) } else { (op, open) };
-                if let Err(mismatch) = matcher.on_match(outpoint, creation, spend) {
+                if let Err(mismatch) = on_match(outpoint, creation, spend, deliveries) {
                     self.mismatches.push(mismatch);
                 }
                 self.index.remove(slot);

@@ -73,7 +73,7 @@ impl<'a> EffectApplier<'a> {
 
     /// Hands over the coins that this worker's matches have delivered since the last call.
     pub fn deliver(&mut self, to: Option<&Deliveries<'_>>) -> Result<(), Error> {
-        to.map_or(Ok(()), |to| to.add(self.effects.matcher().deliveries()))
+        to.map_or(Ok(()), |to| to.add(self.effects.deliveries()))
     }
 
     /// Sends staged effects to the join, and returns what the method keeps besides.

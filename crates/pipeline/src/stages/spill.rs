@@ -395,7 +395,7 @@ impl<'a> Spill<'a> {
 
     /// Hands over the coins that the matches of a merge have delivered since the last call.
     fn deliver(&self, merge: &mut Merge<MergeInput<'_>>) -> Result<(), Error> {
-        self.deliveries.map_or(Ok(()), |to| to.add(merge.matcher().deliveries()))
+        self.deliveries.map_or(Ok(()), |to| to.add(merge.deliveries()))
     }
 
     /// Lists other runs instead of `inputs`, whose files are removed unless a checkpoint names them.
