@@ -27,6 +27,11 @@ pub(super) fn split_internal(key: &[u8]) -> Option<(&[u8], u64)> {
     Some((user, u64::from_le_bytes(*trailer)))
 }
 
+/// Returns the user key of a well-formed internal key.
+pub(super) fn user_key(internal: &[u8]) -> &[u8] {
+    split_internal(internal).map_or(&[], |(user, _)| user)
+}
+
 /// A cursor over bytes from a file. Each method takes a value, or returns `None` if the bytes end before.
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a>(pub(super) &'a [u8]);

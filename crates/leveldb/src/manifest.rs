@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use super::coding::{Input, MAX_SEQUENCE, put_string, put_varint, split_internal};
+use super::coding::{Input, MAX_SEQUENCE, put_string, put_varint, split_internal, user_key};
 use super::{LevelDbError, log};
 use vfs::{Disk, During as _, ReadAt};
 
@@ -57,11 +57,11 @@ pub(super) struct TableMeta {
 
 impl TableMeta {
     pub(super) fn first(&self) -> &[u8] {
-        split_internal(&self.smallest).map_or(&[], |(user, _)| user)
+        user_key(&self.smallest)
     }
 
     pub(super) fn last(&self) -> &[u8] {
-        split_internal(&self.largest).map_or(&[], |(user, _)| user)
+        user_key(&self.largest)
     }
 }
 

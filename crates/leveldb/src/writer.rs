@@ -4,7 +4,7 @@
 use hex_conservative::DisplayHex as _;
 use std::path::{Path, PathBuf};
 
-use super::coding::put_varint;
+use super::coding::{put_varint, user_key};
 use super::filter::{self, FilterWriter};
 use super::manifest::{TableMeta, numbered};
 use super::table::{Handle, TRAILER_LEN, UNCOMPRESSED, encode_footer};
@@ -258,11 +258,6 @@ impl TableWriter {
         self.out.clear();
         Ok(())
     }
-}
-
-/// Returns the user key of a well-formed internal key.
-fn user_key(internal: &[u8]) -> &[u8] {
-    coding::split_internal(internal).map_or(&[], |(user, _)| user)
 }
 
 /// Returns a short internal key that is at least `last` (internal) and below the user key `next`: LevelDB

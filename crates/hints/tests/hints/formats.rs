@@ -416,16 +416,12 @@ fn the_largest_blocks_round_trip() {
     let all: Vec<u32> = (0..111_111).collect();
     let hints = [&all[..], &[0, 111_110], &[111_110], &[]];
     let of = |height: u32| hints[height as usize % hints.len()];
-    let chain = chain_of(&[]);
     for format in HintFormat::ALL.into_iter().filter(|format| *format != HintFormat::TheStack) {
-        let dir = Dir::new();
-        let height = Height(20);
-        let mut writer =
-            HintWriter::create(&RealDisk, &dir.path(), format, None, height, Some(chain.tip)).unwrap();
+        let (dir, height, hash) = (Dir::new(), Height(20), Some(BlockHash([7; 32])));
+        let mut writer = HintWriter::create(&RealDisk, &dir.path(), format, None, height, hash).unwrap();
         (1..=20).for_each(|height| writer.push_block(Some(111_111), of(height)).unwrap());
         writer.finish().unwrap();
-        let mut reader = HintReader::open(&RealDisk, &dir.path(), Some(format)).unwrap();
-        let mut unspent = Vec::new();
+        let (mut reader, mut unspent) = (dir.open(Some(format)).unwrap(), Vec::new());
         for height in [1, 2, 20, 19, 10, 8] {
             reader.block(Height(height), &mut unspent).unwrap();
             assert_eq!(unspent, of(height), "{format} {height}");

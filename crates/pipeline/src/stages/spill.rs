@@ -524,10 +524,7 @@ impl EntrySource for MergeInput<'_> {
     #[inline]
     fn advance(&mut self) -> Result<Option<Entry<'_>>, DiskError> {
         match self {
-            Self::Memory(shards) => match shards.advance() {
-                Ok(entry) => Ok(entry),
-                Err(never) => match never {},
-            },
+            Self::Memory(shards) => shards.advance().map_err(|never| match never {}),
             Self::Run(cursor) => cursor.advance(),
         }
     }
