@@ -16,6 +16,7 @@ use chain::blocks::{
     chain::{Chain, ChainBlock},
     files::{Files, LocatedBlock},
 };
+use chain::threads::lock;
 use disk::{
     block_files::{RecordBuffer, RecordFile},
     datadir::FileKind,
@@ -23,7 +24,7 @@ use disk::{
 };
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 use wire::{BlockArena, BlockHash, FileNo, Height};
 
@@ -136,7 +137,7 @@ impl<'a> BlockReader<'a> {
     }
 
     fn file(&self, kind: FileKind, number: FileNo) -> Result<Arc<RecordFile>, Error> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         if let Some(file) = open.iter().rev().find(|file| file.is(kind, number)) {
             return Ok(Arc::clone(file));
         }

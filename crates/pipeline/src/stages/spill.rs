@@ -210,19 +210,15 @@ impl<'a> Spill<'a> {
 
     /// Waits while too many runs wait to be merged.
     fn wait_for_merge_thread(&self) -> Result<(), Error> {
-        let mut runs = self.runs();
-        loop {
-            if let Some(error) = self.failure() {
-                return Err(error);
-            }
-            if runs.closed
-                || self.has_mismatch()
-                || runs.list.iter().filter(|run| run.level == 0).count() < MAX_WAITING_RUNS
-            {
-                return Ok(());
-            }
-            runs = self.changed.wait(runs).unwrap_or_else(PoisonError::into_inner);
-        }
+        let must_wait = |runs: &mut Runs| {
+            !runs.closed
+                && !self.has_mismatch()
+                && self.failure().is_none()
+                && runs.list.iter().filter(|run| run.level == 0).count() >= MAX_WAITING_RUNS
+        };
+        let runs = self.changed.wait_while(self.runs(), must_wait);
+        drop(runs.unwrap_or_else(PoisonError::into_inner));
+        self.failure().map_or(Ok(()), Err)
     }
 
     fn failure(&self) -> Option<Error> {

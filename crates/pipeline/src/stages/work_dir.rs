@@ -3,7 +3,7 @@
 //! It is created when the first file is written to it, and removed when the job is done.
 
 use api::{error::Error, hex_reversed, options::ChainOptions, remedy::Remedy, subject::Subject};
-use chain::commit::WORK_DIR;
+use chain::{commit::WORK_DIR, threads::lock};
 use digest::sha256::sha256;
 use disk::{
     checkpoint::{Checkpoint, is_work_file},
@@ -14,7 +14,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -165,7 +165,7 @@ impl<'a> WorkDir<'a> {
     /// [`api::error::ErrorKind::Environment`] if another process works there; any I/O error.
     pub fn take(&self) -> Result<(), Error> {
         use io::ErrorKind::{AlreadyExists, NotFound};
-        let mut held = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = lock(&self.lock);
         let path = self.path.join(LOCK_NAME);
         let mut attempts = if self.is_exclusive { LOCK_ATTEMPTS } else { 1 };
         while held.is_none() {
@@ -229,9 +229,9 @@ impl<'a> WorkDir<'a> {
         if self.disk.exists(&chainstate).during("look for", &chainstate)? {
             remove_database(self.disk, &chainstate)?;
         }
-        let lock = self.path.join(LOCK_NAME);
-        self.disk.remove_file(&lock).during("remove", &lock)?;
-        *self.lock.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let lock_path = self.path.join(LOCK_NAME);
+        self.disk.remove_file(&lock_path).during("remove", &lock_path)?;
+        *lock(&self.lock) = None;
         use io::ErrorKind::{DirectoryNotEmpty, NotADirectory, NotFound, PermissionDenied, ResourceBusy};
         match self.disk.remove_dir(&self.path).map_err(|error| (error.kind(), error)) {
             // Other files are in it, or it is a link, a mount point or in a directory of another user; or
