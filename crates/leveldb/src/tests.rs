@@ -52,6 +52,17 @@ fn dump_by_other(dir: &Path) -> Rows {
     std::iter::from_fn(|| rows.next()).collect()
 }
 
+/// Makes a database of 2,000 rows with `rusty-leveldb`: more than one log.
+fn made_by_other(options: Options) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let mut db = DB::open(dir.path(), options).unwrap();
+    for n in 0..2000u32 {
+        db.put(&n.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    db.close().unwrap();
+    dir
+}
+
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
     entries.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect()
@@ -225,12 +236,7 @@ fn names_what_is_missing_malformed_or_unsupported() {
         );
     }
 
-    let dir = tempfile::tempdir().unwrap();
-    let mut db = DB::open(dir.path(), Options { compressor: 1, ..options() }).unwrap();
-    for n in 0..2000u32 {
-        db.put(&n.to_be_bytes(), &[7; 100]).unwrap();
-    }
-    db.close().unwrap();
+    let dir = made_by_other(Options { compressor: 1, ..options() });
     let error = dump(dir.path()).unwrap_err();
     assert!(matches!(error, LevelDbError::Damaged { .. }), "{error}");
     assert!(error.to_string().contains("compressed (type 1; 1 is snappy)"), "{error}");
@@ -282,13 +288,7 @@ fn files_of_different_times_have_all_rows_up_to_one_or_are_refused() {
 /// As LevelDB does: it opens all logs that the MANIFEST does not call obsolete, oldest first.
 #[test]
 fn a_directory_in_place_of_a_log_is_damage_if_leveldb_reads_that_log() {
-    let dir = tempfile::tempdir().unwrap();
-    let mut db = DB::open(dir.path(), options()).unwrap();
-    // More than one log.
-    for n in 0..2000u32 {
-        db.put(&n.to_be_bytes(), &[7; 100]).unwrap();
-    }
-    db.close().unwrap();
+    let dir = made_by_other(options());
     fs::create_dir(dir.path().join("000001.log")).unwrap();
     assert_eq!(dump(dir.path()).unwrap().len(), 2000, "the first log is obsolete");
     for name in ["000900.log", "000800.log"] {

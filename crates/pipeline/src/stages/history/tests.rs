@@ -27,6 +27,19 @@ impl HistorySink for Counted {
     }
 }
 
+fn movement(height: u32, number: u32, amount: i64, coin_id: u64) -> Movement<'static> {
+    Movement {
+        script_hash: [3; 32],
+        height,
+        tx_index: 1,
+        number,
+        txid: Txid([9; 32]),
+        amount: Sats(amount),
+        coin_id,
+        script: &[],
+    }
+}
+
 /// Movements of one script, which take several pieces of the file, and are cut where these end.
 #[test]
 fn a_bucket_that_exceeds_the_memory_is_merged() {
@@ -36,21 +49,11 @@ fn a_bucket_that_exceeds_the_memory_is_merged() {
     for number in 0..COINS {
         // In a scattered order; all but ten coins are spent in a later block.
         let number = (u64::from(number) * 77_773 % u64::from(COINS)) as u32;
-        let (coin_id, amount, txid) = (number.into(), Sats(i64::from(number)), Txid([7; 32]));
-        let output = Movement {
-            script_hash: [3; 32],
-            height: number / 100,
-            tx_index: 0,
-            number: number | OUTPUT,
-            txid,
-            amount,
-            coin_id,
-            script: &script,
-        };
+        let input = movement(number / 100 + 1_000, number, number.into(), number.into());
+        let output = Movement { height: number / 100, number: number | OUTPUT, script: &script, ..input };
         output.write(&mut bytes);
         if number >= 10 {
-            let height = number / 100 + 1_000;
-            Movement { height, number, script: &[], ..output }.write(&mut bytes);
+            input.write(&mut bytes);
         }
     }
     let work = WorkDir::new(&RealDisk, dir.path().join("work"));
@@ -74,16 +77,6 @@ fn a_bucket_that_exceeds_the_memory_is_merged() {
 fn an_input_needs_an_earlier_output_with_its_amount() {
     let dir = tempfile::tempdir().unwrap();
     let work = WorkDir::new(&RealDisk, dir.path().join("work"));
-    let movement = |height: u32, number: u32, amount: i64, coin_id: u64| Movement {
-        script_hash: [3; 32],
-        height,
-        tx_index: 1,
-        number,
-        txid: Txid([9; 32]),
-        amount: Sats(amount),
-        coin_id,
-        script: &[],
-    };
     let output = movement(5, OUTPUT, 70, 1);
     for (others, is_sound) in [
         (vec![movement(6, 0, 70, 1)], true),
