@@ -110,7 +110,6 @@ impl<'d> ChainstateReader<'d> {
         Ok(Self { database, dir: dir.to_owned(), best_block: BlockHash(hash), obfuscation })
     }
 
-    /// The database's directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }

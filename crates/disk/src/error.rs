@@ -34,9 +34,7 @@ pub enum DiskError {
     OtherNetwork {
         /// The directory of the network that was asked for.
         path: PathBuf,
-        /// The network of the blocks.
         found: Network,
-        /// The network that was asked for.
         expected: Network,
     },
     /// The block files are of a signet with another challenge.
@@ -83,7 +81,6 @@ pub enum DiskError {
     /// A file does not have the format in which Core or Peregrine writes it.
     #[error("{} at byte {offset}: {flaw}", path.display())]
     Damaged {
-        /// The file.
         path: PathBuf,
         /// Byte offset in the file.
         offset: u64,
@@ -93,7 +90,6 @@ pub enum DiskError {
     /// A file of an unfinished job is damaged: its checkpoint, or a sorted run. The job can start over.
     #[error("{} at byte {offset}: {flaw}", path.display())]
     DamagedWorkFile {
-        /// The file.
         path: PathBuf,
         /// Byte offset in the file.
         offset: u64,
@@ -103,7 +99,6 @@ pub enum DiskError {
     /// start over.
     #[error("{}: {flaw}", path.display())]
     Foreign {
-        /// The file.
         path: PathBuf,
         /// The purpose of the file, and the one that is needed.
         flaw: String,
@@ -111,7 +106,6 @@ pub enum DiskError {
     /// A row of a database does not have the format in which Core writes it.
     #[error("{}, row {key}: {flaw}", dir.display())]
     Row {
-        /// The database.
         dir: PathBuf,
         /// The key in hexadecimal.
         key: String,
@@ -121,23 +115,19 @@ pub enum DiskError {
     /// A row of the block index does not have the format in which Core writes it.
     #[error("{}, row {key}: {flaw}; the block index is damaged", dir.display())]
     IndexRow {
-        /// The database.
         dir: PathBuf,
         /// The key in hexadecimal.
         key: String,
-        /// The flaw of the row.
         flaw: String,
     },
     /// Core was stopped while it wrote the chainstate, which now mixes the coins of two blocks.
     #[error("{}: chainstate is inconsistent: interrupted flush, run reindex", dir.display())]
     InterruptedFlush {
-        /// The database.
         dir: PathBuf,
     },
     /// An operation that the job needs is impossible at this path, or must not be done there.
     #[error("{}: {flaw}", path.display())]
     Refused {
-        /// The file or directory.
         path: PathBuf,
         /// The obstacle at the path, and the remedy.
         flaw: String,
@@ -145,7 +135,6 @@ pub enum DiskError {
     /// A database cannot be replaced because of what is at a path.
     #[error("{}: {obstacle}", path.display())]
     NotReplaceable {
-        /// The file or directory.
         path: PathBuf,
         obstacle: Obstacle,
     },

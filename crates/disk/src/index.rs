@@ -337,7 +337,6 @@ impl FileInfo {
         write_var_int(value, self.time_last);
     }
 
-    /// The key of the row of a pair of files.
     fn key(file: FileNo) -> Vec<u8> {
         [&[FILE][..], &file.0.to_le_bytes()].concat()
     }
@@ -374,7 +373,6 @@ pub struct BlockIndex {
     pub entries: Vec<IndexEntry>,
     /// The files, by number; all zeros if Core has no row for a file.
     pub files: Vec<FileInfo>,
-    /// Number of the last block file.
     pub last_file: FileNo,
     /// Whether block files have been deleted to save space.
     pub pruned: bool,

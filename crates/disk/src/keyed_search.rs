@@ -37,7 +37,6 @@ pub struct KeyedRecord {
     pub data_pos: u64,
     /// Length of the block as the record states it, or up to the end of the file: not to be relied on.
     pub size: u32,
-    /// The block's header.
     pub header: Header,
     /// The key, which counts from the file's first byte on.
     pub obfuscation: Obfuscation,

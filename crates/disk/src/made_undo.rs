@@ -58,13 +58,11 @@ use wire::{BlockHash, ByteOffset, FileNo};
 /// The undo data that is made for one `rev` file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MadeUndoFile {
-    /// Number of the pair of files.
     pub number: FileNo,
     /// Bytes that were in use before, which stay: 0 for a file that is made anew.
     pub used: u32,
     /// Bytes in use afterwards.
     pub undo_size: u32,
-    /// Number of records that are made.
     pub records: u32,
 }
 
@@ -315,7 +313,6 @@ impl<'d> MadeUndo<'d> {
     }
 }
 
-/// Length of the record of `undo_len` bytes of undo data.
 const fn record_len(undo_len: usize) -> u64 {
     (RECORD_HEADER_LEN + undo_len + CHECKSUM_LEN) as u64
 }

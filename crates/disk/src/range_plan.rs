@@ -37,7 +37,6 @@ const MAX_LEN: u64 = 1 << 30;
 pub struct PlannedBlock {
     pub hash: BlockHash,
     pub median_time: BlockTime,
-    /// Number of its `blk` and `rev` file.
     pub file: FileNo,
     /// Position of its first byte in the `blk` file, after the record's frame.
     pub data_pos: u32,

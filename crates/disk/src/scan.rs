@@ -35,7 +35,6 @@ const MAX_WASTED_HASHES_PER_BYTE: u64 = 256;
 pub struct ScannedBlock {
     pub hash: BlockHash,
     pub header: Header,
-    /// Number of the file pair.
     pub file: FileNo,
     /// Offset of the block in the `blk` file, after the record header.
     pub data_pos: ByteOffset,

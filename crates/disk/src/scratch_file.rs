@@ -38,13 +38,11 @@ impl Piece {
         (u128::from(self.offset) << 64 | high << 32 | low).to_le_bytes()
     }
 
-    /// Reverses [`Piece::to_bytes`].
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         let all = u128::from_le_bytes(bytes);
         Self { offset: (all >> 64) as u64, len: all as u32, checksum: (all >> 32) as u32 }
     }
 
-    /// Whether it has no bytes.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -50,7 +50,6 @@ pub enum UndoError {
         input: u32,
         /// Offset of the entry in the undo data.
         at: u32,
-        /// The flaw.
         source: CoinError,
     },
     /// The undo data is longer than a block's can be.
@@ -123,7 +122,6 @@ impl<'a> UndoView<'a> {
         self.arena.tx_ends.len()
     }
 
-    /// Number of coins that the block spent.
     pub fn coin_count(&self) -> usize {
         self.arena.entries.len()
     }

@@ -46,14 +46,12 @@ const PIECE_LEN: u64 = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 #[error("{}: cannot {action}: {source}", path.display())]
 pub struct FileError {
-    /// The file or directory.
     pub path: PathBuf,
     /// The attempted operation, worded to follow "cannot": `open for reading`.
     pub action: &'static str,
     /// Whether the operation was to create the file or directory, so that a missing directory above it is
     /// the reason for `NotFound`.
     pub is_creation: bool,
-    /// The operating system's error.
     pub source: io::Error,
 }
 
@@ -164,7 +162,6 @@ pub trait WriteAt: Send {
 /// The result of [`Disk::metadata`] for a path. Symbolic links are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
-    /// Whether the path is a directory.
     pub is_dir: bool,
     /// Length in bytes; meaningless for a directory.
     pub len: u64,
@@ -175,9 +172,7 @@ pub struct Metadata {
 /// Owner, group and permissions of a file or directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ownership {
-    /// User id of the owner.
     pub uid: u32,
-    /// Group id.
     pub gid: u32,
     /// The permission bits (`0o7777` at most).
     pub mode: u32,

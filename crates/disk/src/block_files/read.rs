@@ -32,7 +32,6 @@ const MAX_BUFFER_BYTES: usize = 8 << 20;
 #[error("{} at byte {offset}: {flaw}", path.display())]
 pub struct RecordError {
     pub kind: FileKind,
-    /// The file.
     pub path: PathBuf,
     /// Byte offset in the file: of the record's frame, or of the part that could not be read.
     pub offset: u64,
@@ -51,15 +50,12 @@ pub enum RecordFlaw {
     /// The position leaves no space for a frame before it.
     #[error("the record starts at byte {pos}, before the end of the first frame")]
     StartsInFrame {
-        /// The position.
         pos: u64,
     },
     /// There is no frame before the position.
     #[error("no record starts here: expected network magic {}, found {}", expected.as_hex(), found.as_hex())]
     Magic {
-        /// The bytes found.
         found: [u8; 4],
-        /// The network's magic.
         expected: [u8; 4],
     },
     /// The length in the frame is above that of the longest record.

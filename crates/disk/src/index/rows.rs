@@ -143,7 +143,6 @@ impl<'d> IndexRows<'d> {
         Ok((0..count).map(|number| files.get(&number).copied().unwrap_or_default()).collect())
     }
 
-    /// Number of the last pair of files.
     fn last_file(&self) -> Result<FileNo, DiskError> {
         let Some(value) = self.row(LAST_FILE)? else { return Ok(FileNo(0)) };
         let number = <[u8; 4]>::try_from(value);

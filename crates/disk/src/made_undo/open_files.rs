@@ -23,7 +23,6 @@ pub struct OpenFiles {
 #[derive(Default)]
 struct Inner {
     files: BTreeMap<PathBuf, OpenFile>,
-    /// Number of uses so far.
     uses: u64,
 }
 

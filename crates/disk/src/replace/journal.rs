@@ -54,7 +54,6 @@ pub struct Journal {
     /// Id of the replacement, which the marks contain.
     pub id: [u8; 16],
     pub phase: JournalPhase,
-    /// Whether the old databases are kept.
     pub keep_old: bool,
     /// The databases, in the order in which they are put in place.
     pub entries: Vec<JournalEntry>,

@@ -54,7 +54,6 @@ impl CoinCounter {
         is_first
     }
 
-    /// The counts so far.
     pub const fn counts(&self) -> UtxoCounts {
         self.counts
     }

@@ -78,7 +78,6 @@ impl StatsPart {
         self.take_elements(Vec::new())
     }
 
-    /// The counts so far.
     pub const fn counts(&self) -> UtxoCounts {
         self.counter.counts()
     }
@@ -139,7 +138,6 @@ impl UtxoHasher {
         self.counts.txouts
     }
 
-    /// Returns the results.
     pub fn finish(self) -> UtxoStats {
         UtxoStats {
             counts: self.counts,

@@ -72,11 +72,9 @@ pub struct UtxoCounts {
 }
 
 impl UtxoCounts {
-    /// The counts of an empty set.
     pub const ZERO: Self =
         Self { txouts: 0, transactions: 0, bogosize: 0, total_amount: Some(Sats(0)), checksum: 0 };
 
-    /// Adds the counts of another range.
     pub fn merge(&mut self, other: Self) {
         self.txouts += other.txouts;
         self.transactions += other.transactions;
