@@ -17,7 +17,6 @@ pub struct ExpectedBlock {
     pub params: &'static ChainParams,
     pub height: Height,
     pub hash: BlockHash,
-    /// Median time past of the block below it.
     pub median_time_past_prev: BlockTime,
 }
 

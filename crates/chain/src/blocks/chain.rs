@@ -7,7 +7,6 @@ use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
 #[derive(Clone, Copy, Debug)]
 pub struct ChainBlock {
     pub hash: BlockHash,
-    /// Number of its `blk` and `rev` file.
     pub file: FileNo,
     /// Position of its first byte in the `blk` file, after the record's frame; 0 if it was not stored.
     pub data_pos: ByteOffset,
@@ -31,7 +30,6 @@ pub struct Chain {
 /// The contents of a [`ChainBlock`] without the hash; 32-bit positions, as in Core.
 #[derive(Clone, Copy, Debug)]
 pub struct BlockPosition {
-    /// Number of the `blk` and `rev` file.
     pub file: FileNo,
     /// Position in the `blk` file; 0 if the block is not stored.
     pub data_pos: u32,

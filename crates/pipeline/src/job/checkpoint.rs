@@ -32,7 +32,6 @@ pub struct Resumed {
     pub changed: Vec<FileNo>,
     /// The sorted runs with their effects.
     pub runs: Vec<SpillFile>,
-    /// Number of the next sorted run.
     pub next_run: u64,
 }
 
@@ -52,7 +51,6 @@ pub struct Identity<'a> {
     pub stamps: Vec<FileStamp>,
 }
 
-/// Returns the current stamps of the block files of a chain.
 pub fn stamps(files: &Files<'_>, chain: &Chain) -> Result<Vec<FileStamp>, Error> {
     let stamp = |(file, _)| Ok(FileStamp::now(files.disk, files.datadir, file)?);
     chain.by_file().map(stamp).collect()

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 /// Time per stage.
 pub struct Clock {
-    /// When the job began.
     pub started: Instant,
     lap: Instant,
     pub stages: Vec<StageTime>,

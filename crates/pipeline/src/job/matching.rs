@@ -255,7 +255,6 @@ impl Job<'_> {
         }
     }
 
-    /// Number of worker threads.
     pub const fn threads(&self) -> usize {
         self.budget.threads
     }
@@ -365,7 +364,6 @@ impl Job<'_> {
         error
     }
 
-    /// Sends a progress event.
     pub fn progress(&self, blocks: u32, bytes: u64) {
         self.watch.sink.event(Event::Progress(Progress {
             blocks,

@@ -145,12 +145,10 @@ impl MemoryBudget {
 /// What shares the memory budget with the join.
 #[derive(Clone, Copy)]
 struct Consumers {
-    /// Number of worker threads.
     threads: usize,
     scripts: bool,
     /// Number of blocks of the chain.
     blocks: usize,
-    /// Whether undo data is made.
     makes_undo: bool,
 }
 

@@ -92,15 +92,12 @@ pub fn check_pinned_hash(
 /// The final UTXO set, and how it was obtained.
 pub struct MatchedCoins {
     pub unspent: Unspent,
-    /// How they were obtained.
     pub stats: MatchStats,
 }
 
 /// How the final UTXO set was obtained.
 pub struct MatchStats {
-    /// Number of blocks, transactions, inputs and outputs checked.
     pub counts: Counts,
-    /// How spends were matched with coins.
     pub matching: Matching,
     pub used_hints: bool,
     /// Number of blocks that an interrupted run had completed before.
@@ -246,12 +243,9 @@ pub struct Job<'a> {
     pub plan: &'a Plan,
     /// The memory budget, made when the plan was complete.
     pub budget: MemoryBudget,
-    /// What the caller asked for.
     pub options: &'a ChainOptions,
     pub hints: Option<&'a HintOptions>,
-    /// How effects are matched.
     pub method: &'a Method,
-    /// The work directory, for temporary files.
     pub work: &'a WorkDir<'a>,
     /// Where undo data that is made goes; `None`: it is only checked.
     pub undo_sink: Option<&'a dyn UndoSink>,
@@ -261,7 +255,6 @@ pub struct Job<'a> {
     pub goes_on_below: Option<&'a (dyn Fn(Height, bool) -> bool + Sync)>,
     /// When the job saves checkpoints, so that an interrupted run can be resumed; `None`: never.
     pub resume: Option<&'a ResumeOptions>,
-    /// Where the job reports what it does, and where it is told to stop.
     pub watch: Watch<'a>,
 }
 
@@ -343,7 +336,6 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// A walk over the blocks of the chain in the block files.
     pub fn walk(&self) -> BlockWalk<'_> {
         let (reader, bytes_total) = (BlockReader::new(&self.plan.chain, self.files), self.plan.block_bytes);
         BlockWalk { reader, threads: self.threads(), bytes_total, watch: self.watch }
@@ -370,7 +362,6 @@ impl Job<'_> {
     }
 }
 
-/// Returns the current time as a block time.
 pub fn now() -> BlockTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     BlockTime(u32::try_from(since.as_secs()).unwrap_or(u32::MAX))

@@ -13,7 +13,6 @@ use wire::{Coin, CoinError, Height, OutPoint, Sats};
 
 /// A chainstate that is open and locked for reading.
 pub struct StoredChainstate<'d> {
-    /// The coins.
     pub reader: ChainstateReader<'d>,
     /// The directory of the block index, which can be missing.
     pub index_dir: PathBuf,

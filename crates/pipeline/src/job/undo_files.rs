@@ -168,7 +168,6 @@ fn starting_over_helps(error: DiskError) -> Error {
 }
 
 impl NewUndo<'_> {
-    /// Returns what was made.
     pub fn report(&self) -> UndoReport {
         let (mended, made): (Vec<_>, Vec<_>) = self.made.made().into_iter().partition(|file| file.used > 0);
         let numbers = |files: Vec<MadeUndoFile>| files.into_iter().map(|file| file.number).collect();

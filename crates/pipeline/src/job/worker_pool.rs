@@ -57,7 +57,6 @@ pub struct WorkerPool<'a> {
     pub job: &'a Job<'a>,
     /// What identifies the checkpoint as this job's.
     pub identity: &'a Identity<'a>,
-    /// Where the coins are matched and delivered.
     pub routing: Routing<'a>,
 }
 

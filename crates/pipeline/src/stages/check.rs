@@ -41,7 +41,6 @@ use wire::{BlockArena, BlockView, Coin, Height, Txid};
 /// Where the coins of a job are matched and delivered.
 #[derive(Clone, Copy)]
 pub struct Routing<'a> {
-    /// Matches creations and spends.
     pub join: &'a Join,
     /// Writes the join to sorted runs when the memory budget is reached.
     pub spill: &'a Spill<'a>,
@@ -56,9 +55,7 @@ pub struct Shared<'a> {
     pub files: &'a Files<'a>,
     pub source: &'a BlockSource<'a>,
     pub method: &'a Method,
-    /// Where effects are matched.
     pub routing: Routing<'a>,
-    /// Who is given the blocks.
     pub observer: Option<&'a dyn BlockObserver>,
     pub faults: &'a BlockFaults,
     /// Set when a worker has failed; the others then stop.

@@ -62,7 +62,6 @@ impl CoinSums {
         self.muhash.insert(element);
     }
 
-    /// Adds other coins.
     pub fn merge(&mut self, other: &Self) {
         self.coins += other.coins;
         self.amount.0 = self.amount.0.saturating_add(other.amount.0);

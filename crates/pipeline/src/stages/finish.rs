@@ -39,7 +39,6 @@ pub struct Finish<'a, 'd> {
     pub range_bytes: u64,
     /// Number of threads that sort and write.
     pub threads: usize,
-    /// Where the job reports what it does, and where it is told to stop.
     pub watch: Watch<'a>,
 }
 

@@ -88,7 +88,6 @@ pub trait UndoSink: Sync {
 
 /// What all workers share.
 pub struct UndoMaker<'a> {
-    /// Reads the blocks of the chain.
     pub reader: &'a BlockReader<'a>,
     /// What was delivered to the blocks.
     pub deliveries: &'a Deliveries<'a>,

@@ -22,7 +22,6 @@ pub struct PartialState {
     pub completed: CompletedBlocks,
     pub counts: Counts,
     pub coinbases: CoinbaseTxids,
-    /// What belongs to the method of matching.
     pub matching: MatchState,
     /// Blocks whose undo data has yet to be made or taken, in any order.
     pub routed: Vec<RoutedBlock>,

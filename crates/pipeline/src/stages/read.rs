@@ -69,7 +69,6 @@ impl<'a> BlockReader<'a> {
         self.files.block(self.chain, height)
     }
 
-    /// Returns the block at `height` and its files, for messages about it.
     pub const fn located(&self, height: Height) -> LocatedBlock<'a> {
         LocatedBlock { chain: self.chain, files: self.files, height }
     }

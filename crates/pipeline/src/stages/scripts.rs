@@ -35,7 +35,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy)]
 pub struct Scripts<'a> {
     pub params: &'static ChainParams,
-    /// The verifier that runs them.
     pub verifier: &'a dyn ScriptVerifier,
     /// Height up to which scripts are not run; `None` if all are run.
     pub skipped_to: Option<Height>,
@@ -44,7 +43,6 @@ pub struct Scripts<'a> {
 }
 
 impl Scripts<'_> {
-    /// Reports whether the scripts of the block at `height` are run.
     pub fn are_run_at(&self, height: Height) -> bool {
         self.skipped_to.is_none_or(|skipped_to| height > skipped_to)
     }

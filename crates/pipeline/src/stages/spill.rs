@@ -61,7 +61,6 @@ pub struct SpillFile {
     pub number: u64,
     /// Number of merges that its oldest entries have passed through.
     pub level: u8,
-    /// Properties of its contents.
     pub meta: SortedRunMeta,
 }
 
@@ -167,7 +166,6 @@ impl<'a> Spill<'a> {
         self.mismatch.load(Ordering::Relaxed)
     }
 
-    /// Returns how much has been spilled so far.
     pub fn volume(&self) -> SpillVolume {
         self.runs().volume
     }

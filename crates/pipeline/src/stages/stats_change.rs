@@ -68,9 +68,7 @@ pub struct StatsChange {
     pub muhash: MuHash3072,
     /// The coins that it creates. A coinbase that a later one repeats creates none.
     pub created: UtxoCounts,
-    /// The coins that it spends.
     pub spent: UtxoCounts,
-    /// The amounts that it moves.
     pub amounts: BlockAmounts,
 }
 

@@ -59,7 +59,6 @@ pub struct Window<'a> {
     /// Which scripts are run; `None`: none are.
     pub scripts: Option<Scripts<'a>>,
     pub threads: usize,
-    /// The memory of blocks.
     pub buffers: BufferPool,
     /// What is made of the blocks besides their coins.
     pub result: BlockResult<'a>,
@@ -117,7 +116,6 @@ impl CheckedWindow {
 
 pub struct ConnectedWindow {
     pub blocks: Vec<ConnectedBlock>,
-    /// How much was checked.
     pub counts: Counts,
     /// The next window; `None` if anything is wrong with it.
     pub next: Option<CheckedWindow>,
@@ -126,7 +124,6 @@ pub struct ConnectedWindow {
 pub struct ConnectedBlock {
     pub height: Height,
     pub hash: BlockHash,
-    /// The hash of its parent.
     pub prev: BlockHash,
     /// Its undo data, as Core encodes it; empty if it is not made.
     pub undo: Vec<u8>,
@@ -441,7 +438,6 @@ impl BufferPool {
         Self { window_bytes, free: Mutex::new(Vec::new()) }
     }
 
-    /// Maximum number of blocks in a window.
     pub fn max_blocks(&self) -> u32 {
         (self.window_bytes / SMALL_BLOCK_BYTES).clamp(1, WINDOW_BLOCKS) as u32
     }
