@@ -86,7 +86,6 @@ impl<'a> CoinMeter<'a> {
         Self { sink, coins: AtomicU64::new(0), coins_total, last: Mutex::new(Instant::now()) }
     }
 
-    /// Adds coins that are done.
     pub fn add(&self, coins: u64) {
         let coins = self.coins.fetch_add(coins, Ordering::Relaxed) + coins;
         let Ok(mut last) = self.last.try_lock() else { return };
@@ -126,7 +125,6 @@ pub struct Warnings<'a, S: EventSink + ?Sized = dyn EventSink + 'a> {
 }
 
 impl<'a, S: EventSink + ?Sized> Warnings<'a, S> {
-    /// Forwards events to `sink`.
     pub fn new(sink: &'a S) -> Self {
         Self { sink, warnings: Mutex::new(Vec::new()) }
     }
@@ -139,7 +137,6 @@ impl<'a, S: EventSink + ?Sized> Warnings<'a, S> {
         run(&Self::new(sink)).map_err(Error::in_place_only)
     }
 
-    /// Returns where events are forwarded to.
     pub const fn sink(&self) -> &'a S {
         self.sink
     }

@@ -20,7 +20,6 @@ macro_rules! written {
         pub enum $name {}
 
         impl $name {
-            /// Writes the value as JSON.
             pub fn serialize<S: serde::Serializer>(value: &$value, to: S) -> Result<S::Ok, S::Error> {
                 let write: fn(&$value) -> $json = $write;
                 serde::Serialize::serialize(&write(value), to)
@@ -83,7 +82,6 @@ macro_rules! fields {
         pub struct $name {$($(#[$about])* pub $field: $type,)*}
 
         impl $name {
-            /// Writes the value as JSON.
             pub fn serialize<S: serde::Serializer>(value: &$of, to: S) -> Result<S::Ok, S::Error> {
                 let made: fn(&$of) -> Self = |$value| Self { $($field: $made,)* };
                 serde::Serialize::serialize(&made(value), to)

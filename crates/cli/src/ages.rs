@@ -152,7 +152,6 @@ fn is_picture(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "svg")
 }
 
-/// Begins a file with rows.
 fn create(path: &Path) -> Result<RowFile<'static, AgeTable>, Error> {
     let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default();
     let format = extension.parse().map_err(|_| {

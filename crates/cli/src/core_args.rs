@@ -77,7 +77,6 @@ const PRUNE_ROOM: u64 = 16 + 1 + 1;
 /// The datadir and the chain that a command works on.
 #[derive(Clone, Debug)]
 pub struct Located {
-    /// The datadir.
     pub root: PathBuf,
     /// The directory of the block files, if it is elsewhere.
     pub blocksdir: Option<PathBuf>,

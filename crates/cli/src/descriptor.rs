@@ -57,7 +57,6 @@ pub fn parse(text: &str, chain: Network, range: &RangeInclusive<u32>) -> Result<
     }
 }
 
-/// Parses one argument.
 struct Parser<'a> {
     text: &'a str,
     chain: Network,

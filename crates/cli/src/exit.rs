@@ -27,7 +27,6 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Returns the exit code for an error.
     pub fn of(error: &Error) -> Self {
         match error.kind {
             ErrorKind::Usage => Self::Usage,

@@ -111,7 +111,6 @@ mod download {
     const READ_TIMEOUT: Duration = Duration::from_secs(60);
     /// The status of an answer that has only the range that was asked for.
     const PARTIAL_CONTENT: u16 = 206;
-    /// Maximum number of redirects.
     const MAX_REDIRECTS: u32 = 5;
 
     /// A file, or a folder whose files are below the URL. Connections stay open from file to file.

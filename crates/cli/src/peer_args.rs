@@ -73,7 +73,6 @@ fn network() -> impl TypedValueParser<Value = NetworkKind> {
     names.try_map(|name| NetworkKind::named(&name).ok_or("there is no such network"))
 }
 
-/// Parses a number of connections.
 fn number_of_peers(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(number @ 1..=128) => Ok(number),
@@ -207,7 +206,6 @@ impl PeerArgs {
         Ok(args)
     }
 
-    /// Returns the engine's options.
     pub fn options(&self, located: &Located) -> Result<PeerOptions, Error> {
         let port = default_port(located.network());
         let named = |list: &[String]| -> Result<Vec<Target>, Error> {

@@ -94,7 +94,6 @@ pub fn save(datadir: &Datadir, known: &[KnownPeer]) {
     }
 }
 
-/// Runs `peregrine peers`.
 pub fn run(args: &CoreJsonArgs) -> Done {
     let located = args.core.locate()?;
     let path = path(&located.datadir());

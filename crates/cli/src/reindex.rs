@@ -116,7 +116,6 @@ impl ReindexArgs {
         Err(Error::usage(format!("{detail}; leave out one of them")))
     }
 
-    /// Returns the engine's options for a rebuild.
     pub fn options(&self, located: &Located) -> ReindexOptions {
         let chain = ChainOptions {
             resume: self.resume.options(),
@@ -143,7 +142,6 @@ impl ReindexArgs {
     }
 }
 
-/// Runs the command.
 pub fn reindex(args: &ReindexArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     if args.output.is_some() {

@@ -40,7 +40,6 @@ pub struct RepairArgs {
 }
 
 impl RepairArgs {
-    /// Returns the engine's options.
     fn options(&self, located: &Located) -> Result<RepairOptions, Error> {
         let chain = self.marks.of(self.datadir.chain_options(located, &self.run));
         Ok(RepairOptions {

@@ -23,7 +23,6 @@ use std::{
 pub enum Line {
     /// The first line.
     Start {
-        /// Version of the program.
         version: String,
         /// Everything else that is known when it starts; absent in logs of older versions.
         #[serde(flatten, default)]
@@ -31,14 +30,11 @@ pub enum Line {
     },
     /// A stage begins.
     Stage {
-        /// Time since the start.
         seconds: f64,
-        /// Name of the stage.
         stage: String,
     },
     /// The plan is made.
     Plan {
-        /// Time since the start.
         seconds: f64,
         /// Height of the last block of the chain that will be rebuilt.
         height: u32,
@@ -50,7 +46,6 @@ pub enum Line {
     },
     /// The memory limit is divided.
     Memory {
-        /// Time since the start.
         seconds: f64,
         /// What it is for, in bytes.
         #[serde(flatten)]
@@ -58,7 +53,6 @@ pub enum Line {
     },
     /// Blocks have been checked.
     Progress {
-        /// Time since the start.
         seconds: f64,
         /// Number of blocks checked.
         blocks: u32,
@@ -73,14 +67,11 @@ pub enum Line {
     },
     /// Something the user should know.
     Note {
-        /// Time since the start.
         seconds: f64,
-        /// The note.
         text: String,
     },
     /// The last line, also of a run that failed.
     End {
-        /// Time since the start.
         seconds: f64,
         /// Exit code of the process; `None` in logs of older versions.
         #[serde(default)]

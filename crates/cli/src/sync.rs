@@ -120,7 +120,6 @@ impl SyncArgs {
         Err(Error::usage(detail))
     }
 
-    /// Returns the engine's options.
     fn options(&self, located: &Located) -> Result<SyncOptions, Error> {
         self.check()?;
         let args = self.peers.like_node(located)?;

@@ -27,7 +27,6 @@ pub struct VerifyArgs {
     pub report: Option<PathBuf>,
 }
 
-/// Runs the command.
 pub fn verify(args: &VerifyArgs) -> Done {
     let datadir = &args.check.datadir;
     let located = datadir.core.locate()?;

@@ -9,7 +9,6 @@ const FONT: (&str, u32) = ("sans-serif", 14);
 /// Pixels from one line of the legend to the next.
 const LINE: i32 = 20;
 
-/// Draws the picture as SVG.
 pub fn svg(heights: &[HeightJson]) -> String {
     let mut svg = String::new();
     let drawn = draw(&mut svg, heights);

@@ -271,7 +271,6 @@ impl DatadirArgs {
 }
 
 impl CheckArgs {
-    /// Returns the engine's options for checking the blocks.
     pub fn options(&self, located: &Located) -> ChainOptions {
         let options = self.datadir.chain_options(located, &self.run);
         ChainOptions { undo: self.undo, scan: self.scan, ..options }
@@ -279,7 +278,6 @@ impl CheckArgs {
 }
 
 impl ResumeArgs {
-    /// Returns the engine's options for resuming.
     pub fn options(&self) -> ResumeOptions {
         // The engine takes zero to mean: after every few blocks, whatever it costs.
         let checkpoint_interval =
@@ -289,7 +287,6 @@ impl ResumeArgs {
 }
 
 impl MakeArgs {
-    /// Returns the engine's options for making the file.
     pub fn options(&self, located: &Located) -> ChainOptions {
         let (resume, stop_at_height) = (self.resume.options(), self.to.0);
         ChainOptions { resume, stop_at_height, ..self.check.options(located) }
