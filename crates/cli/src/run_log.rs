@@ -29,10 +29,7 @@ pub enum Line {
         run: Option<Box<Run>>,
     },
     /// A stage begins.
-    Stage {
-        seconds: f64,
-        stage: String,
-    },
+    Stage { seconds: f64, stage: String },
     /// The plan is made.
     Plan {
         seconds: f64,
@@ -66,10 +63,7 @@ pub enum Line {
         memory_bytes: Option<u64>,
     },
     /// Something the user should know.
-    Note {
-        seconds: f64,
-        text: String,
-    },
+    Note { seconds: f64, text: String },
     /// The last line, also of a run that failed.
     End {
         seconds: f64,

@@ -122,9 +122,7 @@ pub enum DiskError {
     },
     /// Core was stopped while it wrote the chainstate, which now mixes the coins of two blocks.
     #[error("{}: chainstate is inconsistent: interrupted flush, run reindex", dir.display())]
-    InterruptedFlush {
-        dir: PathBuf,
-    },
+    InterruptedFlush { dir: PathBuf },
     /// An operation that the job needs is impossible at this path, or must not be done there.
     #[error("{}: {flaw}", path.display())]
     Refused {
@@ -134,10 +132,7 @@ pub enum DiskError {
     },
     /// A database cannot be replaced because of what is at a path.
     #[error("{}: {obstacle}", path.display())]
-    NotReplaceable {
-        path: PathBuf,
-        obstacle: Obstacle,
-    },
+    NotReplaceable { path: PathBuf, obstacle: Obstacle },
     /// The new database would belong to another user than the one that it replaces.
     #[error(
         "{} belongs to user id {owner}, and this process cannot create files for that user",

@@ -49,15 +49,10 @@ pub enum RecordFlaw {
     },
     /// The position leaves no space for a frame before it.
     #[error("the record starts at byte {pos}, before the end of the first frame")]
-    StartsInFrame {
-        pos: u64,
-    },
+    StartsInFrame { pos: u64 },
     /// There is no frame before the position.
     #[error("no record starts here: expected network magic {}, found {}", expected.as_hex(), found.as_hex())]
-    Magic {
-        found: [u8; 4],
-        expected: [u8; 4],
-    },
+    Magic { found: [u8; 4], expected: [u8; 4] },
     /// The length in the frame is above that of the longest record.
     #[error("the record claims to have {len} bytes, but none has more than {longest}")]
     Oversized {
