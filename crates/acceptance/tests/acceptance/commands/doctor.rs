@@ -71,8 +71,7 @@ fn a_chainstate_is_rebuilt_if_it_is_further_behind_than_a_node_stores_ahead() {
     let dir = scratch();
     chain.write_datadir(dir.path(), &layout()).unwrap();
     for (behind, advice) in [(1_025, Advice::Reindex), (1_024, Advice::StartBitcoind)] {
-        let height = Some(Height(chain.tip().height - behind));
-        run(&changed(options(dir.path()), |it| it.chain.stop_at_height = height)).unwrap();
+        run(&up_to(options(dir.path()), chain.tip().height - behind)).unwrap();
         let found = diagnosed(dir.path(), false);
         assert_eq!(found.advice, advice, "{behind} blocks behind: {found:?}");
     }
@@ -157,8 +156,7 @@ fn a_node_that_has_lost_blocks_and_chainstate_is_known_by_its_peers_and_its_log(
         ("debug.log", b"the log of something else\n".to_vec(), Advice::NameDatadir),
     ] {
         let dir = scratch();
-        fs::create_dir(dir.path().join("regtest")).unwrap();
-        fs::write(dir.path().join("regtest").join(name), bytes).unwrap();
+        write_file(dir.path().join("regtest").join(name), bytes);
         let found = diagnosed(dir.path(), false);
         assert_eq!((found.found.unwrap_err(), found.advice), (Absence::NoBlocks, advice), "{name}");
     }
@@ -317,8 +315,7 @@ fn what_is_in_the_place_of_new_files_is_to_be_moved() {
     for name in ["blocks/peregrine-undo", "blocks/index.peregrine", "chainstate.peregrine"] {
         let case = Case::at_tip();
         let place = case.net(name);
-        fs::create_dir(&place).unwrap();
-        fs::write(place.join("notes.txt"), "a user's").unwrap();
+        write_file(place.join("notes.txt"), "a user's");
         assert!(is_sound(&case), "it matters only if something must be written");
         fs::remove_file(case.blocks("rev00001.dat")).unwrap();
         advised(&case, &Advice::MoveAway { path: place.clone() });
@@ -470,13 +467,12 @@ fn what_an_interrupted_run_has_left_is_named() {
                 assert!(file.ends_with("peregrine-commit"), "{error}");
             }
             assert!(tree(case.root()) == before, "{at}: a command that only reads has changed something");
-            let checkpoint = case.net("peregrine-work/manifest");
-            fs::create_dir_all(checkpoint.parent().unwrap()).unwrap();
-            fs::write(&checkpoint, "").unwrap();
-            fs::write(checkpoint.with_file_name("run-00000001.run"), "PGRN-RUN").unwrap();
+            let work = case.net("peregrine-work");
+            write_file(work.join("manifest"), "");
+            write_file(work.join("run-00000001.run"), "PGRN-RUN");
             let report = recover(&FaultDisk::healthy(), &location(&case)).unwrap();
             assert_eq!((report.recovery, report.has_removed), (Some(Recovery::Finished), false), "{at}");
-            assert!(!checkpoint.parent().unwrap().exists(), "{at}: that of the finished replacement");
+            assert!(!work.exists(), "{at}: that of the finished replacement");
             stats().unwrap();
             assert!(is_sound(&case), "{at}");
         }
@@ -496,9 +492,8 @@ fn recovery_removes_what_was_being_built_and_leaves_a_sound_datadir_alone() {
     };
     let disk = FaultDisk::killed_at(0);
     assert_eq!(recover(&disk, &location(&case)).unwrap(), nothing);
-    let building = case.net("chainstate.peregrine");
-    fs::create_dir(&building).unwrap();
-    fs::write(building.join("peregrine.mark"), "PGRN-NEW").unwrap();
+    let building = case.net("chainstate.peregrine/peregrine.mark");
+    write_file(&building, "PGRN-NEW");
     let other = FaultDisk::healthy().with_user(fs::metadata(case.root()).unwrap().uid() + 4711);
     assert_eq!(recover(&other, &location(&case)).unwrap_err().kind, ErrorKind::Environment);
     let removed = RecoveryReport { has_removed: true, ..nothing };
@@ -506,8 +501,7 @@ fn recovery_removes_what_was_being_built_and_leaves_a_sound_datadir_alone() {
     assert!(tree(case.root()) == before);
     // The output of a rebuild has no block files.
     fs::remove_dir_all(case.blocks("")).unwrap();
-    fs::create_dir(&building).unwrap();
-    fs::write(building.join("peregrine.mark"), "PGRN-NEW").unwrap();
+    write_file(&building, "PGRN-NEW");
     assert_eq!(recover(&FaultDisk::healthy(), &location(&case)).unwrap(), removed);
     let nowhere = Location::new(&case.root().join("none"), Network::Regtest);
     assert_eq!(recover(&FaultDisk::healthy(), &nowhere).unwrap_err().kind, ErrorKind::Damaged);

@@ -31,11 +31,7 @@ fn wrong_chunks_are_named_and_taken_from_another_source() {
         (3, "it is chunk 5", &|path| write(path, &shared.chunk(5))),
         (4, "cannot open for reading", &|path| fs::remove_file(path).unwrap()),
         (chunks - 1, "and should have", &|path| write(path, &[])),
-        (6, "does not have the hash", &|path| {
-            let mut bytes = shared.chunk(6);
-            bytes[999] ^= 1;
-            write(path, &bytes);
-        }),
+        (6, "does not have the hash", &|path| flip_bit(path, 999, 0).unwrap()),
     ];
     for (number, (index, flaw, damage)) in cases.into_iter().enumerate() {
         let bad = shared.copy(&files, &format!("bad-{number}"));
@@ -109,9 +105,7 @@ fn wrong_trees_and_missing_trust_are_refused() {
     assert_says(fetch(&wrong), &["its tree has the root", &hex_reversed(&shared.report.merkle_root)]);
     // A source with another tree is named, and not used.
     let other = shared.copy(&files, "other");
-    let mut bytes = fs::read(other.join("utxotree")).unwrap();
-    bytes[50] ^= 1;
-    fs::write(other.join("utxotree"), &bytes).unwrap();
+    flip_bit(&other.join("utxotree"), 50, 0).unwrap();
     let report = fetch(&shared.fetching(&[&other, &good], &output)).unwrap();
     assert_eq!((report.faults[0].chunk, &*report.faults[0].source), (None, other.to_str().unwrap()));
     fs::remove_file(&output).unwrap();
@@ -151,8 +145,6 @@ fn write_set(dir: &Path, block: wire::BlockHash, bytes: &[u8]) -> [u8; 32] {
 fn what_the_chunks_make_up_must_be_a_snapshot() {
     let (shared, files, tip) = (Shared::of_chain(), scratch(), chain().tip());
     let core = shared.bytes();
-    let mut flipped = core.clone();
-    flipped[60] = 0xff;
     let sets: [(&str, wire::BlockHash, Vec<u8>, &str); 5] = [
         ("short", tip.hash, core[..core.len() - 1].to_vec(), "no snapshot: the file ends inside a coin"),
         ("long", tip.hash, [&core[..], &[0]].concat(), "1 bytes follow the last coin"),
@@ -192,11 +184,9 @@ fn what_the_chunks_make_up_must_be_a_snapshot() {
 fn a_source_that_lies_about_what_the_root_leaves_open_does_not_stop_the_others() {
     let (shared, files) = (Shared::of_chain(), scratch());
     let [lying, good] = ["lying", "good"].map(|name| shared.copy(&files, name));
-    let mut tree = fs::read(good.join("utxotree")).unwrap();
+    let tree = lying.join("utxotree");
     for (at, what) in [(0, "block"), (34, "length")] {
-        tree[at] ^= 1;
-        fs::write(lying.join("utxotree"), &tree).unwrap();
-        tree[at] ^= 1;
+        flip_bit(&tree, at, 0).unwrap();
         let output = files.path().join(what);
         let report = fetch(&shared.fetching(&[&lying, &good], &output)).unwrap();
         assert!(fs::read(&output).unwrap() == shared.bytes() && !part(&output).exists(), "{what}");
@@ -204,6 +194,7 @@ fn a_source_that_lies_about_what_the_root_leaves_open_does_not_stop_the_others()
         assert_eq!(report.chunks_kept == report.chunks, what == "block", "{report:?}");
         assert!(!report.faults.is_empty(), "{what}");
         assert!(report.faults.iter().all(|fault| fault.source.ends_with("lying")), "{:?}", report.faults);
+        flip_bit(&tree, at, 0).unwrap();
     }
 }
 
@@ -212,9 +203,7 @@ fn a_source_that_lies_about_what_the_root_leaves_open_does_not_stop_the_others()
 fn an_error_is_about_the_tree_that_most_sources_have() {
     let (shared, files) = (Shared::of_chain(), scratch());
     let [lying, good, twin] = ["lying", "good", "twin"].map(|name| shared.copy(&files, name));
-    let mut tree = fs::read(good.join("utxotree")).unwrap();
-    tree[0] ^= 1;
-    fs::write(lying.join("utxotree"), &tree).unwrap();
+    flip_bit(&lying.join("utxotree"), 0, 0).unwrap();
     for source in [&lying, &good, &twin] {
         fs::remove_file(source.join(chunk_name(3))).unwrap();
     }

@@ -301,9 +301,7 @@ fn hints_are_made_from_coins_on_disk() {
         refused(ErrorKind::Damaged, &["utxo.dat", "do not belong to these blocks"]);
     }
     // The base block is not in the chain.
-    let mut other = bytes.clone();
-    other[20] ^= 1;
-    fs::write(&utxo, &other).unwrap();
+    flip_bit(&utxo, 20, 0).unwrap();
     refused(ErrorKind::Usage, &[]);
     // A damaged block is reported as such.
     flip_bit(&case.blocks("blk00000.dat"), 5_000, 3).unwrap();

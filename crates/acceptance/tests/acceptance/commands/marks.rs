@@ -358,8 +358,7 @@ fn a_block_index_of_flat_files_is_refused_by_name() {
         let dir = left(&[]);
         let index = datadir(dir.path()).index_dir();
         fs::remove_dir_all(&index).unwrap();
-        fs::create_dir_all(&index).unwrap();
-        fs::write(index.join(name), [&magic.to_le_bytes()[..], &[1, 0, 0, 0]].concat()).unwrap();
+        write_file(index.join(name), [&magic.to_le_bytes()[..], &[1, 0, 0, 0]].concat());
         for scan in [false, true] {
             let options = changed(options(dir.path()), |it| it.chain.scan = scan);
             let words = [name, "a block index of flat files", "32427"];
@@ -380,9 +379,7 @@ fn databases_of_a_newer_bitcoind_are_not_replaced() {
         let (path, kind) =
             if is_index { (datadir.index_dir(), b"m") } else { (datadir.chainstate_dir(), b"D") };
         indexes::edit_rows(&path, |rows| drop(rows.insert(kind.to_vec(), vec![1])));
-        let options = changed(options(dir.path()), |it| {
-            (it.chain.scan, it.chain.stop_at_height) = (scan, Some(Height(100)));
-        });
+        let options = changed(up_to(options(dir.path()), 100), |it| it.chain.scan = scan);
         let words = [&format!("a row of kind {:02x}", kind[0]), "a newer Bitcoin Core"];
         acceptance::refused(&options, ErrorKind::Environment, &words);
     }

@@ -267,12 +267,8 @@ fn a_scan_works_without_undo_data_too() {
         assert_eq!(entry.status.validity(), validity, "{}", entry.height);
     }
     // The new index serves a rebuild with the same hints, and its coins at the hints' last block are correct.
-    let (stop_at_height, output) = (Some(Height(TIP)), Some(files.path().join("below")));
-    let report = run(&changed(ReindexOptions { output, ..options }, |it| {
-        it.chain.scan = false;
-        it.chain.stop_at_height = stop_at_height;
-    }))
-    .unwrap();
+    let below = elsewhere(up_to(options, TIP), &files.path().join("below"));
+    let report = run(&changed(below, |it| it.chain.scan = false)).unwrap();
     assert_eq!(report.hash_serialized_3, EXPECTED.hash_serialized_3);
 }
 

@@ -100,8 +100,7 @@ fn a_scan_does_not_end_the_index_at_a_file_without_blocks() {
 #[test]
 fn a_damaged_record_is_not_replaced_if_the_index_cannot_be() {
     let case = Case::new();
-    let damaged = entry(&case, BUSY);
-    flip_bit(&rev(&case, &damaged), damaged.undo_pos.unwrap().0 + 3, 0).unwrap();
+    case.flip_undo(BUSY);
     write_file(case.blocks("index.peregrine/notes.txt"), "mine");
     refused(&case.options(), ErrorKind::Environment, &["index.peregrine", "move it away"]);
 }

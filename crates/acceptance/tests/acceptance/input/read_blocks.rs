@@ -124,7 +124,7 @@ fn a_range_is_given_in_parts_and_needs_no_undo_data_without_coins() {
     let error = read(&options, Kept::default()).map(drop).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(20))), "{error}");
     assert_offers(&error, &[Remedy::MakeUndo]);
-    assert_eq!(error.file, Some(rev(&case, &acceptance::entry(&case, 20))));
+    assert_eq!(error.file, Some(rev(&case, &entry(&case, 20))));
     options.with_coins = false;
     assert_eq!(blocks(read(&options, Kept::default()).unwrap().1).len(), 21);
     options.from = Height(31);
@@ -139,22 +139,20 @@ fn damage_is_named_and_no_part_with_it_is_finished() {
         let case = Case::new();
         let mut options = options(&case);
         options.chain.threads = NonZeroUsize::new(threads).unwrap();
-        let undo = acceptance::entry(&case, 40);
-        overwrite(&rev(&case, &undo), undo.undo_pos.unwrap().0 + 1, &[0x55; 9]).unwrap();
+        case.flip_undo(40);
         let error = assert_fails(read(&options, Kept::default()), ErrorKind::Damaged, &[]);
-        assert_names(&error, &rev(&case, &undo), 40);
+        assert_names(&error, &rev(&case, &entry(&case, 40)), 40);
         assert_offers(&error, &[Remedy::MakeUndo]);
         // So does a record whose frame is damaged.
-        let lower = acceptance::entry(&case, 39);
+        let lower = entry(&case, 39);
         overwrite(&rev(&case, &lower), lower.undo_pos.unwrap().0 - 8, &[0x55; 4]).unwrap();
         let error = read(&options, Kept::default()).map(drop).unwrap_err();
         assert_names(&error, &rev(&case, &lower), 39);
         assert_offers(&error, &[Remedy::MakeUndo]);
         // A lower block counts first.
-        let block = acceptance::entry(&case, 37);
-        overwrite(&blk(&case, &block), block.data_pos.unwrap().0 + 90, &[0x55; 9]).unwrap();
+        case.flip_block(37, 90);
         let error = read(&options, Kept::default()).map(drop).unwrap_err();
-        assert_names(&error, &blk(&case, &block), 37);
+        assert_names(&error, &blk(&case, &entry(&case, 37)), 37);
     }
 }
 
@@ -162,9 +160,7 @@ fn damage_is_named_and_no_part_with_it_is_finished() {
 #[test]
 fn a_block_that_does_not_match_its_header_has_cores_reject_string() {
     let case = Case::new();
-    let position = acceptance::entry(&case, 37);
-    let last = block_at(37).bytes.len() as u64 - 1;
-    overwrite(&blk(&case, &position), position.data_pos.unwrap().0 + last, &[0x55]).unwrap();
+    case.flip_block(37, block_at(37).bytes.len() as u64 - 1);
     let error = read(&options(&case), Kept::default()).map(drop).unwrap_err();
     assert_eq!((error.kind, error.rule), (ErrorKind::Damaged, None), "{error}");
     assert_eq!(error.core.as_deref(), Some("bad-txnmrklroot"), "{error}");

@@ -176,8 +176,7 @@ fn an_interrupted_check_is_resumed_and_a_finished_one_is_kept() {
     assert!(resumed > 3, "{resumed}");
     assert_eq!(leftovers(cut.dir.path()), [] as [PathBuf; 0]);
     // What is left of one that was killed at its end.
-    fs::create_dir(cut.path("whole.peregrine-part")).unwrap();
-    fs::write(cut.path("whole.peregrine-part/peregrine.lock"), "").unwrap();
+    write_file(cut.path("whole.peregrine-part/peregrine.lock"), "");
     assert!(cut.check_as(&options, "whole").unwrap().was_there && !cut.path("whole.peregrine-part").exists());
     // The link to the result stays one.
     std::os::unix::fs::symlink("elsewhere", cut.path("link")).unwrap();

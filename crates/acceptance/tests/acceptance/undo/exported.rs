@@ -120,8 +120,7 @@ fn what_is_damaged_or_missing_is_named_and_nothing_is_written() {
     std::fs::remove_file(path).unwrap();
 
     let case = Case::new();
-    let block = entry(&case, 50);
-    overwrite(&blk(&case, &block), block.data_pos.unwrap().0 + 100, &[0x55; 9]).unwrap();
+    case.flip_block(50, 100);
     let error = export(&RealDisk, &options(&case), 1, path).unwrap_err();
     assert_eq!((error.kind, error.height), (ErrorKind::Damaged, Some(Height(50))), "{error}");
     assert_nothing(&out, "a damaged block");
