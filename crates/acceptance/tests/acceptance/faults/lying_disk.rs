@@ -29,11 +29,9 @@ fn assert_refused(
     place: &str,
     run: impl Fn(&FaultDisk) -> Result<(), Error>,
 ) {
-    let before = tree(case.root());
-    let error = run(&FaultDisk::healthy().with_lie(name, lie)).expect_err(name);
-    assert_eq!(error.kind, ErrorKind::Environment, "{name}: {error}");
-    assert_mentions(&error, &[place, "reads back differently from what was written", "check the disk"]);
-    assert_same_tree(&before, case.root(), name);
+    let words = [place, "reads back differently from what was written", "check the disk"];
+    let lied_to = || run(&FaultDisk::healthy().with_lie(name, lie));
+    refused_by(case.root(), ErrorKind::Environment, &words, lied_to);
     assert_eq!(leftovers(case.root()), [] as [&Path; 0], "{name}");
     run(&FaultDisk::healthy()).unwrap();
 }

@@ -124,11 +124,11 @@ fn a_coin_that_does_not_exist_is_named_and_nothing_is_written() {
     let mutated = mutation.apply(&base_chain(5));
     let (dir, temporary) = (datadir_of(&mutated.chain), TempDir::new().unwrap());
     UndoDamage::AllGone.apply(dir.path(), Network::Regtest);
-    let (before, options) = (tree(dir.path()), chain_options(dir.path(), &temporary));
-    let error = make(&FaultDisk::healthy(), &options, false).map(|_| ()).unwrap_err();
-    assert_eq!((error.kind, error.core.as_deref()), (ErrorKind::Consensus, Some(missing)), "{error}");
+    let options = chain_options(dir.path(), &temporary);
+    let made = || make(&FaultDisk::healthy(), &options, false);
+    let error = refused_by(dir.path(), ErrorKind::Consensus, &[], made);
+    assert_eq!(error.core.as_deref(), Some(missing), "{error}");
     assert!(error.block_hash == Some(mutated.block.hash) && error.txid.is_some(), "{error}");
-    assert_same_tree(&before, dir.path(), "refused");
 }
 
 /// Whatever fails: block files and chainstate are unchanged, all undo data that was sound still is, and the
