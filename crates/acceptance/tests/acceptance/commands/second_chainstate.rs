@@ -31,7 +31,10 @@ fn stale() -> &'static GeneratedBlock {
 static PARAMS: LazyLock<&ChainParams> = LazyLock::new(|| {
     let on_chain = pinned_set(BASE, stats_by_height(chain())[BASE as usize].hash_serialized_3);
     let block = stale();
-    pinning(vec![on_chain, PinnedUtxoSet { height: Height(block.height), block_hash: block.hash, ..on_chain }])
+    pinning(vec![
+        on_chain,
+        PinnedUtxoSet { height: Height(block.height), block_hash: block.hash, ..on_chain },
+    ])
 });
 
 fn options(case: &Case) -> ReindexOptions {

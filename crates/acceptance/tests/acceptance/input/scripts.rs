@@ -60,6 +60,19 @@ impl TxVerifier for RecordedTx {
     }
 }
 
+/// A verifier that fails for these coins.
+fn failing(coins: &[OutPoint]) -> State {
+    State { failing: coins.to_vec(), ..State::default() }
+}
+
+/// Runs something with a verifier that is in this state. Returns what it has seen, too.
+fn recorded<T>(state: State, run: impl FnOnce(ScriptChecks) -> T) -> (T, BTreeMap<OutPoint, u32>) {
+    let state = Arc::new(state);
+    let done = run(ScriptChecks::By(Arc::new(RecordingVerifier(Arc::clone(&state)))));
+    let seen = state.seen.lock().unwrap().clone();
+    (done, seen)
+}
+
 /// A chain on disk, and the coins that each block spends.
 struct Case {
     chain: Chain,
@@ -88,27 +101,12 @@ impl Case {
         &self,
         assume_valid: AssumeValid,
         change: impl Fn(ReindexOptions) -> ReindexOptions,
-        failing: &[OutPoint],
-    ) -> (Result<ReindexReport, Error>, BTreeMap<OutPoint, u32>) {
-        self.run_state(State { failing: failing.to_vec(), ..State::default() }, assume_valid, change)
-    }
-
-    fn run_state(
-        &self,
         state: State,
-        assume_valid: AssumeValid,
-        change: impl Fn(ReindexOptions) -> ReindexOptions,
     ) -> (Result<ReindexReport, Error>, BTreeMap<OutPoint, u32>) {
-        let state = Arc::new(state);
-        let verifier = Arc::new(RecordingVerifier(Arc::clone(&state)));
         let output = tempfile::tempdir().unwrap();
-        let plain = changed(elsewhere(self.datadir.options(), output.path()), |it| {
-            it.chain.scripts = ScriptChecks::By(verifier);
-            it.chain.assume_valid = assume_valid;
-        });
-        let result = run(&change(plain));
-        let seen = state.seen.lock().unwrap().clone();
-        (result, seen)
+        let mut plain = elsewhere(self.datadir.options(), output.path());
+        plain.chain.assume_valid = assume_valid;
+        recorded(state, |scripts| run(&change(changed(plain, |it| it.chain.scripts = scripts))))
     }
 
     /// Replaces the block index by a changed copy of this one.
@@ -152,14 +150,14 @@ fn every_way_runs_each_script_once_and_reports_the_lowest_that_fails() {
     let is_taken = |means| matches!(means, Means::Join | Means::Sequential | Means::Cache);
     for way in WAYS.into_iter().filter(|way| is_taken(way.means) && !way.is_interrupted) {
         let (what, by_way) = (format!("{way:?}"), |options| way.options(&Source::new(options, 0)));
-        let (report, seen) = case.run(AssumeValid::Off, by_way, &[]);
+        let (report, seen) = case.run(AssumeValid::Off, by_way, State::default());
         let report = report.unwrap();
         assert_eq!(seen, all, "{what}");
         let scripts = report.scripts.unwrap();
         let found = (scripts.assumed_valid_to, scripts.inputs, report.counts.scripts);
         assert_eq!(found, (None, report.counts.inputs, all.len() as u64), "{what}");
-        let error = case.run(AssumeValid::Off, by_way, &some.0).0.map(|report| report.height).unwrap_err();
-        assert_lowest(&error, some, &what);
+        let done = case.run(AssumeValid::Off, by_way, failing(&some.0)).0;
+        assert_lowest(&done.map(drop).unwrap_err(), some, &what);
     }
 }
 
@@ -187,9 +185,8 @@ fn scripts_are_left_out_only_if_the_caller_says_so() {
         let of_caller = ReindexOptions::new(case.datadir.root(), Network::Regtest, scripts);
         run(&elsewhere(of_caller, output.path())).unwrap()
     };
-    let state = Arc::new(State::default());
-    let report = rebuild(ScriptChecks::By(Arc::new(RecordingVerifier(Arc::clone(&state)))));
-    assert_eq!(*state.seen.lock().unwrap(), case.spent_above(None));
+    let (report, seen) = recorded(State::default(), rebuild);
+    assert_eq!(seen, case.spent_above(None));
     assert_eq!(report.scripts.unwrap().inputs, report.counts.inputs);
     assert_eq!(rebuild(ScriptChecks::LeftOut).scripts, None);
 }
@@ -201,20 +198,16 @@ fn an_update_runs_each_script_once_and_reports_the_lowest_that_fails() {
     let (some, root) = (case.some_to_fail(2), case.datadir.root());
     let from = some.1 as u32 - 5;
     run(&up_to(options(root), from)).unwrap();
-    let update = |threads: usize, failing: &[OutPoint]| {
-        let state = Arc::new(State { failing: failing.to_vec(), ..State::default() });
-        let mut options = update_options(root, AT_ONCE, None);
-        options.threads = NonZeroUsize::new(threads).unwrap();
-        options.scripts = ScriptChecks::By(Arc::new(RecordingVerifier(Arc::clone(&state))));
-        let done = update(&options);
-        let seen = state.seen.lock().unwrap().clone();
-        (done, seen)
+    let update = |threads: usize, state: State| {
+        let threads = NonZeroUsize::new(threads).unwrap();
+        let options = ChainOptions { threads, ..update_options(root, AT_ONCE, None) };
+        recorded(state, |scripts| update(&ChainOptions { scripts, ..options }))
     };
     for threads in THREADS {
-        let error = update(threads, &some.0).0.map(|report| report.height).unwrap_err();
+        let error = update(threads, failing(&some.0)).0.map(drop).unwrap_err();
         assert_lowest(&error, some, &format!("an update, {threads} threads"));
     }
-    let (report, seen) = update(8, &[]);
+    let (report, seen) = update(8, State::default());
     assert_eq!(seen, case.spent_above(Some(from)));
     assert_eq!(report.unwrap().scripts.unwrap().inputs, seen.len() as u64);
 }
@@ -252,7 +245,7 @@ fn scripts_are_skipped_only_where_core_skips_them() {
     let hash = |height: u32| case.chain.main().nth(height as usize).unwrap().hash;
     let busy = tip - 2017;
     let check = |assumed: AssumeValid, to: Option<u32>, what: &str| {
-        let (report, seen) = case.run(assumed, |options| options, &[]);
+        let (report, seen) = case.run(assumed, |options| options, State::default());
         let report = report.unwrap();
         assert_eq!(seen, case.spent_above(to), "{what}");
         assert_eq!(report.scripts.unwrap().assumed_valid_to, to.map(Height), "{what}");
@@ -328,7 +321,7 @@ fn marks_of_checked_scripts_count_from_genesis_to_the_first_block_without_one() 
     let index = case.datadir.index();
     let check = |what: &str, to: Option<u32>, trusted: ScriptTrust, params: &'static ChainParams| {
         let with_params = |options: ReindexOptions| changed(options, |it| it.chain.params = params);
-        let (report, seen) = case.run(AssumeValid::Checked, with_params, &[]);
+        let (report, seen) = case.run(AssumeValid::Checked, with_params, State::default());
         let report = report.unwrap_or_else(|error| panic!("{what}: {error}"));
         let mut run = case.spent_above(to);
         let above: Vec<_> = case.spends[report.height.0 as usize + 1..].iter().flatten().collect();
@@ -358,20 +351,20 @@ fn a_bad_signature_below_a_mark_is_found_by_default_and_not_if_marks_are_believe
     let case = Case::new(&unsigned(27, 300_000));
     let spending = |at: &usize| !case.spends[*at].is_empty();
     let low = (0..case.spends.len()).find(spending).unwrap();
-    let failing = [case.spends[low][0]];
+    let failing = || failing(&[case.spends[low][0]]);
     for engine in Engine::ALL {
         let with_engine = |options: ReindexOptions| changed(options, |it| it.engine = engine);
-        let error = case.run(AssumeValid::Default, with_engine, &failing).0.map(|report| report.height);
-        assert_eq!(error.unwrap_err().height, Some(Height(low as u32)));
-        let (report, seen) = case.run(AssumeValid::Checked, with_engine, &failing);
+        let error = case.run(AssumeValid::Default, with_engine, failing()).0.map(drop).unwrap_err();
+        assert_eq!(error.height, Some(Height(low as u32)));
+        let (report, seen) = case.run(AssumeValid::Checked, with_engine, failing());
         assert_eq!((report.unwrap().height, seen.len()), (Height(case.chain.tip().height), 0));
     }
     // The mark of that block alone is missing, and a scan believes none.
     case.write_index(&case.datadir.index(), |it| unmark(it, it.height.0 == low as u32));
-    let error = case.run(AssumeValid::Checked, |options| options, &failing).0.map(|report| report.height);
-    assert_eq!(error.unwrap_err().height, Some(Height(low as u32)));
+    let error = case.run(AssumeValid::Checked, |options| options, failing()).0.map(drop).unwrap_err();
+    assert_eq!(error.height, Some(Height(low as u32)));
     let by_scan = |options: ReindexOptions| changed(options, |it| it.chain.scan = true);
-    let done = case.run(AssumeValid::Checked, by_scan, &[]).0;
+    let done = case.run(AssumeValid::Checked, by_scan, State::default()).0;
     assert_fails(done, ErrorKind::Usage, &["no block index is believed"]);
 }
 
@@ -398,7 +391,7 @@ fn with_a_false_claim(seed: u64) -> (Case, OutPoint, Sats) {
 fn all_rules_but_scripts_are_checked_below_marks() {
     let (case, ..) = with_a_false_claim(28);
     let trusting = |options| trusting(&options);
-    assert_fails(case.run(AssumeValid::Checked, trusting, &[]).0, ErrorKind::Damaged, &[]);
+    assert_fails(case.run(AssumeValid::Checked, trusting, State::default()).0, ErrorKind::Damaged, &[]);
 }
 
 /// Scripts run on claimed coins. If a script fails on a false claim, this is no violation: the undo data is
@@ -407,7 +400,7 @@ fn all_rules_but_scripts_are_checked_below_marks() {
 fn a_script_that_fails_on_a_false_claim_is_not_a_violation() {
     let (case, spent, worth) = with_a_false_claim(24);
     let state = State { required_amount: Some((spent, worth)), ..State::default() };
-    let (result, seen) = case.run_state(state, AssumeValid::Off, |options| trusting(&options));
+    let (result, seen) = case.run(AssumeValid::Off, |options| trusting(&options), state);
     let error = assert_fails(result, ErrorKind::Damaged, &[]);
     assert!(error.file.as_ref().unwrap().ends_with(Path::new("rev00000.dat")));
     assert!(seen.contains_key(&spent), "the script was run on the claim or on the coin");

@@ -36,8 +36,10 @@ pub fn pruned(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
     options
 }
 
-/// Options with hints up to a height, whose blocks are assumed valid: headers that bury them are known.
-fn with_hints(mut options: SyncOptions, dir: &Path, height: u32) -> SyncOptions {
+/// The same options, or with hints up to a height, whose blocks are assumed valid: headers that bury them are
+/// known.
+fn with_hints(mut options: SyncOptions, dir: &Path, height: Option<u32>) -> SyncOptions {
+    let Some(height) = height else { return options };
     let first = changed(SyncOptions { prune_bytes: None, blocks_only: true, ..options.clone() }, |it| {
         it.chain.stop_at_height = Some(Height(1))
     });
@@ -116,9 +118,7 @@ fn the_chainstate_is_the_same_and_the_files_take_little_space() {
             let (dir, files, peer) = (scratch(), scratch(), peer());
             let mut options = pruned(dir.path(), &[&peer]);
             options.chain.threads = NonZeroUsize::new(threads).unwrap();
-            if let Some(height) = hints {
-                options = with_hints(options, files.path(), height);
-            }
+            let options = with_hints(options, files.path(), hints);
             let is_done = AtomicBool::new(false);
             let largest = AtomicU64::new(0);
             let report = thread::scope(|scope| {
@@ -155,10 +155,7 @@ fn an_interrupted_run_continues_without_the_blocks_that_are_deleted() {
     for hints in [None, Some(200)] {
         let what = format!("hints to {hints:?}");
         let (dir, files, peer) = (scratch(), scratch(), peer());
-        let mut options = pruned(dir.path(), &[&peer]);
-        if let Some(height) = hints {
-            options = with_hints(options, files.path(), height);
-        }
+        let options = with_hints(pruned(dir.path(), &[&peer]), files.path(), hints);
         for blocks in [250, 330] {
             interrupted_at(&options, &peer, blocks);
             let stored = assert_index_is_true(dir.path(), &what);
@@ -274,7 +271,7 @@ fn too_little_memory_and_hints_for_the_last_blocks_are_refused() {
     options.chain.memory_bytes = 64 << 20;
     assert_offers(&assert_fails(run(&options), ErrorKind::Usage, &[]), &[Remedy::MoreMemory]);
     let other = scratch();
-    let hinted = with_hints(pruned(other.path(), &[&peer]), files.path(), 390);
+    let hinted = with_hints(pruned(other.path(), &[&peer]), files.path(), Some(390));
     assert_offers(&assert_fails(run(&hinted), ErrorKind::Usage, &[]), &[Remedy::WithoutHints]);
     assert_eq!(run(&pruned(dir.path(), &[&peer])).unwrap().chainstate_height, Some(Height(END)));
     assert_pruned(dir.path(), "after that");
