@@ -18,6 +18,12 @@ fn index(case: &Case, kind: IndexKind) -> (FoundIndex, Advice, bool) {
     (index, advice, is_sound)
 }
 
+/// Asserts that an index is damaged, and to be made anew.
+fn assert_damaged((found, advice, is_sound): (FoundIndex, Advice, bool), name: &'static str) {
+    assert!(matches!(found.standing, IndexStanding::Damaged(_)) && !is_sound, "{found:?}");
+    assert_eq!(advice, Advice::MakeIndexes { names: vec![name] });
+}
+
 #[test]
 fn sound_indexes_need_nothing() {
     let (case, _) = with_indexes(TxForm::ByTxid);
@@ -87,9 +93,7 @@ fn an_index_with_which_bitcoind_cannot_go_on_is_to_be_made_anew() {
 
     // bitcoind ended: "index may be corrupted".
     let other_muhash = |rows: &mut Rows| rows.get_mut(&b"M"[..]).unwrap()[0] ^= 1;
-    let (found, advice, is_sound) = changed(IndexKind::CoinStats, other_muhash);
-    assert!(matches!(found.standing, IndexStanding::Damaged(_)) && !is_sound, "{found:?}");
-    assert_eq!(advice, Advice::MakeIndexes { names: vec!["coinstatsindex"] });
+    assert_damaged(changed(IndexKind::CoinStats, other_muhash), "coinstatsindex");
 
     let elsewhere = |rows: &mut Rows| {
         for (_, value) in rows.iter_mut().filter(|(key, _)| key[0] == b't') {
@@ -108,9 +112,7 @@ fn an_index_with_which_bitcoind_cannot_go_on_is_to_be_made_anew() {
 
     let (case, _) = with_indexes(TxForm::ByTxid);
     fs::write(database(&case, IndexKind::BlockFilter).join("CURRENT"), b"MANIFEST-999999\n").unwrap();
-    let (found, advice, is_sound) = index(&case, IndexKind::BlockFilter);
-    assert!(matches!(found.standing, IndexStanding::Damaged(_)) && !is_sound, "{found:?}");
-    assert_eq!(advice, Advice::MakeIndexes { names: vec!["blockfilterindex"] });
+    assert_damaged(index(&case, IndexKind::BlockFilter), "blockfilterindex");
 }
 
 /// `doctor` called them sound, and bitcoind ended ("Cannot read last block filter header"), or did not find
@@ -149,9 +151,7 @@ fn a_damaged_table_of_an_index_whose_rows_are_not_looked_up_is_seen() {
         let advice = Advice::MakeIndexes { names: vec![kind.option()] };
         assert_eq!(diagnosed(case.root(), true).advice, advice);
         fs::write(&table, vec![0; fs::read(&table).unwrap().len()]).unwrap();
-        let (found, advised, is_sound) = index(&case, kind);
-        assert!(matches!(found.standing, IndexStanding::Damaged(_)) && !is_sound, "{found:?}");
-        assert_eq!(advised, advice);
+        assert_damaged(index(&case, kind), kind.option());
     }
 }
 
@@ -165,9 +165,7 @@ fn an_index_without_the_rows_of_its_last_blocks_is_damaged() {
     update(&FaultDisk::healthy(), &options).unwrap();
     assert!(index(&case, IndexKind::TxoSpender).2);
     edit_rows(&dir, |rows| rows.retain(|key, _| below.contains_key(key) || key.len() < 10));
-    let (found, advice, is_sound) = index(&case, IndexKind::TxoSpender);
-    assert!(matches!(found.standing, IndexStanding::Damaged(_)) && !is_sound, "{found:?}");
-    assert_eq!(advice, Advice::MakeIndexes { names: vec!["txospenderindex"] });
+    assert_damaged(index(&case, IndexKind::TxoSpender), "txospenderindex");
 }
 
 /// `doctor` called it sound, and bitcoind did not start: "best block of txindex not found".

@@ -2,7 +2,7 @@
 //! without blocks that the index places.
 
 use acceptance::prelude::*;
-use acceptance::sync::{branch_of, from, index, run, tiny, tiny_blocks as blocks, tiny_peer as peer};
+use acceptance::sync::{branch_of, from, run, tiny, tiny_blocks as blocks, tiny_peer as peer};
 use disk::{
     blk::{RECORD_HEADER_LEN, write_record},
     index::{BlockIndex, FileInfo},
@@ -11,40 +11,34 @@ use testkit::situation;
 
 /// A datadir as a bitcoind leaves it that is killed soon after its first start: it has stored the genesis
 /// block, and written nothing to its databases.
-fn begun_by_bitcoind() -> TempDir {
-    let (dir, peer) = (scratch(), peer());
-    run(&SyncOptions { blocks_only: true, ..from_to(dir.path(), &[&peer], 0) });
-    let datadir = Datadir::at(dir.path(), Network::Regtest);
-    truncate(&datadir.blk_path(FileNo(0)), 1 << 20).unwrap();
-    edit_index(dir.path(), |index| *index = BlockIndex::default());
-    dir
+fn begun_by_bitcoind() -> Case {
+    let (case, peer) = (Case::of(scratch()), peer());
+    run(&SyncOptions { blocks_only: true, ..from_to(case.root(), &[&peer], 0) });
+    truncate(&case.blocks("blk00000.dat"), 1 << 20).unwrap();
+    case.edit_index(|index| *index = BlockIndex::default());
+    case
 }
 
 #[test]
 fn a_datadir_that_bitcoind_has_only_begun_is_completed() {
-    let dir = begun_by_bitcoind();
-    let report = try_repair(&repairing(dir.path(), &[&peer()])).unwrap();
+    let case = begun_by_bitcoind();
+    let report = try_repair(&repairing(case.root(), &[&peer()])).unwrap();
     assert_eq!((report.damaged, report.height), (0, Height(0)));
-    for dir in [begun_by_bitcoind(), dir] {
+    for case in [begun_by_bitcoind(), case] {
         let peer = peer();
-        let (report, _) = run(&from(dir.path(), &[&peer]));
+        let (report, _) = run(&from(case.root(), &[&peer]));
         assert_eq!(report.download.blocks as usize, blocks());
-        assert_synced(dir.path(), tiny(), "begun by bitcoind");
+        assert_synced(case.root(), tiny(), "begun by bitcoind");
     }
-}
-
-fn edit_index(root: &Path, edit: impl FnOnce(&mut BlockIndex)) {
-    testkit::corrupt::edit_index(&Datadir::at(root, Network::Regtest).index_dir(), edit).unwrap();
 }
 
 /// A datadir whose index has only the genesis block and headers, and whose file has these records beyond the
 /// bytes in use, each with a number of zeros before it.
-fn with_tail<'a>(records: impl Iterator<Item = (usize, &'a GeneratedBlock)>) -> TempDir {
-    let (dir, peer) = (scratch(), peer());
-    run(&from_to(dir.path(), &[&peer], 0));
-    let datadir = Datadir::at(dir.path(), Network::Regtest);
-    let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
-    let path = datadir.blk_path(FileNo(0));
+fn with_tail<'a>(records: impl Iterator<Item = (usize, &'a GeneratedBlock)>) -> Case {
+    let (case, peer) = (Case::of(scratch()), peer());
+    run(&from_to(case.root(), &[&peer], 0));
+    let obfuscation = read_block_obfuscation(&RealDisk, &case.blocks("")).unwrap();
+    let path = case.blocks("blk00000.dat");
     let mut bytes = std::fs::read(&path).unwrap();
     obfuscation.apply(&mut bytes, 0);
     assert_eq!(bytes.len(), RECORD_HEADER_LEN + tiny().blocks[0].bytes.len());
@@ -54,7 +48,7 @@ fn with_tail<'a>(records: impl Iterator<Item = (usize, &'a GeneratedBlock)>) -> 
     }
     obfuscation.apply(&mut bytes, 0);
     std::fs::write(path, bytes).unwrap();
-    dir
+    case
 }
 
 /// The chain's blocks above genesis, the highest first: the order in files is any.
@@ -83,17 +77,16 @@ fn blocks_beyond_the_bytes_in_use_are_found_except_damaged_ones() {
         before.map(|block| (RECORD_HEADER_LEN + block.bytes.len()) as u64).sum()
     };
     let damage = |what: &str, found: usize, damage: &dyn Fn(&Path)| {
-        let dir = with_tail(plain());
-        damage(&Datadir::at(dir.path(), Network::Regtest).blk_path(FileNo(0)));
-        assert_found(dir.path(), found, what);
+        let case = with_tail(plain());
+        damage(&case.blocks("blk00000.dat"));
+        assert_found(case.root(), found, what);
     };
     damage("all of them", blocks(), &|_| {});
     // Of a file that the block index knows, it knows the undo data, too.
-    let dir = with_tail(plain());
-    let rev = Datadir::at(dir.path(), Network::Regtest).rev_path(FileNo(0));
-    std::fs::write(rev, [0; 100]).unwrap();
-    run(&SyncOptions { blocks_only: true, ..from(dir.path(), &[&peer()]) });
-    assert_eq!(UndoFiles::read(dir.path(), Network::Regtest).index.files[0].undo_size, 0);
+    let case = with_tail(plain());
+    std::fs::write(case.blocks("rev00000.dat"), [0; 100]).unwrap();
+    run(&SyncOptions { blocks_only: true, ..from(case.root(), &[&peer()]) });
+    assert_eq!(case.index().files[0].undo_size, 0);
     // In a transaction, in the length, in the magic. With another header, it is another block.
     for (at, bit) in [(120, 5), (4, 0), (0, 2), (70, 1)] {
         let what = format!("bit {bit} of byte {at}");
@@ -112,34 +105,33 @@ fn what_lies_between_blocks_is_skipped() {
         records.insert(at, (zeros, block));
         with_tail(records.into_iter())
     };
-    assert_found(with(30, 0, &foreign).path(), blocks(), "a block of another branch");
-    assert_found(with(0, 0, &foreign).path(), blocks(), "a block of another branch, first");
-    assert_found(with(blocks(), 0, &foreign).path(), blocks(), "a block of another branch, last");
-    assert_found(with(30, 0, reversed()[3]).path(), blocks(), "a block twice");
-    assert_found(with(30, 1, &foreign).path(), blocks(), "a gap");
+    assert_found(with(30, 0, &foreign).root(), blocks(), "a block of another branch");
+    assert_found(with(0, 0, &foreign).root(), blocks(), "a block of another branch, first");
+    assert_found(with(blocks(), 0, &foreign).root(), blocks(), "a block of another branch, last");
+    assert_found(with(30, 0, reversed()[3]).root(), blocks(), "a block twice");
+    assert_found(with(30, 1, &foreign).root(), blocks(), "a gap");
 }
 
 /// A datadir in small files as Core leaves it, without chainstate.
-fn in_small_files() -> TempDir {
-    let dir = scratch();
-    let layout = Layout { file_size: 8 << 10, preallocate: false, ..Layout::new(7) };
-    tiny().write_datadir(dir.path(), &layout).unwrap();
-    assert!(index(dir.path()).files.len() >= 4);
-    dir
+fn in_small_files() -> Case {
+    let case = Case::of(scratch());
+    tiny().write_datadir(case.root(), &Layout { file_size: 8 << 10, ..layout() }).unwrap();
+    assert!(case.index().files.len() >= 4);
+    case
 }
 
 /// What the index says of a file that is not there: bitcoind has begun the next pair, and was killed.
 #[test]
 fn a_file_that_is_in_the_index_and_empty_is_begun() {
-    let (dir, peer) = (in_small_files(), peer());
-    edit_index(dir.path(), |index| {
+    let (case, peer) = (in_small_files(), peer());
+    case.edit_index(|index| {
         let top = index.entries.iter_mut().max_by_key(|entry| entry.height).unwrap();
         *top = IndexEntry::of_header(top.hash, top.header, top.height);
         index.files.push(FileInfo::default());
     });
-    run(&from(dir.path(), &[&peer]));
+    run(&from(case.root(), &[&peer]));
     assert_eq!(peer.asked(), [tiny().tip().hash]);
-    assert_synced(dir.path(), tiny(), "an empty file");
+    assert_synced(case.root(), tiny(), "an empty file");
 }
 
 #[test]
@@ -167,13 +159,11 @@ fn undo_files_without_block_files_are_refused() {
 const LOSSES: [fn(&Path); 2] = [|blk| truncate(blk, 100).unwrap(), |blk| fs::remove_file(blk).unwrap()];
 
 /// A datadir in small files with a chainstate at a height, one of whose files is lost.
-fn with_lost_file(height: u32, lose: fn(&Path)) -> TempDir {
-    let dir = in_small_files();
-    acceptance::run(&up_to(acceptance::options(dir.path()), height)).unwrap();
-    let entries = index(dir.path()).entries;
-    let file = entries.iter().find(|entry| entry.height == Height(50)).unwrap().file.unwrap();
-    lose(&Datadir::at(dir.path(), Network::Regtest).blk_path(file));
-    dir
+fn with_lost_file(height: u32, lose: fn(&Path)) -> Case {
+    let case = in_small_files();
+    acceptance::run(&up_to(case.options(), height)).unwrap();
+    lose(&blk(&case, case.index().entries.iter().find(|entry| entry.height == Height(50)).unwrap()));
+    case
 }
 
 /// It lost its entries as soon as anything was written, and bitcoind did not start any more, even if the file
@@ -181,13 +171,13 @@ fn with_lost_file(height: u32, lose: fn(&Path)) -> TempDir {
 #[test]
 fn a_lost_file_below_a_chainstate_stays_in_the_index_until_its_blocks_come() {
     for lose in LOSSES {
-        let (dir, peer) = (with_lost_file(tiny().tip().height, lose), peer());
-        let before = index(dir.path()).entries;
-        try_run(&from(dir.path(), &[])).unwrap_err();
-        assert!(index(dir.path()).entries == before);
-        try_repair(&repairing(dir.path(), &[&peer])).unwrap();
+        let (case, peer) = (with_lost_file(tiny().tip().height, lose), peer());
+        let before = case.index().entries;
+        try_run(&from(case.root(), &[])).unwrap_err();
+        assert!(case.index().entries == before);
+        try_repair(&repairing(case.root(), &[&peer])).unwrap();
         assert!(!peer.asked().is_empty());
-        assert_synced(dir.path(), tiny(), "a lost file");
+        assert_synced(case.root(), tiny(), "a lost file");
     }
 }
 
@@ -195,9 +185,9 @@ fn a_lost_file_below_a_chainstate_stays_in_the_index_until_its_blocks_come() {
 #[test]
 fn a_rebuild_awaits_the_blocks_of_a_lost_file_below_the_old_chainstate() {
     for lose in LOSSES {
-        let (dir, peer) = (with_lost_file(60, lose), peer());
-        assert!(run(&from(dir.path(), &[&peer])).0.rebuild.is_some());
-        assert_synced(dir.path(), tiny(), "rebuilt");
+        let (case, peer) = (with_lost_file(60, lose), peer());
+        assert!(run(&from(case.root(), &[&peer])).0.rebuild.is_some());
+        assert_synced(case.root(), tiny(), "rebuilt");
     }
 }
 
@@ -208,70 +198,69 @@ fn a_rebuild_awaits_lost_blocks_to_which_a_reorganisation_comes_back() {
     let main: Vec<_> = tiny().main().cloned().collect();
     let other = branch_of(main[..106].to_vec(), 90, |block| sibling(block, 7, |_| {}));
     for of_other in [0, 1] {
-        let dir = scratch();
+        let case = Case::of(scratch());
         for blocks in [&main[..101], &other[..]] {
-            run(&from(dir.path(), &[&peer_with(blocks)]));
+            run(&from(case.root(), &[&peer_with(blocks)]));
         }
-        edit_index(dir.path(), |index| {
+        case.edit_index(|index| {
             let lost = main[95..101].iter().chain(&other[99..99 + of_other]);
             let lost: BTreeSet<_> = lost.map(|block| block.hash).collect();
             let lost = index.entries.iter_mut().filter(|entry| lost.contains(&entry.hash));
             lost.for_each(|entry| entry.file = Some(FileNo(9_999)));
         });
-        let (report, _) = run(&from(dir.path(), &[&peer()]));
+        let (report, _) = run(&from(case.root(), &[&peer()]));
         assert_eq!(report.download.blocks as usize, main.len() - 95, "{of_other}");
-        assert_synced(dir.path(), tiny(), "the lost blocks came again");
+        assert_synced(case.root(), tiny(), "the lost blocks came again");
     }
 }
 
 /// The repair went on with this chainstate, and failed: it advised a repair.
 #[test]
 fn a_repair_rebuilds_a_chainstate_on_a_branch_that_is_not_stored() {
-    let (dir, old, main): (_, _, Vec<_>) = (scratch(), scratch(), tiny().main().cloned().collect());
+    let (case, old, main) = (Case::of(scratch()), scratch(), tiny().main().cloned().collect::<Vec<_>>());
     let other = branch_of(main[..106].to_vec(), 90, |block| sibling(block, 7, |_| {}));
-    let chainstate = Datadir::at(dir.path(), Network::Regtest).chainstate_dir();
-    run(&from(dir.path(), &[&peer_with(&other[..101])]));
+    let chainstate = case.net("chainstate");
+    run(&from(case.root(), &[&peer_with(&other[..101])]));
     copy_dir(&chainstate, &old.path().join("chainstate")).unwrap();
-    run(&from(dir.path(), &[&peer()]));
+    run(&from(case.root(), &[&peer()]));
     fs::remove_dir_all(&chainstate).unwrap();
     copy_dir(&old.path().join("chainstate"), &chainstate).unwrap();
-    edit_index(dir.path(), |index| {
+    case.edit_index(|index| {
         let stored: BTreeSet<_> = main.iter().map(|block| block.hash).collect();
         let others = index.entries.iter_mut().filter(|entry| !stored.contains(&entry.hash));
         others.for_each(|entry| *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height));
     });
-    let report = try_repair(&repairing(dir.path(), &[&peer()])).unwrap();
+    let report = try_repair(&repairing(case.root(), &[&peer()])).unwrap();
     assert_eq!(report.rebuild.unwrap().hash, tiny().tip().hash);
-    assert_synced(dir.path(), tiny(), "a branch without blocks");
+    assert_synced(case.root(), tiny(), "a branch without blocks");
 }
 
 /// The file of the block below the last one.
-fn file_of_last(root: &Path, path: fn(&Datadir, FileNo) -> PathBuf) -> PathBuf {
+fn file_of_last(case: &Case, path: fn(&Case, &IndexEntry) -> PathBuf) -> PathBuf {
     let height = Height(tiny().tip().height - 1);
-    let file = index(root).entries.iter().find(|entry| entry.height == height).unwrap().file.unwrap();
-    path(&Datadir::at(root, Network::Regtest), file)
+    path(case, case.index().entries.iter().find(|entry| entry.height == height).unwrap())
 }
 
 /// As the chainstate was at the last block already, or near it, nothing was made, and bitcoind did not start.
 #[test]
 fn undo_data_that_is_missing_below_a_chainstate_is_made() {
-    let losses: [fn(&Path); 4] = [
-        |root| fs::remove_dir_all(root.join("regtest/blocks")).unwrap(),
-        |root| truncate(&file_of_last(root, Datadir::blk_path), 100).unwrap(),
-        |root| fs::remove_file(file_of_last(root, Datadir::rev_path)).unwrap(),
-        |root| situation::cause("rev: all missing", root, root),
+    let losses: [fn(&Case); 4] = [
+        |case| fs::remove_dir_all(case.net("blocks")).unwrap(),
+        |case| truncate(&file_of_last(case, blk), 100).unwrap(),
+        |case| fs::remove_file(file_of_last(case, rev)).unwrap(),
+        |case| situation::cause("rev: all missing", case.root(), case.root()),
     ];
     for (number, lose) in losses.into_iter().enumerate() {
         for above in [0, 1] {
-            let (dir, peer, what) = (in_small_files(), peer(), format!("loss {number}, {above} above"));
+            let (case, peer, what) = (in_small_files(), peer(), format!("loss {number}, {above} above"));
             let height = tiny().tip().height - above;
-            acceptance::run(&up_to(acceptance::options(dir.path()), height)).unwrap();
-            lose(dir.path());
-            let (report, _) = run(&from(dir.path(), &[&peer]));
+            acceptance::run(&up_to(case.options(), height)).unwrap();
+            lose(&case);
+            let (report, _) = run(&from(case.root(), &[&peer]));
             assert!(report.rebuild.is_none() && report.undo.unwrap().height == Height(height), "{what}");
-            assert_synced(dir.path(), tiny(), &what);
-            assert!(diagnosed(dir.path(), true).is_sound(), "{what}");
-            assert!(run(&from(dir.path(), &[&peer])).0.undo.is_none(), "{what}");
+            assert_synced(case.root(), tiny(), &what);
+            assert!(diagnosed(case.root(), true).is_sound(), "{what}");
+            assert!(run(&from(case.root(), &[&peer])).0.undo.is_none(), "{what}");
         }
     }
 }
@@ -279,27 +268,26 @@ fn undo_data_that_is_missing_below_a_chainstate_is_made() {
 /// bitcoind does not start if the file of a block is missing, whatever the block's branch.
 #[test]
 fn a_stale_block_whose_file_is_missing_is_no_longer_in_the_index() {
-    let (dir, peer) = (in_small_files(), peer());
+    let (case, peer) = (in_small_files(), peer());
     let stale = sibling(&tiny().blocks[50], 3, |_| {});
-    edit_index(dir.path(), |index| {
+    case.edit_index(|index| {
         let mut entry = *index.entries.iter().find(|entry| entry.height == Height(50)).unwrap();
         (entry.hash, entry.header) = (stale.hash, stale.header);
         (entry.status, entry.undo_pos) = (BlockStatus::stored(true), None);
         index.entries.push(entry);
     });
-    let find = || index(dir.path()).entries.into_iter().find(|entry| entry.hash == stale.hash).unwrap();
-    let file = find().file.unwrap();
-    std::fs::remove_file(Datadir::at(dir.path(), Network::Regtest).blk_path(file)).unwrap();
+    let find = || case.index().entries.into_iter().find(|entry| entry.hash == stale.hash).unwrap();
+    std::fs::remove_file(blk(&case, &find())).unwrap();
     let header = IndexEntry::of_header(stale.hash, stale.header, Height(50));
-    run(&from(dir.path(), &[&peer]));
+    run(&from(case.root(), &[&peer]));
     assert_eq!(find(), header);
-    assert_synced(dir.path(), tiny(), "a stale block is lost");
-    edit_index(dir.path(), |index| {
+    assert_synced(case.root(), tiny(), "a stale block is lost");
+    case.edit_index(|index| {
         let entry = index.entries.iter_mut().find(|entry| entry.hash == stale.hash).unwrap();
         let (file, data_pos) = (Some(FileNo(9_999)), Some(ByteOffset(8)));
         *entry = IndexEntry { status: BlockStatus::stored(true), tx_count: 1, file, data_pos, ..header };
     });
-    run(&from(dir.path(), &[&peer]));
+    run(&from(case.root(), &[&peer]));
     assert_eq!(find(), header, "a file that the index does not list");
 }
 
@@ -310,8 +298,8 @@ fn a_stale_block_above_one_whose_file_is_missing_does_not_count_as_connected() {
     let branch = branch_of(main, 49, |block| sibling(block, 3, |_| {}));
     let (lost, above) = (&branch[50], &branch[51]);
     for downloads in [true, false] {
-        let (dir, peer) = (in_small_files(), peer());
-        edit_index(dir.path(), |index| {
+        let (case, peer) = (in_small_files(), peer());
+        case.edit_index(|index| {
             for block in [lost, above] {
                 let mut entry = *index.entries.iter().find(|it| it.height.0 == block.height).unwrap();
                 (entry.hash, entry.header) = (block.hash, block.header);
@@ -320,10 +308,10 @@ fn a_stale_block_above_one_whose_file_is_missing_does_not_count_as_connected() {
             }
         });
         match downloads {
-            true => drop(run(&from(dir.path(), &[&peer]))),
-            false => drop(acceptance::run(&acceptance::options(dir.path())).unwrap()),
+            true => drop(run(&from(case.root(), &[&peer]))),
+            false => drop(acceptance::run(&case.options()).unwrap()),
         }
-        let entries = index(dir.path()).entries;
+        let entries = case.index().entries;
         let find = |block: &GeneratedBlock| *entries.iter().find(|entry| entry.hash == block.hash).unwrap();
         assert_eq!(find(lost), IndexEntry::of_header(lost.hash, lost.header, Height(50)), "{downloads}");
         let status = find(above).status;
