@@ -315,9 +315,8 @@ fn results_from_cores_blocks_do_not_depend_on_undo_data() {
     let path = dir.path().join("made");
     for (name, network) in [("regtest", Network::Regtest), ("signet", Network::Signet)] {
         let Some(datadir) = unpack_core_datadir(name) else { return };
-        let options = changed(ReindexOptions::new(datadir.path(), network, ScriptChecks::LeftOut), |it| {
-            it.chain.work_dir = Some(dir.path().to_owned());
-        });
+        let mut options = ReindexOptions::new(datadir.path(), network, ScriptChecks::LeftOut);
+        options.chain.work_dir = Some(dir.path().to_owned());
         let make = |options: &ReindexOptions| {
             let hints = [HintFormat::Peregrine, HintFormat::SwiftSync2140].map(|format| {
                 make_hints(options, &path, format).unwrap();

@@ -133,9 +133,8 @@ fn packed_files_and_downloads_give_the_result_of_the_plain_file() {
         let chain = case.options().chain;
         engine::hints::convert(&vfs::RealDisk, &file, None, to, to_format, Some(&chain), unwatched())
             .unwrap();
-        let options = case.options().chain;
         for file in [&file, &converted] {
-            let check = engine::hints::check(&vfs::RealDisk, &options, file, None, unwatched()).unwrap();
+            let check = engine::hints::check(&vfs::RealDisk, &chain, file, None, unwatched()).unwrap();
             assert_eq!(check.wrong_blocks, 0, "{format}");
         }
         assert_eq!(leftovers(files.path()), [] as [&Path; 0]);

@@ -6,11 +6,10 @@ use acceptance::prelude::*;
 
 /// Makes hints for the last block, which have one hint for each coin, and are found correct.
 fn make_hints(source: &Source, path: &Path, format: HintFormat, coins: u64) {
-    let (disk, options) = (FaultDisk::healthy(), &source.options);
-    let info = engine::hints::make(&disk, &options.chain, path, format, unwatched()).unwrap();
+    let (disk, options) = (FaultDisk::healthy(), &source.options.chain);
+    let info = engine::hints::make(&disk, options, path, format, unwatched()).unwrap();
     assert_eq!((info.height, info.hints), (Height(source.height), coins), "{}", path.display());
-    let options = options.chain.clone();
-    let check = engine::hints::check(&disk, &options, path, None, unwatched()).unwrap();
+    let check = engine::hints::check(&disk, options, path, None, unwatched()).unwrap();
     assert_eq!((check.wrong_blocks, check.first), (0, None), "{}", path.display());
 }
 
