@@ -92,8 +92,7 @@ fn encode_filter(block: &ObservedBlock<'_>) -> Result<Vec<u8>, Error> {
 /// Returns the coins that a block both creates and spends.
 fn cancelled(block: &ObservedBlock<'_>) -> Cancelled {
     let created: HashSet<&Txid> = block.txids.iter().skip(1).collect();
-    let prevouts = block.block.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
-    let own = prevouts.filter(|prevout| created.contains(&prevout.txid));
+    let own = block.block.prevouts().filter(|prevout| created.contains(&prevout.txid));
     own.map(|prevout| (prevout, block.height)).collect()
 }
 

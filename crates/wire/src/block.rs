@@ -241,6 +241,11 @@ impl<'a> BlockView<'a> {
         Some(TxView { bytes: self.bytes, span, arena: self.arena })
     }
 
+    /// Returns the outpoints of the coins that the block spends, in the order of its inputs.
+    pub fn prevouts(&self) -> impl Iterator<Item = OutPoint> + Clone + use<'a> {
+        self.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout())
+    }
+
     /// Returns the number of inputs of all transactions, including the coinbase's.
     pub fn input_count(&self) -> usize {
         self.arena.inputs.len()

@@ -118,8 +118,7 @@ fn spent_by(
         Error::check_interrupt(interrupt)?;
         let located = reader.read(height, false, &mut buffers)?;
         let block = located.parse(buffers.block.bytes(), &mut buffers.arena)?;
-        let inputs = block.txs().skip(1).flat_map(|tx| tx.inputs());
-        spent.extend(inputs.map(|input| input.prevout()));
+        spent.extend(block.prevouts());
     }
     spent.shrink_to_fit();
     Ok(spent)

@@ -235,11 +235,10 @@ impl Job<'_> {
         if height.0 > 0 {
             let claims = claims_of(&block, data, checksum, undo_arena, &hashes.undo_checksum);
             let claims = claims.map_err(|defect| located.damaged(&Damage::Undo(defect)))?;
-            let inputs = block.txs().skip(1).flat_map(|tx| tx.inputs());
-            for (input, claim) in inputs.zip(&claims) {
+            for (prevout, claim) in block.prevouts().zip(&claims) {
                 if claim.height() < height {
                     // A block that spends a coin twice claims it twice; the first claim is kept.
-                    found.push(coins.hasher().hash(input.prevout()), *claim);
+                    found.push(coins.hasher().hash(prevout), *claim);
                 }
             }
         }

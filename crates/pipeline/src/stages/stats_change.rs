@@ -117,8 +117,7 @@ impl StatsChange {
                 created.add_parsed(&outpoint, &Coin { code, out: &[] }, amount, script.len());
             }
         }
-        let prevouts = block.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
-        for (outpoint, coin) in prevouts.zip(spent) {
+        for (outpoint, coin) in block.prevouts().zip(spent) {
             // A coin that a valid block spends is not malformed.
             let Ok((amount, script)) = coin.output() else { continue };
             amounts.prevout_spent.0 += amount.0;

@@ -334,11 +334,10 @@ impl Window<'_> {
         };
         for (block, spent) in moved {
             let view = block.view();
-            let prevouts = view.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
             let below = wanted.partition_point(|&wanted| wanted < block.height);
             let last_wanted = below.checked_sub(1).and_then(|at| wanted.get(at));
             let first = last_wanted.map_or(first.height, |last| first.height.max(Height(last.0 + 1)));
-            let created_since = prevouts.zip(spent.iter()).filter(|(_, coin)| coin.height() >= first);
+            let created_since = view.prevouts().zip(spent.iter()).filter(|(_, coin)| coin.height() >= first);
             cancelled.extend(created_since.map(|(outpoint, coin)| (outpoint, coin.height())));
         }
         cancelled
@@ -403,9 +402,8 @@ impl Window<'_> {
                 return Ok(connected);
             }
         }
-        let prevouts = view.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
         let mut counter = CoinCounter::default();
-        for ((outpoint, coin), decoded) in prevouts.zip(spent).zip(decoded) {
+        for ((outpoint, coin), decoded) in view.prevouts().zip(spent).zip(decoded) {
             counter.add_parsed(&outpoint, coin, decoded.amount, decoded.script.script_len());
         }
         connected.spent = counter.counts();

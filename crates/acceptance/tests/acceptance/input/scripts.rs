@@ -91,7 +91,7 @@ impl Case {
         let mut arena = BlockArena::default();
         let spends = chain.main().map(|block| {
             let block = arena.parse(&block.bytes).unwrap();
-            block.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout()).collect()
+            block.prevouts().collect()
         });
         let (spends, datadir) = (spends.collect(), acceptance::Case::of(dir));
         Self { chain, datadir, spends }
