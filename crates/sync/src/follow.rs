@@ -185,18 +185,16 @@ impl Follower for AtTip<'_> {
             Some(plan) => self.connect_new(plan, (chain, stored), changed, &mut done),
             None => self.connect_stored(0..0, &mut done),
         };
-        match connected {
-            Ok(plan) => self.plan = Some(plan),
+        let plan = match connected {
+            Ok(plan) => plan,
             Err(error) if error.kind == ErrorKind::Interrupted => return Ok(None),
             Err(error) => {
                 let block = invalid_block(error, &[], self.watch.sink)?;
                 self.invalid.extend(mark_invalid(self.files, block)?);
                 return Ok(Some(block));
             }
-        }
-        if let Some(plan) = &self.plan
-            && done.commits > 0
-        {
+        };
+        if done.commits > 0 {
             let (now, tip) = (Instant::now(), plan.chain.tip());
             let step = ConnectedAtTip {
                 height: plan.chain.tip_height(),
@@ -215,6 +213,7 @@ impl Follower for AtTip<'_> {
             self.report.last.push_back(step);
             self.watch.sink.event(Event::Note(Note::ConnectedAtTip(step)));
         }
+        self.plan = Some(plan);
         self.release()?;
         Ok(None)
     }
