@@ -49,26 +49,18 @@ pub fn read_all(
     }
     // Nothing is rebuilt, so no note should say which scripts a rebuild would run.
     let options = &ChainOptions { scripts: ScriptChecks::LeftOut, ..options.clone() };
-    let unless_interrupted = |error: Error| match error.kind {
-        ErrorKind::Interrupted => Err(error),
-        _ => Ok(error),
-    };
     let scan = !found.index.state.is_sound();
     // The blocks of a pruned node do not begin with the first: they are not read.
     let read = match !scan && found.index.is_pruned {
         true => Ok(DeepState::empty()),
         false => read_blocks(files, options, &found.chainstate, scan, watch),
     };
-    let mut state = match read {
-        Ok(state) => state,
-        Err(error) => DeepState::refused(unless_interrupted(error)?),
-    };
+    Error::check_interrupt(watch.interrupt)?;
+    let mut state = read.unwrap_or_else(DeepState::refused);
     watch.sink.event(Event::Started(Stage::Prove));
     read_tables(files, found, watch)?;
-    state.coins = match count_coins(files, options, watch) {
-        Ok(coins) => Ok(coins),
-        Err(error) => Err(unless_interrupted(error)?),
-    };
+    state.coins = count_coins(files, options, watch);
+    Error::check_interrupt(watch.interrupt)?;
     Ok(state)
 }
 
