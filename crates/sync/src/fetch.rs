@@ -129,7 +129,6 @@ pub fn fetch(
     let mut fetch = Fetch::new(files, options, contents, keeps_chain, follower, sink, writing)?;
     if !fetch.stored.has(Height(0)) {
         fetch.append_genesis()?;
-        (fetch.index.is_behind, fetch.index.true_to) = (true, None);
     }
     let waker = fetch.client.pool.waker();
     let wake = move || {
@@ -445,10 +444,11 @@ impl Fetch<'_> {
         self.given.feed.take_if(|feed| self.follower.stops_rebuild(feed.end, fork, target));
     }
 
-    /// Stores the genesis block, for which no peer is asked.
+    /// Stores the genesis block, for which no peer is asked. The block index must be written anew then.
     fn append_genesis(&mut self) -> Result<(), Error> {
         let (file, data_pos) = self.writing.writer.append_genesis()?;
         self.stored.set(Height(0), file, data_pos, 1);
+        (self.index.is_behind, self.index.true_to) = (true, None);
         Ok(())
     }
 
@@ -514,7 +514,6 @@ impl Fetch<'_> {
             if !is_stored && self.follower.rebuilds(&self.chain, self.target())? {
                 // A pruned node has deleted it.
                 self.append_genesis()?;
-                (self.index.is_behind, self.index.true_to) = (true, None);
             }
             self.save()?;
             self.given.missing = self.missing_blocks();
