@@ -251,6 +251,7 @@ pub fn convert(
         let [before, after] = [info.format, to_format].map(HintFormat::numbering);
         let all = after == Numbering::AllOutputs;
         let needs_blocks = before != after || all && info.outputs.is_none();
+        let create = |network, hash| HintWriter::create(disk, to, to_format, network, info.height, hash);
         let mut unspent = Vec::new();
         let Some(options) = datadir else {
             let needs_hash = to_format == HintFormat::SwiftSync2140 && info.block_hash.is_none();
@@ -262,8 +263,7 @@ pub fn convert(
                 );
                 return Err(Error::usage(detail).in_file(from, None).with_remedies([Remedy::GiveDatadir]));
             }
-            let mut writer =
-                HintWriter::create(disk, to, to_format, info.network, info.height, info.block_hash)?;
+            let mut writer = create(info.network, info.block_hash)?;
             while reader.next_block(&mut unspent)?.is_some() {
                 Error::check_interrupt(watch.interrupt)?;
                 writer.push_block(reader.outputs(), &unspent)?;
@@ -275,9 +275,7 @@ pub fn convert(
         let request = ChainRequest { stop_at_height: Some(info.height), ..ChainRequest::default() };
         let chain = &job::plan(files, options, &request, watch)?.chain;
         check_belongs_to(from, &info, chain, files.params.network)?;
-        let hash = Some(chain.tip().hash);
-        let mut writer =
-            HintWriter::create(disk, to, to_format, Some(files.params.network), info.height, hash)?;
+        let mut writer = create(Some(files.params.network), Some(chain.tip().hash))?;
         let (blocks, mut buffers) = (BlockReader::new(chain, files), BlockBuffers::default());
         while let Some(height) = reader.next_block(&mut unspent)? {
             Error::check_interrupt(watch.interrupt)?;

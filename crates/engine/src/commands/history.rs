@@ -157,13 +157,11 @@ pub fn read<C: HistoryConsumer>(
 fn prefix_digits(options: &ReadHistoryOptions, block_bytes: u64) -> Result<u32, Error> {
     let needed = (1..MAX_PREFIX_DIGITS).find(|digits| block_bytes >> (4 * digits) <= BUCKET_BLOCK_BYTES);
     let digits = options.prefix_digits.or(needed).unwrap_or(MAX_PREFIX_DIGITS);
-    match (1..=MAX_PREFIX_DIGITS).contains(&digits) {
-        true => Ok(digits),
-        false => {
-            let detail = format!("scripts are divided by 1 to {MAX_PREFIX_DIGITS} digits, not by {digits}");
-            Err(Error::usage(detail))
-        }
+    if (1..=MAX_PREFIX_DIGITS).contains(&digits) {
+        return Ok(digits);
     }
+    let detail = format!("scripts are divided by 1 to {MAX_PREFIX_DIGITS} digits, not by {digits}");
+    Err(Error::usage(detail))
 }
 
 /// The first and the last bucket that the caller wants, of so many.

@@ -28,6 +28,7 @@ use chain::{
     given_blocks,
     plan::{indexes::tell_unchanged, planner::AfterSuspect, unconnected::check_unconnected},
     session::Session,
+    threads::lock,
 };
 use digest::sha256::batched_bytes;
 use disk::{
@@ -58,7 +59,7 @@ use std::{
     iter,
     path::PathBuf,
     sync::{
-        Mutex, PoisonError,
+        Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
@@ -227,12 +228,12 @@ impl Suspects {
         let is_possible =
             |next: &AfterSuspect| matches!(next, AfterSuspect::EndBelow(_)) || !planned.prunes();
         let next = next.filter(is_possible);
-        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = next;
+        *lock(&self.found) = next;
         next.is_some()
     }
 
     fn take(&self) -> Option<AfterSuspect> {
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let found = lock(&self.found).take();
         self.is_again.fetch_or(found.is_some(), Ordering::Relaxed);
         found
     }

@@ -121,10 +121,8 @@ pub fn verify(
     sink.event(Event::Started(Stage::Plan));
     let session = Session::open_for_reading(disk, options)?;
     let datadir = session.datadir();
-    let chainstate = match against_chainstate {
-        true => Some(ChainstateReader::open(disk, &datadir.chainstate_dir())?),
-        false => None,
-    };
+    let open = || ChainstateReader::open(disk, &datadir.chainstate_dir());
+    let chainstate = against_chainstate.then(open).transpose()?;
     let best = chainstate.as_ref().map(ChainstateReader::best_block);
     // A scan does not use the block index.
     let indexed = best.filter(|_| !options.scan).map(|best| height_of(disk, datadir, best));

@@ -128,7 +128,6 @@ pub fn plan(
     };
     let mut plan = job::plan_beside(files, &options.chain, &request, second.as_ref(), watch)?;
     job::note_all_scripts(&options.chain, &plan, watch.sink);
-    let mut set_aside = SetAside::default();
     if let Some(second) = second {
         if let Some(obstacle) = &plan.obstacle {
             return Err(second.error(obstacle).with_remedies([Remedy::OtherOutput]));
@@ -137,9 +136,10 @@ pub fn plan(
             watch.sink.event(Event::Warning(Warning::SnapshotUnchanged { dir: second.dir, base }));
         }
     }
-    if in_place {
-        set_aside = indexes::before_rebuild(files, &plan, damage, &options.set_aside_indexes)?;
-    }
+    let set_aside = match in_place {
+        true => indexes::before_rebuild(files, &plan, damage, &options.set_aside_indexes)?,
+        false => SetAside::default(),
+    };
     let accepted = match damage {
         _ if options.accept_lower_tip => Accepted::AnyLoss,
         Some(_) => Accepted::LossByDamage,

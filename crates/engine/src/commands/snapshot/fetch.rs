@@ -425,10 +425,7 @@ impl Fetch<'_> {
                 lock(&self.faults).push(fault);
             }
             // That a source cannot be reached says less than that a chunk is wrong.
-            last = match last {
-                Some(before @ Error { .. }) if before.kind == ErrorKind::Damaged => Some(before),
-                _ => Some(error),
-            };
+            last = last.filter(|before: &Error| before.kind == ErrorKind::Damaged).or(Some(error));
         }
         Ok(last)
     }
@@ -461,10 +458,8 @@ impl Fetch<'_> {
         let pinned = self.check_block(&metadata)?;
         // Core's form has another length, and all that follows is at other offsets.
         let (block, count) = (metadata.base_block, metadata.coins);
-        let mut writer = match metadata.base_height {
-            Some(_) => Some(SnapshotWriter::create(disk, &options.output, metadata.magic, block, count)?),
-            None => None,
-        };
+        let create = |_| SnapshotWriter::create(disk, &options.output, metadata.magic, block, count);
+        let mut writer = metadata.base_height.map(create).transpose()?;
         let mut hash = CoinHash::new();
         let read = each_coin(&mut reader, count, *watch, |outpoint, coin| {
             hash.add(outpoint, coin)?;
