@@ -9,6 +9,7 @@ use super::{
 #[cfg(feature = "serde")]
 use api::json::{PathText, PathTexts, Seconds, WithText, fields, written};
 use api::{disk_need::DiskNeed, error::Error, subject::Subject};
+use derive_more::Display;
 use disk::{datadir::Absence, node_indexes::IndexKind};
 use pipeline::stages::undo_survey::UndoFileCheck;
 use std::{collections::BTreeMap, ops::RangeInclusive, path::PathBuf, time::Duration};
@@ -129,17 +130,22 @@ pub struct Owner {
 
 api::reported! {
 /// Whether another process uses the datadir.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Display)]
 pub enum LockState as LockCode {
     /// No other process uses it.
+    #[display("no")]
     Free,
     /// The process that is named uses it.
+    #[display("yes: {_0} is running on it")]
     Held(LockHolder),
     /// Another node uses the block files, but not this datadir.
+    #[display("its block files are: {_0} is running on a datadir that shares them")]
     BlocksHeld(LockHolder),
     /// The file system has no locks, so that bitcoind does not start.
+    #[display("unknown: the file system has no locks ({})", _0.fact_text())]
     Unsupported(Error),
     /// The lock files cannot be opened.
+    #[display("unknown (the lock files cannot be opened)")]
     Unknown,
 }
 }

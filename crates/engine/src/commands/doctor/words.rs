@@ -1,8 +1,6 @@
 //! What an examination shows, in words.
 
-use super::diagnosis::{
-    ChainstatePosition, ChainstateState, DatabaseState, FilesState, IndexState, LockState,
-};
+use super::diagnosis::{ChainstatePosition, ChainstateState, DatabaseState, FilesState, IndexState};
 use api::size::HumanSize;
 use disk::departed::WRITTEN_BY;
 use std::fmt;
@@ -15,22 +13,6 @@ fn flaw_text(state: &DatabaseState) -> Option<String> {
         DatabaseState::Absent => Some("absent".to_owned()),
         DatabaseState::Broken(error) => Some(format!("broken: {}", error.fact_text())),
         DatabaseState::Unreadable(error) => Some(format!("cannot be read: {}", error.fact_text())),
-    }
-}
-
-impl fmt::Display for LockState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Free => f.write_str("no"),
-            Self::Unknown => f.write_str("unknown (the lock files cannot be opened)"),
-            Self::Unsupported(error) => {
-                write!(f, "unknown: the file system has no locks ({})", error.fact_text())
-            }
-            Self::Held(holder) => write!(f, "yes: {holder} is running on it"),
-            Self::BlocksHeld(holder) => {
-                write!(f, "its block files are: {holder} is running on a datadir that shares them")
-            }
-        }
     }
 }
 
