@@ -248,9 +248,8 @@ fn find_entry(files: &Files<'_>, hash: &BlockHash) -> Result<Option<IndexEntry>,
 }
 
 fn lacks_any(files: &Files<'_>, blocks: &[BlockHash]) -> Result<bool, Error> {
-    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
     for hash in blocks {
-        if !rows.entry(hash)?.is_some_and(|entry| entry.status.has_data()) {
+        if !find_entry(files, hash)?.is_some_and(|entry| entry.status.has_data()) {
             return Ok(true);
         }
     }

@@ -76,8 +76,7 @@ pub struct UndoCheck {
 impl UndoCheck {
     /// Whether all undo data is sound.
     pub fn is_sound(&self) -> bool {
-        let Self { missing, damaged, .. } = self;
-        missing + damaged == 0
+        self.missing + self.damaged == 0
     }
 }
 

@@ -71,10 +71,9 @@ pub fn obstacle_above(disk: &dyn Disk, root: &Path, datadir: &Datadir) -> Option
 pub fn obstacle_at(disk: &dyn Disk, path: &Path, must_be_dir: bool) -> Result<Option<Advice>, Error> {
     Ok(match disk.metadata(path).during("look at", path)? {
         Some(found) if found.is_dir != must_be_dir => Some(Advice::MoveAway { path: path.to_owned() }),
-        Some(_) => None,
-        None => match disk.is_link(path).during("look at", path)? {
-            true => Some(Advice::RestoreLink { path: path.to_owned() }),
-            false => None,
-        },
+        None if disk.is_link(path).during("look at", path)? => {
+            Some(Advice::RestoreLink { path: path.to_owned() })
+        }
+        _ => None,
     })
 }

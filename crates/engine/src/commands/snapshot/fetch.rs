@@ -148,8 +148,7 @@ pub fn fetch(
             done => return done,
         }
     }
-    let no_source = || Error::usage("there is no source");
-    Err(failed.unwrap_or_else(|| no_source().with_remedies([Remedy::AddSource])))
+    Err(failed.unwrap_or_else(|| Error::usage("there is no source").with_remedies([Remedy::AddSource])))
 }
 
 /// Fetches from the sources that have the same tree. On failure, that is a fault of each. `is_only`: there is
