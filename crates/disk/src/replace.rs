@@ -25,9 +25,11 @@ use crate::error::{DiskError, Obstacle};
 use journal::{Journal, JournalEntry, JournalPhase};
 pub use journal::{fingerprint, is_interrupted};
 use leveldb::is_database_file;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use vfs::{
     CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, dir_of, exists, remove_if_there,
     repair_exchange, sync_dir_of, with_suffix, write_synced,
@@ -241,6 +243,8 @@ impl<'d> Replacement<'d> {
         id: [u8; 16],
         keep_old: bool,
     ) -> Result<Self, DiskError> {
+        let lock = lock_of_journal(home);
+        let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
         finish_earlier(disk, home, names)?;
         let databases = names
             .iter()
@@ -266,6 +270,8 @@ impl<'d> Replacement<'d> {
     /// # Errors
     /// The same errors as [`Replacement::begin`]. On error, nothing is added.
     pub fn add_first(&mut self, name: &Path) -> Result<(), DiskError> {
+        let lock = lock_of_journal(&self.home);
+        let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
         finish_earlier(self.disk, &self.home, &[name])?;
         let database = ReplacedDatabase::new(self.disk, &self.home, name)?;
         database.check(self.disk, self.keep_old)?;
@@ -318,6 +324,8 @@ impl<'d> Replacement<'d> {
     /// # Errors
     /// The same errors.
     pub fn commit_and(&self, last: impl FnOnce()) -> Result<Vec<PathBuf>, CommitError> {
+        let lock = lock_of_journal(&self.home);
+        let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
         let mut journal = self.journal()?;
         self.exchange_all(&mut journal).inspect_err(|_| {
             let _ = self.undo_all(&mut journal);
@@ -482,6 +490,14 @@ pub fn recover(
         clear(disk, &dir)?;
     }
     Ok(recovery)
+}
+
+/// The lock of the journal in `home` against other threads: that of a replacement which goes on is not to be
+/// taken for that of an earlier one.
+fn lock_of_journal(home: &Path) -> Arc<Mutex<()>> {
+    static LOCKS: Mutex<BTreeMap<PathBuf, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(locks.entry(home.to_owned()).or_default())
 }
 
 /// Does what is left of an earlier commit of this process, if the clean-up after it has failed.

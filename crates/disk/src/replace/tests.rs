@@ -4,7 +4,8 @@ use super::*;
 use std::{
     fs,
     panic::{self, AssertUnwindSafe},
-    sync::Mutex,
+    thread,
+    time::Duration,
 };
 use tempfile::TempDir;
 use testkit::fault::{Crash, Crashes, FaultDisk, InjectedFault, explore};
@@ -74,6 +75,28 @@ fn a_database_whose_parent_directory_is_missing_can_be_created() {
     let home = home();
     fs::remove_dir_all(home.path().join(INDEX).parent().unwrap()).unwrap();
     check_owner(&RealDisk, home.path(), &names()).unwrap();
+}
+
+/// Behind a download, a rebuild began while the download replaced the block index. It took the journal for
+/// that of an earlier job, and removed what was old then: by that time, it could be the next index.
+#[test]
+fn a_replacement_begins_when_another_thread_has_committed_its_own() {
+    let home = home();
+    let index = Replacement::begin(&RealDisk, home.path(), &names()[..1], ID, false).unwrap();
+    create_database(index.building(0), "new");
+    thread::scope(|scope| {
+        let mut begins = None;
+        let last = || {
+            let begin = || Replacement::begin(&RealDisk, home.path(), &names()[1..], [8; 16], false);
+            let thread = begins.insert(scope.spawn(move || begin().unwrap()));
+            thread::sleep(Duration::from_millis(100));
+            assert!(!thread.is_finished());
+            assert!(Journal::read(&RealDisk, home.path()).unwrap().is_some(), "it was removed");
+        };
+        index.commit_and(last).unwrap();
+        begins.unwrap().join().unwrap().discard();
+    });
+    assert_eq!((texts(home.path()), leftovers(home.path())), (["new", "old"].map(str::to_owned), vec![]));
 }
 
 fn recover(disk: &dyn Disk, home: &Path) -> Result<Option<Recovery>, DiskError> {
