@@ -543,10 +543,7 @@ impl<'a> Tree<'a> {
             block.work > tip.work || is_altered && orphans.is_some_and(|orphans| orphans.were_connected)
         };
         let must_have_all = request.damage.is_none() && request.end.is_none();
-        if let Some(block) = best_tips.with_undo.filter(is_missed)
-            && must_have_all
-            && !self.share_ancestor_at(request.stop_at_height, &block, &tip)
-        {
+        if let Some(block) = best_tips.with_undo.filter(is_missed).filter(|_| must_have_all) {
             return Err(self.gap_error(block.node, undo_from));
         }
         if let Some(end) = self.hints_end_above_gap(request) {

@@ -16,7 +16,6 @@ use disk::{
     datadir::{Datadir, SNAPSHOT_BASE},
 };
 use vfs::{Disk, During as _};
-use wire::Height;
 
 /// Whether bitcoind will load a second chainstate when it starts.
 pub fn has_second(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, Error> {
@@ -31,17 +30,14 @@ pub fn explain(files: &Files<'_>, mut error: Error) -> Error {
     if error.kind != ErrorKind::Damaged || !has_second(files.disk, files.datadir).unwrap_or_default() {
         return error;
     }
-    // A block that has a height is in the block index: if that places it in no file, it is not damaged.
-    let is_to_come = error.is_about(Subject::MissingBlocks) && error.height.is_some();
-    let below = error.height.filter(|_| is_to_come).map_or_else(String::new, |Height(missing)| {
-        format!("; until then, results up to height {} can be had", missing.saturating_sub(1))
-    });
     error.detail = format!(
         "{} (this node was started from a UTXO snapshot, {}: if bitcoind has not yet validated the blocks \
-         below it, nothing is wrong{below})",
+         below it, nothing is wrong)",
         error.detail,
         dir.display()
     );
+    // A block that has a height is in the block index: if that places it in no file, it is not damaged.
+    let is_to_come = error.is_about(Subject::MissingBlocks) && error.height.is_some();
     let others = std::mem::take(&mut error.remedies).into_iter().filter(|_| !is_to_come);
     error.about(Subject::UnvalidatedSnapshot).with_remedies(others)
 }

@@ -336,18 +336,6 @@ fn only_bitcoind_gets_the_blocks_below_a_snapshot_that_are_not_stored_yet() {
     assert_eq!(error.remedies, [Remedy::LetBitcoindFinish], "{error}");
 }
 
-/// No height was given, since blocks above are missing.
-#[test]
-fn heights_below_the_blocks_that_are_not_stored_yet_can_be_had() {
-    let case = Case::new();
-    (ROWS[1].1)(&case);
-    let chain = options(&case).chain;
-    let stats_at =
-        |height| engine::utxo::stats_at(&FaultDisk::healthy(), &chain, &[Height(height)].into(), unwatched());
-    assert_eq!(stats_at(60).unwrap()[0].hash, hash(60));
-    assert_says(stats_at(61), &["until then, results up to height 60 can be had"]);
-}
-
 /// The snapshot was to be moved away, and all to be rebuilt. bitcoind makes the other chainstate anew, or, if
 /// that one has come to the snapshot's block, goes on without it before it checks blocks.
 #[test]

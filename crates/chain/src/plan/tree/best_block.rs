@@ -49,13 +49,6 @@ impl Tree<'_> {
         (is_usable && !node.has(CONNECTED)).then_some(end)
     }
 
-    /// Whether two blocks have the same ancestor at this height: a chain that ends there does not need what
-    /// one of them lacks above.
-    pub(super) fn share_ancestor_at(&self, height: Option<Height>, one: &BestTip, other: &BestTip) -> bool {
-        let ancestor = |tip: &BestTip| self.branch_with_heights(tip.node).find(|(_, at)| Some(*at) == height);
-        ancestor(one).is_some_and(|of_one| Some(of_one) == ancestor(other))
-    }
-
     /// Returns the first block whose height differs from the one in `recorded`, which is in the order of the
     /// blocks, with the correct height and the one in `recorded`.
     pub fn wrong_height(&self, recorded: &[Height]) -> Option<(BlockHash, Height, Height)> {

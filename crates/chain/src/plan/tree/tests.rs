@@ -202,20 +202,3 @@ fn of_blocks_whose_ancestors_are_missing_the_lowest_is_named() {
     let scan = ChainRequest { makes_undo: true, ..ChainRequest::default() };
     assert!(stored.choose(&scan).is_err());
 }
-
-/// Once, blocks that were missing above the last one that was asked for were an error.
-#[test]
-fn what_is_missing_above_the_last_block_matters_only_if_another_branch_would_be_chosen() {
-    let mut stored = Stored::chain(8);
-    let to = |stored: &Stored, height| {
-        let request = ChainRequest { stop_at_height: Some(Height(height)), ..ChainRequest::default() };
-        stored.tree(Some(5)).unwrap().1.choose(&request).map(|chosen| chosen.branch.len())
-    };
-    assert_eq!(to(&stored, 4).unwrap(), 5);
-    assert_eq!(to(&stored, 5).unwrap_err().height, Some(Height(5)));
-    // A branch without gaps is the best one now.
-    let stale = stored.add(3, 1, true);
-    stored.add(stale, 1, true);
-    assert_eq!(to(&stored, 3).unwrap(), 4);
-    assert_eq!(to(&stored, 4).unwrap_err().height, Some(Height(5)));
-}
