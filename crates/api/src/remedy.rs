@@ -66,7 +66,8 @@ remedies! {
     /// Choose another name for a file.
     OtherName: "choose another name";
     /// Keep what is there, which an earlier run has made.
-    KeepResult: "keep it if an earlier run has made it: a result gets its name only when it is complete";
+    KeepResult: "keep it if an earlier run has made it: a result gets its name only when it is complete, and \
+        temporary files beside it can be removed then";
     /// Create the directory that a file is to be in.
     CreateDirectory: "create its directory";
     /// Move away what is at a path.

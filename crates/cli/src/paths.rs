@@ -43,9 +43,13 @@ pub fn check(
     check_reindex(located, work_dir, files, None)
 }
 
-/// Refuses an output that exists, before the work begins.
+/// Refuses an output that exists, before the work begins. What else is wrong with it shows when it is
+/// created.
 pub fn refuse_existing(path: &Path) -> Result<(), Error> {
-    engine::require_absent(&RealDisk, path, None)
+    if RealDisk.exists(path).unwrap_or(false) {
+        return Err(Error::exists(path));
+    }
+    Ok(())
 }
 
 /// The folders of a datadir, with symbolic links resolved.

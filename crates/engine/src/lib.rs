@@ -46,7 +46,6 @@ pub use disk::{
     node_indexes::IndexKind,
     replace::free_name,
 };
-pub use pipeline::job::read_only_job::require_absent;
 pub use rules::{BuriedDeployment, CORE_VERSION, ChainParams, SpentCoin};
 pub use vfs::{
     AtomicFile, Disk, During, Limit, LockHolder, RealDisk, dir_of, open_regular, unfinished, unsynced_dir,

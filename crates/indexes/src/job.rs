@@ -80,7 +80,7 @@ pub fn run<T>(
     // The work directory of a rebuild may have the checkpoint of an interrupted one, so it is not used.
     let work_dir = &match (access, &options.chain.work_dir) {
         (Access::Change, None) => WorkDir::exclusive(disk, files.datadir.net_dir()),
-        _ => WorkDir::for_file(disk, options.chain.work_dir.as_deref(), None),
+        _ => WorkDir::for_file(disk, &options.chain, None),
     };
     let budget = MemoryBudget::after_plan(&options.chain, plan);
     let done = work(&IndexJob { files, plan, work: work_dir, budget, options, watch }, &kinds);

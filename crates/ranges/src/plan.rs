@@ -51,7 +51,7 @@ pub fn plan_ranges(
         let text = format!("there can be 1 to {MAX_RANGES} ranges, and 1 to {MAX_SHARDS} shards");
         return Err(Error::usage(text));
     }
-    require_absent(disk, path, chain.work_dir.as_deref())?;
+    require_absent(disk, path)?;
     let chain = &ChainOptions { undo: UndoPolicy::Trust, ..chain.clone() };
     with_read_only_job(disk, chain, None, watch, |job, _| {
         let (of_job, params) = (&job.plan.chain, job.files.params);

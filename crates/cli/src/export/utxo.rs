@@ -137,12 +137,11 @@ fn after_blocks(args: &ExportUtxoArgs, columns: &Columns) -> Result<ExportedUtxo
         Format::Parquet => args.output.join(height.to_string()),
         format => args.output.join(format!("{height}.{format}")),
     };
-    let require_absent = |path: &Path| engine::require_absent(&RealDisk, path, options.work_dir.as_deref());
     if !args.output.is_dir() {
-        require_absent(&args.output)?;
+        paths::refuse_existing(&args.output)?;
     }
     // The directory may have sets that an interrupted run has completed.
-    heights.iter().try_for_each(|height| require_absent(&path_of(*height)))?;
+    heights.iter().try_for_each(|height| paths::refuse_existing(&path_of(*height)))?;
     let is_new = !is_one && !args.output.is_dir();
     let new_dir = is_new.then(|| create_dir(&args.output)).transpose()?;
     let stages = if is_one { stages::EXPORT_HEIGHT } else { stages::EXPORT_HEIGHTS };

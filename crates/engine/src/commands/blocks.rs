@@ -122,7 +122,7 @@ pub fn read<C: BlockConsumer>(
         threads: options.chain.threads.get(),
     };
     if let (Some(spends), Some(spent_to)) = (&options.spends, &mut range.spent_to) {
-        let work = &WorkDir::for_file(disk, options.chain.work_dir.as_deref(), None);
+        let work = &WorkDir::for_file(disk, &options.chain, None);
         let given = give_with_spends(options, (spends, spent_to.height), &parts, &consumer, work, watch);
         // If reading has failed, that error counts, and not one from removing its files.
         let removed = work.remove();

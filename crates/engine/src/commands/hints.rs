@@ -90,7 +90,7 @@ pub fn make(
     format: HintFormat,
     watch: Watch<'_>,
 ) -> Result<HintInfo, Error> {
-    require_absent(disk, path, options.work_dir.as_deref())?;
+    require_absent(disk, path)?;
     with_read_only_job(disk, options, Some(path), watch, |job, clock| {
         let coins = coins_by_block(job, clock)?;
         let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
@@ -128,7 +128,7 @@ pub fn make_from_coins(
     format: HintFormat,
     watch: Watch<'_>,
 ) -> Result<HintInfo, Error> {
-    require_absent(disk, path, options.work_dir.as_deref())?;
+    require_absent(disk, path)?;
     if let CoinSource::Snapshot(file) = source {
         let reader = SnapshotReader::open(disk, file)?;
         if reader.metadata().magic != options.params.magic {
@@ -244,7 +244,7 @@ pub fn convert(
     datadir: Option<&ChainOptions>,
     watch: Watch<'_>,
 ) -> Result<HintInfo, Error> {
-    require_absent(disk, to, None)?;
+    require_absent(disk, to)?;
     with_plain_file(disk, from, None, watch.interrupt, |from| {
         let mut reader = HintReader::open(disk, from, from_format)?;
         let info = reader.info().clone();

@@ -144,7 +144,7 @@ pub fn read<C: HistoryConsumer>(
     let (network, last) = (options.chain.params.network, plan.chain.block(to).hash);
     let range = HistoryRange { network, to, last, prefix_digits, first_prefix, last_prefix };
     let consumer = begin(&range, &|height| plan.chain.block(height).hash)?;
-    let work = &WorkDir::for_file(disk, options.chain.work_dir.as_deref(), None);
+    let work = &WorkDir::for_file(disk, &options.chain, None);
     let history = History { plan, files, work, memory: Memory::of(options), range, watch };
     let done = history.run(block_bytes, &consumer).map_err(|error| work.explain(error));
     let removed = work.remove();

@@ -93,7 +93,7 @@ pub fn make(
     path: &Path,
     watch: Watch<'_>,
 ) -> Result<SnapshotReport, Error> {
-    require_absent(disk, path, options.work_dir.as_deref())?;
+    require_absent(disk, path)?;
     with_read_only_job(disk, options, Some(path), watch, |job, clock| {
         job.check_temporary_need()?;
         let matched = job.match_spends(clock)?;
@@ -116,7 +116,7 @@ pub fn make_of_chainstate(
     path: &Path,
     interrupt: &AtomicBool,
 ) -> Result<SnapshotReport, Error> {
-    require_absent(disk, path, options.work_dir.as_deref())?;
+    require_absent(disk, path)?;
     let chainstate = StoredChainstate::open(disk, options)?;
     let (network, hash) = (options.params.network, chainstate.reader.best_block());
     let height = chainstate.height.ok_or_else(|| {

@@ -30,15 +30,12 @@ const LIVE_ATTEMPTS: u32 = 20;
 /// Pause before that.
 const LIVE_PAUSE: Duration = Duration::from_millis(50);
 
-/// Returns an error if a file exists at `path`. It may be that of a run that was killed at its end: what that
-/// has left, beside the file or in `work_dir`, is removed.
+/// Returns an error if a file exists at `path`.
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if there is one; any I/O error.
-pub fn require_absent(disk: &dyn Disk, path: &Path, work_dir: Option<&Path>) -> Result<(), Error> {
+pub fn require_absent(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
     if disk.exists(path).during_creation(path)? {
-        // If that fails, or another job works there, nothing depends on it.
-        let _ = WorkDir::for_file(disk, work_dir, Some(path)).remove();
         return Err(Error::exists(path));
     }
     Ok(())
@@ -112,7 +109,7 @@ pub fn on_files<T>(
         let plan = &read_live(options, || job::plan(files, options, &request, watch))?;
         job::note_all_scripts(options, plan, watch.sink);
         clock.lap(Stage::Plan);
-        let work_dir = &WorkDir::for_file(files.disk, options.work_dir.as_deref(), result);
+        let work_dir = &WorkDir::for_file(files.disk, options, result);
         // A job that creates no file leaves no checkpoint either.
         let resume = result.map(|_| &options.resume);
         let job = Job { resume, ..Job::new(files, plan, options, method, work_dir, watch) };

@@ -133,13 +133,13 @@ impl<'a> WorkDir<'a> {
 
     /// The work directory for a job whose result is the file `file`, which no job with another result uses;
     /// without a file, a directory for this job alone.
-    pub fn for_file(disk: &'a dyn Disk, work_dir: Option<&Path>, file: Option<&Path>) -> Self {
+    pub fn for_file(disk: &'a dyn Disk, options: &ChainOptions, file: Option<&Path>) -> Self {
         let Some(file) = file else {
-            return Self::exclusive(disk, &work_dir.map_or_else(|| temp_dir(disk), Path::to_owned));
+            return Self::exclusive(disk, &options.work_dir.clone().unwrap_or_else(|| temp_dir(disk)));
         };
         let name = format!("{}.{WORK_DIR}", file.file_name().unwrap_or_default().to_string_lossy());
         let beside = || file.with_file_name(&name);
-        Self::shared(disk, work_dir.map_or_else(beside, |dir| dir.join(&name)))
+        Self::shared(disk, options.work_dir.as_ref().map_or_else(beside, |dir| dir.join(&name)))
     }
 
     pub fn disk(&self) -> &'a dyn Disk {

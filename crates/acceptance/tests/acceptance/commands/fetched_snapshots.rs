@@ -167,10 +167,10 @@ fn what_the_chunks_make_up_must_be_a_snapshot() {
     assert!(report.height_removed && report.height == Some(Height(tip.height)));
     assert!(fs::read(&output).unwrap() == core, "the file is as Core writes it");
     assert!(!part(&output).exists());
-    // A run that is killed before it has removed the chunks leaves them to the next one.
+    // Chunks that another run has fetched stay if it is refused.
     fs::write(part(&output), with_height(&core, tip.height)).unwrap();
-    assert_fails(fetch(&options), ErrorKind::Usage, &["it exists already"]);
-    assert!(output.exists() && !part(&output).exists());
+    refused_by(files.path(), ErrorKind::Usage, &["it exists already"], || fetch(&options));
+    fs::remove_file(part(&output)).unwrap();
     // Its metadata is read where the draft has it.
     let draft = files.path().join("draft.dat");
     fs::write(&draft, with_height(&core, tip.height)).unwrap();

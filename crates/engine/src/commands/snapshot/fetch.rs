@@ -127,12 +127,8 @@ pub fn fetch(
     options: &FetchOptions,
     watch: Watch<'_>,
 ) -> Result<FetchedSnapshotReport, Error> {
+    require_absent(disk, &options.output)?;
     let output = unfinished::target(disk, &options.output)?;
-    require_absent(disk, &options.output, None).inspect_err(|error| {
-        if error.kind == ErrorKind::Usage {
-            remove_joined(disk, &unfinished::temporary(&output, SUFFIX));
-        }
-    })?;
     let options = &FetchOptions { output, ..options.clone() };
     let all =
         options.sources.iter().map(|source| Source::new(disk, source)).collect::<Result<Vec<_>, _>>()?;
@@ -204,16 +200,6 @@ fn fetch_from(
         *faults = std::mem::take(&mut *lock(&fetch.faults));
         faults.extend(names.map(|source| SourceFault { source, chunk: None, error: error.clone() }));
     })
-}
-
-/// Removes the joined chunks of a run that was killed when its output was complete. If that fails, or another
-/// run joins chunks there, nothing depends on it.
-fn remove_joined(disk: &dyn Disk, temporary: &Path) {
-    let is_own = disk.exists(temporary).unwrap_or_default()
-        && foreign_at(disk, temporary).is_ok_and(|what| what.is_none());
-    if is_own && let Ok(_lock) = unfinished::lock(disk, temporary, unfinished::IN_USE) {
-        let _ = disk.remove_file(temporary);
-    }
 }
 
 /// Returns what is at `path`, unless it is a snapshot with missing chunks.
@@ -523,7 +509,7 @@ impl Fetch<'_> {
         let (temporary, output) = (&self.temporary, &self.options.output);
         if let Some(writer) = writer {
             let bytes = writer.finish()?;
-            // If that fails, the next run with this output does it.
+            // The output is complete: nothing depends on it.
             let _ = disk.remove_file(temporary);
             return Ok(bytes);
         }

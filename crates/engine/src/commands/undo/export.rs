@@ -74,7 +74,7 @@ pub fn export(
 ) -> Result<ExportedUndo, Error> {
     let started = Instant::now();
     watch.sink.event(Event::Started(Stage::Plan));
-    require_absent(disk, path, options.work_dir.as_deref())?;
+    require_absent(disk, path)?;
     let session = Session::open_for_reading(disk, options)?;
     let files = &session.files()?;
     let plan = &plan_for_reading(files, options, watch)?;
