@@ -31,8 +31,8 @@ use wire::{BlockHash, Height, Reader};
 /// temporary files are written.
 ///
 /// # Errors
-/// An [`ErrorKind`](api::error::ErrorKind): `Usage` if no index is named and none is there; `Damaged` for
-/// blocks or undo data that are damaged or missing; `Interrupted`. Any I/O error. A damaged index is no
+/// Errors of these [kinds](api::error::ErrorKind): `Usage` if no index is named and none is there; `Damaged`
+/// for blocks or undo data that are damaged or missing; `Interrupted`. Any I/O error. A damaged index is no
 /// error; the result reports it.
 pub fn check_indexes(
     disk: &dyn Disk,

@@ -36,9 +36,9 @@ use vfs::{Disk, During as _};
 /// then exchanges all of them at once. If this fails or is interrupted, the old ones stay.
 ///
 /// # Errors
-/// An [`ErrorKind`](api::error::ErrorKind): `Usage` if no index is named and none is there; `Damaged` for
-/// blocks or undo data that are damaged or missing; `Environment` if the disk is full, the datadir in use, or
-/// its owner another user; `Interrupted`.
+/// Errors of these [kinds](api::error::ErrorKind): `Usage` if no index is named and none is there; `Damaged`
+/// for blocks or undo data that are damaged or missing; `Environment` if the disk is full, the datadir in
+/// use, or its owner another user; `Interrupted`.
 pub fn make_indexes(
     disk: &dyn Disk,
     options: &IndexOptions,

@@ -36,9 +36,9 @@ pub struct PlanRangesOptions {
 /// Cuts the chain of a datadir into ranges of about equal size, and writes the plan to `path`.
 ///
 /// # Errors
-/// The same errors as `reindex` before it reads blocks. An [`ErrorKind`](api::error::ErrorKind): `Usage` for
-/// numbers of ranges or shards that are impossible, or if there is a file at `path`; `Damaged` if undo data
-/// is missing.
+/// The same errors as `reindex` before it reads blocks, and errors of these [kinds](api::error::ErrorKind):
+/// `Usage` for numbers of ranges or shards that are impossible, or if there is a file at `path`; `Damaged` if
+/// undo data is missing.
 pub fn plan_ranges(
     disk: &dyn Disk,
     options: &PlanRangesOptions,

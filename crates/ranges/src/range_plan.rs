@@ -19,8 +19,8 @@ impl RangePlan {
     /// Reads a plan.
     ///
     /// # Errors
-    /// An [`ErrorKind`](api::error::ErrorKind): `Damaged`; `Usage` if it was made for other rules than this
-    /// program has. Any I/O error.
+    /// Errors of these [kinds](api::error::ErrorKind): `Damaged` if it is no whole plan; `Usage` if it was
+    /// made for other rules than this program has. Any I/O error.
     pub fn read(disk: &dyn Disk, path: &Path) -> Result<Self, Error> {
         let (plan, digest) = range_plan::RangePlan::read(disk, path)?;
         if plan.rules != CORE_VERSION {

@@ -29,9 +29,9 @@ use wire::{ByteOffset, FileNo, Height};
 /// `check_indexes` says which indexes are set aside: they outlive the blocks.
 ///
 /// # Errors
-/// Any I/O error. An [`ErrorKind`](api::error::ErrorKind): `Environment` if another process uses the datadir;
-/// `Damaged` if it has undo files or a block index, but no block files; `Usage` if its chainstate is that of
-/// another chain, or if the indexes are refused.
+/// Any I/O error, and errors of these [kinds](api::error::ErrorKind): `Environment` if another process uses
+/// the datadir; `Damaged` if it has undo files or a block index, but no block files; `Usage` if its
+/// chainstate is that of another chain, or if the indexes are refused.
 pub fn create(
     disk: &dyn Disk,
     options: &ChainOptions,
