@@ -224,7 +224,8 @@ pub fn below(tree: &Tree, dir: &Path) -> Tree {
 
 /// What [`tree`] finds, with the paths from `dir`.
 pub fn files(dir: &Path) -> Tree {
-    below(&tree(dir), dir)
+    let name = |path: PathBuf| path.strip_prefix(dir).unwrap().to_owned();
+    tree(dir).into_iter().map(|(path, bytes)| (name(path), bytes)).collect()
 }
 
 /// Every directory and file below `dir`, with its bytes; lock files, which readers leave too, are left out.

@@ -106,7 +106,7 @@ fn repair_rows(report: &RepairReport) -> Rows {
                 remedy_text(&Remedy::Sync)
             )
         });
-        return rows.each("incomplete", below).then(reindex_rows(rebuild, None, false));
+        return rows.each("note", below).then(reindex_rows(rebuild, None, false));
     }
     let made = report.undo.as_ref().map(|made| &made.undo).filter(|undo| undo.blocks > 0);
     rows.each("undo data", made.map(undo_files_text)).row("chainstate", "sound, and left as it is")

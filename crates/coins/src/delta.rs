@@ -7,8 +7,8 @@
 //! entry per transaction instead of one per coin, is small enough for the caches of one core.
 
 use crate::{
+    delivery::{Delivery, Spender},
     join::Effects,
-    matcher::{Delivery, Spender},
     mismatch::Mismatch,
 };
 use digest::{cache::prefetch, siphash::SipHash13Uj};
@@ -208,7 +208,7 @@ impl Delta {
                 (Ok(_), Spent::Claim(_)) => {
                     sink.effects().push_mismatch(Mismatch::ClaimDiffers(*outpoint));
                 }
-                // Both are found without the join.
+                // Coin and spend are both in this delta, so the join sees neither.
                 (Ok(created), Spent::Routed(spender)) => {
                     Delivery::encode(spender, outpoint, created, sink.effects().deliveries());
                 }

@@ -49,7 +49,7 @@
 use crate::{
     SHARDS,
     cell::{Cell, LongOutputs},
-    matcher::Spender,
+    delivery::Spender,
     mismatch::{Mismatch, Mismatches},
     shard::{Shard, Spare},
     survivors::{SurvivorShard, Survivors},

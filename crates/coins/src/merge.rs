@@ -22,7 +22,7 @@ use std::{
 use wire::{Coin, Entry, OutPoint, coin::chainstate_key_order};
 
 use crate::{
-    matcher::on_match,
+    delivery::match_spend,
     survivors::{SortedShard, SurvivorShard},
 };
 
@@ -120,7 +120,7 @@ impl Eq for Next {}
 fn are_matched(deliveries: &mut Vec<u8>, a: &Head, b: &Head) -> bool {
     let (creation, spend) = if a.is_spend { (b, a) } else { (a, b) };
     creation.is_spend != spend.is_spend
-        && on_match(a.outpoint, creation.entry().coin, spend.entry().coin, deliveries).is_ok()
+        && match_spend(a.outpoint, creation.entry().coin, spend.entry().coin, deliveries).is_ok()
 }
 
 /// The sources merged into one, without matched pairs.

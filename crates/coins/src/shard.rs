@@ -7,8 +7,8 @@
 
 use crate::{
     cell::{Cell, Cells, LongOutputs},
+    delivery::match_spend,
     index::{Index, Pages},
-    matcher::on_match,
     mismatch::{Mismatch, Mismatches},
     slab::{Chunks, Slab},
     survivors::{SurvivorShard, in_order, sorted},
@@ -114,7 +114,7 @@ impl Shard {
             (is_spend, _) => {
                 let (op, open) = (op.coin(long_outputs), open.coin(&self.long_outputs));
                 let (creation, spend) = if is_spend { (open, op) } else { (op, open) };
-                if let Err(mismatch) = on_match(outpoint, creation, spend, deliveries) {
+                if let Err(mismatch) = match_spend(outpoint, creation, spend, deliveries) {
                     self.mismatches.push(mismatch);
                 }
                 self.index.remove(slot);

@@ -86,14 +86,16 @@ impl RangePlan {
         start(shard)..start(shard + 1)
     }
 
-    /// Writes the plan, and returns its digest. A file at `path` is replaced.
+    /// Writes the plan, and returns its digest. A file at `path` is refused.
     ///
     /// # Errors
     /// [`DiskError::CallerError`] if the plan is inconsistent; [`DiskError::Unfinished`];
     /// [`DiskError::File`].
     pub fn write(&self, disk: &dyn Disk, path: &Path) -> Result<[u8; 32], DiskError> {
         let bytes = self.seal(path)?;
-        unfinished::write(disk, path, &bytes)?;
+        let mut file = unfinished::create_new(disk, path, unfinished::SUFFIX)?;
+        file.write_all(&bytes)?;
+        file.commit()?;
         Ok(sha256(&bytes))
     }
 
@@ -184,6 +186,9 @@ mod tests {
         assert_eq!(RangePlan::read(&RealDisk, &path).unwrap(), (plan(), digest));
         assert_eq!(digest, sha256(&std::fs::read(&path).unwrap()));
         let other = RangePlan { coinbase_key: SipKey(6, 0), checked_to: None, ..plan() };
+        assert!(other.write(&RealDisk, &path).unwrap_err().to_string().contains("it exists already"));
+        assert_eq!(RangePlan::read(&RealDisk, &path).unwrap().0, plan());
+        let path = dir.path().join("other.blocks");
         assert_ne!(other.write(&RealDisk, &path).unwrap(), digest);
         assert_eq!(RangePlan::read(&RealDisk, &path).unwrap().0, other);
     }

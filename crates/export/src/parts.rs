@@ -221,10 +221,10 @@ impl<'d> Parts<'d> {
     }
 }
 
-/// Returns the error for the temporary directory of a run that wanted something else than this one. Until it
-/// is complete for the first time, nothing is beside it.
+/// Returns the error for the temporary directory of a run that wanted something else than this one. One that
+/// was complete before has a file beside it.
 fn left_by_another(disk: &dyn Disk, path: &Path) -> fn(PathBuf) -> PartsError {
-    let was_complete = disk.exists(&beside(path)).unwrap_or_default();
+    let was_complete = disk.exists(&beside(path)).unwrap_or(true);
     if was_complete { PartsError::WasComplete } else { PartsError::OtherRequest }
 }
 

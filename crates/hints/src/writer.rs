@@ -1,7 +1,8 @@
 //! Writes a hint file of any format, a block at a time.
 //!
 //! The file is written under its name with the suffix `.peregrine-part`, synced, and then renamed: a crash
-//! leaves a temporary file, which the next writer of the same file removes. An error leaves no file.
+//! leaves a temporary file, which the next writer of the same file removes. An error leaves no file, unless
+//! only the last sync has failed: then the file is complete and has its name.
 
 use super::peregrine::{self, GroupWriter};
 use super::stream::{Genesis, VARIANTS, Variant};

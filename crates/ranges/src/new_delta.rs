@@ -111,11 +111,10 @@ impl<'w, 'd> NewDelta<'w, 'd> {
     /// Those of [`find`].
     pub fn finish(self, delta: &Delta, output: &Path) -> Result<DeltaReport, Error> {
         let (disk, dir) = (self.work.disk(), &self.dir);
-        let found = find(disk, output, |found| found.content() == delta.content());
-        if let Some(found) = found.transpose() {
+        if let Some(found) = find(disk, output, |found| found.content() == delta.content())? {
             // What was found is to be reported.
             let _ = (self.clear(), self.work.remove());
-            return Ok(DeltaReport::of(&found?, true));
+            return Ok(DeltaReport::of(&found, true));
         }
         // The list's own commit syncs the directory, and so the names of the shards.
         delta.write(disk, dir)?;

@@ -6,6 +6,7 @@ use api::{
     event::Watch,
     machine,
     options::{ChainOptions, UndoPolicy},
+    remedy::Remedy,
 };
 use chain::blocks::{chain::Chain, files::Files};
 use disk::{
@@ -13,13 +14,10 @@ use disk::{
     datadir::FileKind,
     range_plan::{self, MAX_RANGES, MAX_SHARDS, PlannedBlock},
 };
-use pipeline::{
-    job::read_only_job::{require_absent, with_read_only_job},
-    stages::parts::block_sizes,
-};
+use pipeline::{job::read_only_job::with_read_only_job, stages::parts::block_sizes};
 use rules::CORE_VERSION;
 use std::{collections::BTreeMap, path::Path};
-use vfs::Disk;
+use vfs::{Disk, During as _};
 use wire::{FileNo, Height, MAX_BLOCK_LEN};
 
 /// Number of shards, if the caller does not choose it: as many as ranges, but no more than this.
@@ -51,7 +49,11 @@ pub fn plan_ranges(
         let text = format!("there can be 1 to {MAX_RANGES} ranges, and 1 to {MAX_SHARDS} shards");
         return Err(Error::usage(text));
     }
-    require_absent(disk, path)?;
+    if disk.exists(path).during("look for", path)? {
+        // Without the file that has its digest, it is of no use.
+        let error = Error::usage("it exists already").in_file(path, None);
+        return Err(error.with_remedies([Remedy::OtherName]));
+    }
     let chain = &ChainOptions { undo: UndoPolicy::Trust, ..chain.clone() };
     with_read_only_job(disk, chain, None, watch, |job, _| {
         let (of_job, params) = (&job.plan.chain, job.files.params);

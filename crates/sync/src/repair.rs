@@ -309,8 +309,8 @@ fn take(
         take_from(&[own()?], false, false)?;
     }
     if !sources.is_empty() {
-        // Only these files show how high the lost blocks reach, and whether some are if there is no
-        // chainstate; or no block is known yet.
+        // Only these files show how high the lost blocks reach; without a chainstate, nothing else shows
+        // whether any are lost. In an empty datadir, no block is known yet.
         let best = read_best_block(files.disk, &files.datadir.chainstate_dir());
         let extends = is_tip_lost || found.last_stored == Height(0) || !matches!(best, Ok(Some(_)));
         let own = (has_files && is_tip_lost).then(own).transpose()?;

@@ -71,6 +71,8 @@ pub fn edit_index(dir: &Path, edit: impl FnOnce(&mut BlockIndex)) -> io::Result<
 /// The rows of a database.
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
+/// Reads all rows of a database.
+///
 /// # Panics
 /// If it is no whole database.
 pub fn rows(dir: &Path) -> Rows {

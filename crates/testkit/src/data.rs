@@ -23,8 +23,11 @@ pub fn unpack_core_datadir(name: &str) -> Option<TempDir> {
     Some(dir)
 }
 
-/// Unpacks an archive. Zeros at the end of its files, which Core allocates in advance, take no space: the
-/// tests of several datadirs run side by side.
+/// Unpacks an archive into a folder, which is created. Zeros at the end of its files, which Core allocates in
+/// advance, take no space: the tests of several datadirs run side by side.
+///
+/// # Errors
+/// Any I/O error, also if the archive is damaged.
 pub fn unpack(archive: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     let mut archive = tar::Archive::new(liblzma::read::XzDecoder::new(File::open(archive)?));

@@ -22,6 +22,8 @@ pub struct ModelCoin {
 }
 
 impl ModelCoin {
+    /// Decompresses a coin.
+    ///
     /// # Panics
     /// If the coin is malformed.
     pub fn of(coin: &Coin<'_>) -> Self {

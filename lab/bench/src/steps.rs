@@ -146,13 +146,12 @@ impl<'a> Lab<'a> {
         coins: u64,
     ) -> Result<Self, DiskError> {
         let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir())?;
-        let prevouts = blocks.iter().flat_map(|block| block.view.txs().skip(1)).flat_map(|tx| tx.inputs());
         Ok(Self {
             blocks,
             places: places.get(1..).unwrap_or_default(),
             datadir,
             obfuscation,
-            prevouts: prevouts.map(|input| input.prevout()).collect(),
+            prevouts: blocks.iter().flat_map(|block| block.view.prevouts()).collect(),
             outputs: blocks.iter().map(|block| block.view.output_count()).sum(),
             block_bytes: blocks.iter().map(|block| block.view.bytes().len()).sum(),
             scratch,

@@ -120,8 +120,7 @@ pub fn merge_runs(runs: &[SortedRunReader]) -> (u64, usize) {
 pub fn spent_coins<'a>(blocks: &[Block<'a>]) -> Vec<(OutPoint, Coin<'a>)> {
     let mut coins = Vec::new();
     for block in blocks {
-        let prevouts = block.view.txs().skip(1).flat_map(|tx| tx.inputs()).map(|input| input.prevout());
-        coins.extend(prevouts.zip(block.claims.iter().copied()));
+        coins.extend(block.view.prevouts().zip(block.claims.iter().copied()));
     }
     coins.sort_unstable_by(|(a, _), (b, _)| chainstate_key_order(a, b));
     coins

@@ -54,9 +54,9 @@ pub fn begin<'d>(disk: &'d dyn Disk, path: &Path) -> Result<(AtomicFile<'d>, Pat
     let own = [file.temporary_path().file_name(), blocks.file_name()];
     // A first file can have any suffix; while another run makes it, a second one follows.
     let belongs = |name: &OsString| {
-        let stem = Path::new(name).file_stem();
-        let stems = [stem, stem.and_then(|stem| Path::new(stem).file_stem())];
-        stems.contains(&path.file_stem()) && !own.contains(&Some(name.as_os_str()))
+        let first = name.to_str().and_then(|name| name.strip_suffix(unfinished::SUFFIX));
+        let first = first.map_or(Path::new(name), Path::new);
+        first.file_stem() == path.file_stem() && !own.contains(&Some(name.as_os_str()))
     };
     let dir = dir_of(path);
     let is_plan = RangePlan::read(disk, &blocks).is_ok();

@@ -7,14 +7,12 @@ use disk::undo::{UndoArena, UndoView};
 use peregrine_script::{ScriptError, TxScripts};
 use rules::{ChainParams, script_flags};
 use std::thread;
-use testkit::{Chain, ChainSpec};
-use wire::{BlockArena, Coin, Height, InputView, Network, ScriptFlags, TxView};
+use testkit::{Chain, ChainSpec, model::ModelCoin};
+use wire::{BlockArena, Coin, Height, InputView, Network, Sats, ScriptFlags, TxView};
 
 fn output_of(coin: Coin<'_>) -> SpentOutput {
-    let (value, compressed) = coin.output().expect("a coin");
-    let mut script = Vec::new();
-    compressed.decompress(&mut script).expect("a script");
-    (value, script)
+    let ModelCoin { amount, script, .. } = ModelCoin::of(&coin);
+    (Sats(amount), script)
 }
 
 /// Calls `each` for every transaction of a chain except the coinbases, with its flags and the coins of its

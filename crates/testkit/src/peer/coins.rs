@@ -46,10 +46,9 @@ impl SpentCoinsServer {
         match self.fault {
             Fault::ShortCoins => drop(coins.pop()),
             Fault::FalseCoins => {
-                coins
-                    .last_mut()
-                    .into_iter()
-                    .for_each(|(_, out)| change_output(out, |amount, _| *amount += 1));
+                if let Some((_, out)) = coins.last_mut() {
+                    change_output(out, |amount, _| *amount += 1);
+                }
             }
             Fault::FalseScripts => {
                 coins.iter_mut().for_each(|(_, out)| change_output(out, |_, script| script.push(0x51)));

@@ -23,13 +23,13 @@ pub fn benches(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut A
     muhash(criterion, subject, answers);
 }
 
-/// Hashes transactions, and forgets the digests of before.
+/// Replaces `digests` by the hashes of these messages.
 fn hash_many(kernel: Kernel, messages: &[Message<'_>], digests: &mut Vec<[u8; 32]>) {
     digests.clear();
     sha256d_many_with(kernel, black_box(messages), digests);
 }
 
-/// The same for pairs of nodes.
+/// Replaces `digests` by the hashes of these pairs of nodes.
 fn hash_pairs(kernel: Kernel, nodes: &[[u8; 32]], digests: &mut Vec<[u8; 32]>) {
     digests.clear();
     sha256d_pairs_with(kernel, black_box(nodes), digests);
@@ -52,12 +52,12 @@ fn siphash(criterion: &mut Criterion, subject: &Subject<'_>, answers: &mut Answe
         .collect();
     let with_24 = || messages.iter().fold(0u64, |sum, message| sum.wrapping_add(siphash24(1, 2, message)));
 
-    fn finished(mut hasher: impl Hasher, message: &[u8; 36]) -> u64 {
+    fn hash_of(mut hasher: impl Hasher, message: &[u8; 36]) -> u64 {
         hasher.write(message);
         hasher.finish()
     }
-    let siphasher_24 = |message| finished(SipHasher24::new_with_keys(1, 2), message);
-    let siphasher_13 = |message| finished(SipHasher13::new_with_keys(1, 2), message);
+    let siphasher_24 = |message| hash_of(SipHasher24::new_with_keys(1, 2), message);
+    let siphasher_13 = |message| hash_of(SipHasher13::new_with_keys(1, 2), message);
     assert!(messages.iter().all(|message| siphasher_24(message) == siphash24(1, 2, message)));
     let mut group = criterion.benchmark_group("siphash of an outpoint");
     group.throughput(Throughput::Elements(outpoints.len() as u64));

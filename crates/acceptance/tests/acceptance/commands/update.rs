@@ -4,7 +4,7 @@
 use acceptance::CORE_DATADIRS;
 use acceptance::prelude::*;
 use testkit::{
-    block::{HeaderPlan, assemble},
+    block::{HeaderPlan, assemble, with_coinbase},
     make::MadeTx,
     mutation::anyone,
 };
@@ -239,7 +239,7 @@ pub fn repeated_coinbases() -> (Vec<GeneratedBlock>, &'static ChainParams) {
                 let coinbase = testkit::block::coinbase(height, 7, vec![anyone(1)]);
                 assemble(plan, &made(&coinbase), &[made(&original)], false)
             }
-            111 | 147 => assemble(plan, &made(&original), &[], false),
+            111 | 147 => with_coinbase(&blocks[height as usize - 1], &original),
             _ => testkit::block::empty(prev, height, time, 1),
         });
     }

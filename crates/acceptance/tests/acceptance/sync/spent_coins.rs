@@ -59,10 +59,9 @@ fn verifier() -> Arc<dyn ScriptVerifier> {
         for block in chain().main().skip(1) {
             let view = arena.parse(&block.bytes).unwrap();
             let undo = UndoView::parse(block.undo.as_ref().unwrap(), &mut undo_arena).unwrap();
-            let inputs = view.txs().skip(1).flat_map(|tx| tx.inputs());
-            for (input, coin) in inputs.zip(undo.coins()) {
+            for (prevout, coin) in view.prevouts().zip(undo.coins()) {
                 let ModelCoin { amount, script, .. } = ModelCoin::of(&coin);
-                coins.insert(input.prevout(), (Sats(amount), script));
+                coins.insert(prevout, (Sats(amount), script));
             }
         }
         Arc::new(TrueCoins { coins })

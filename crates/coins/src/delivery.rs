@@ -112,7 +112,7 @@ impl<'a> Delivery<'a> {
 /// # Errors
 /// A mismatch if they contradict each other: a claim must equal the coin, byte for byte.
 #[inline]
-pub(crate) fn on_match(
+pub(crate) fn match_spend(
     outpoint: OutPoint,
     coin: Coin<'_>,
     spend: Coin<'_>,
