@@ -492,8 +492,8 @@ pub fn recover(
     Ok(recovery)
 }
 
-/// The lock of the journal in `home` against other threads: that of a replacement which goes on is not to be
-/// taken for that of an earlier one.
+/// Keeps other threads away from the journal in `home`: the journal of a commit that is going on must not be
+/// taken for one that an earlier job has left.
 fn lock_of_journal(home: &Path) -> Arc<Mutex<()>> {
     static LOCKS: Mutex<BTreeMap<PathBuf, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
     let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);

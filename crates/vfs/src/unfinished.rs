@@ -63,8 +63,8 @@ pub fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<Atomi
     }
 }
 
-/// The same for a file that must not exist. Only when its temporary name is locked does that stay so: another
-/// process may have completed it since the caller looked.
+/// The same for a file that must not exist. This is checked under the lock of the temporary name: another
+/// process may have completed the file since the caller looked.
 pub fn create_new<'d>(
     disk: &'d dyn Disk,
     path: &Path,
@@ -84,7 +84,7 @@ pub fn write(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), Unfinishe
     Ok(file.commit()?)
 }
 
-/// What to do if another process writes a file.
+/// The obstacle and the remedy if another process writes a file.
 pub const IN_USE: &str = "another peregrine writes this file; let it end, or write another file";
 
 /// Locks a file. `in_use` says what to do if another process has locked it.

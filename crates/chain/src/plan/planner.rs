@@ -401,8 +401,10 @@ fn tree_of_scan(files: &Files<'_>, blocks: &[ScannedBlock], now: BlockTime) -> R
 }
 
 /// Reads the index twice: first the blocks, then each block's parent. A node has a million of them, and
-/// between the two passes only what is needed is kept. The returned index has no entries. All tables are
-/// sound.
+/// between the two passes only what is needed is kept. The returned index has no entries.
+///
+/// # Errors
+/// A damaged table, also one without rows that are needed; any I/O error.
 pub fn tree_of_index(files: &Files<'_>) -> Result<(Tree<'static>, BlockIndex), Error> {
     let dir = files.datadir.index_dir();
     let (tree, index, heights) = links_of_index(files.disk, &dir, files.params)?;

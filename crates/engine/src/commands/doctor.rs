@@ -464,7 +464,11 @@ impl Examination<'_> {
                     scripts: assumed.is_none().then(|| ScriptWork::of_all(lengths.blk.values().sum())),
                     unchecked: None,
                 };
-                return Ok((found, indexes::find(files, None, None, Height(0), is_held)?, None));
+                return Ok((
+                    found,
+                    indexes::find(files, None, None, Height(0), is_held, self.watch.interrupt)?,
+                    None,
+                ));
             }
         };
         let may_lack_blocks = index.pruned || second.is_some();
@@ -488,7 +492,8 @@ impl Examination<'_> {
             // Blocks that are downloaded again get undo data last, and a pruned node does not need it.
             (undo.unrecorded, undo.first) = (0, None);
         }
-        let indexes = indexes::find(files, Some((&tree, &index.files)), best, first, is_held)?;
+        let indexes =
+            indexes::find(files, Some((&tree, &index.files)), best, first, is_held, self.watch.interrupt)?;
         // What a pruned node lacks of undo data matters only if bitcoind reads it when it starts.
         let is_known = blocks.lacking() > 0 || !index.pruned && undo.lacking() > 0;
         let headers = tree.best_headers();

@@ -14,7 +14,10 @@ use disk::{
     index::{FileInfo, is_free_space},
     node_indexes::{IndexContents, IndexKind, NodeIndex, OLD_COIN_STATS, check_tables},
 };
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicBool, Ordering},
+};
 use wire::{BlockArena, BlockHash, FileNo, Height};
 
 /// Number of last blocks of which one with inputs is looked for.
@@ -131,13 +134,14 @@ fields! {
 /// best block, and `first` the height from which on blocks are stored.
 ///
 /// # Errors
-/// Any I/O error.
+/// Any I/O error; an interrupt.
 pub fn find(
     files: &Files<'_>,
     tree: Option<(&Tree<'_>, &[FileInfo])>,
     best: Option<BlockHash>,
     first: Height,
     is_held: bool,
+    interrupt: &AtomicBool,
 ) -> Result<Vec<FoundIndex>, Error> {
     let branch = tree.zip(best).map(|((tree, _), best)| tree.branch_to(&best)).unwrap_or_default();
     let standing_of = |index: &NodeIndex, has_positions: &mut bool| -> Result<IndexStanding, Error> {
@@ -152,8 +156,10 @@ pub fn find(
         if index.name == OLD_COIN_STATS {
             return Ok(IndexStanding::Superseded);
         }
-        let dir = files.datadir.net_dir().join(index.kind.database_dir());
-        check_tables(files.disk, &dir, 0, || false)?;
+        if !is_held {
+            let dir = files.datadir.net_dir().join(index.kind.database_dir());
+            check_tables(files.disk, &dir, 0, || interrupt.load(Ordering::Relaxed))?;
+        }
         let Some((tree, infos)) = tree else { return Ok(IndexStanding::NotExamined) };
         if branch.is_empty() {
             // Without a chainstate, bitcoind looks for the best block all the same, and takes the index back.
@@ -176,7 +182,9 @@ pub fn find(
             || own.iter().skip(branch.len()).any(is_lost)
             || are_blocks(tree, infos, on_disk, &index.sample_places(files.disk)?);
         let standing = standing(tree, &branch, &contents, is_placed);
-        if let Some(flaw) = flaw_at_end(files, tree, index, [&own, &branch], first == Height(0))? {
+        // Rows are looked up by the places of blocks.
+        if is_placed && let Some(flaw) = flaw_at_end(files, tree, index, (&own, &branch), first == Height(0))?
+        {
             return Err(Error::damaged(flaw).in_file(&index.path, None));
         }
         let end = match standing {
@@ -195,16 +203,19 @@ pub fn find(
         });
         FoundIndex { name: index.name, kind: index.kind, standing, has_positions }
     });
-    Ok(found.collect())
+    let found = found.collect();
+    Error::check_interrupt(interrupt)?;
+    Ok(found)
 }
 
-/// What is wrong with what bitcoind continues an index from whose branch is the first, beside that of the
-/// chainstate. If it can be made anew, lost filters count too, without which bitcoind goes on.
+/// What is wrong with the rows from which bitcoind continues an index: `own` is the branch of its best block,
+/// `branch` that of the chainstate. If it can be made anew, lost filters count too, without which bitcoind
+/// goes on.
 fn flaw_at_end(
     files: &Files<'_>,
     tree: &Tree<'_>,
     index: &NodeIndex,
-    [own, branch]: [&[u32]; 2],
+    (own, branch): (&[u32], &[u32]),
     can_be_made: bool,
 ) -> Result<Option<String>, DiskError> {
     let Some((&end, height)) = own.last().zip(own.len().checked_sub(1)) else { return Ok(None) };
@@ -216,7 +227,8 @@ fn flaw_at_end(
         IndexKind::BlockFilter => index.flaw_of_filters(files.disk, &end, height, can_be_made),
         IndexKind::TxoSpender => {
             let common = own.iter().zip(branch).take_while(|(own, other)| own == other).count();
-            let detail = "rows of its last blocks are missing: bitcoind was killed after it had erased them";
+            let detail =
+                "rows of its last blocks are missing, as when bitcoind is killed after it has erased them";
             let has_rows = has_last_rows(files, tree, index, own.get(..common).unwrap_or_default())?;
             Ok((!has_rows).then(|| detail.to_owned()))
         }

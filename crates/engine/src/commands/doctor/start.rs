@@ -398,7 +398,8 @@ pub fn check_reported_table(disk: &dyn Disk, datadir: &Datadir, state: &mut Data
     let Some((_, table)) = &state.start.last.database_error else { return };
     let Some(named) = table else {
         let indexes = IndexKind::ALL.map(|kind| datadir.net_dir().join(kind.database_dir()));
-        let mut dirs = indexes.into_iter().chain([datadir.chainstate_dir(), datadir.index_dir()]);
+        let others = [datadir.chainstate_dir(), datadir.snapshot_dir(), datadir.index_dir()];
+        let mut dirs = indexes.into_iter().chain(others);
         let logged = modified(disk, &datadir.net_dir().join("debug.log"));
         if dirs.any(|dir| modified(disk, &dir.join("CURRENT")) > logged) {
             state.start.last.database_error = None;

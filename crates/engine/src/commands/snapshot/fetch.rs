@@ -189,8 +189,10 @@ fn fetch_from(
     let prove = || {
         fetch.prove(disk).inspect_err(|error| {
             // Chunks that make up no snapshot are removed: otherwise the next run would fail in the same way.
-            // They may make up that of another tree.
-            if is_only && !matches!(error.kind, ErrorKind::Interrupted | ErrorKind::Environment) {
+            // They may make up that of another tree. An output that exists meanwhile is no fault of theirs.
+            let is_elsewhere =
+                matches!(error.kind, ErrorKind::Interrupted | ErrorKind::Environment | ErrorKind::Usage);
+            if is_only && !is_elsewhere {
                 let _ = disk.remove_file(&fetch.temporary);
             }
         })

@@ -212,10 +212,8 @@ fn refuse_complete(
         }
     }
     let Some((_, name)) = found.first().filter(|_| found.len() == heights.len()) else { return Ok(()) };
-    if let Some(dir) = &options.work_dir {
-        // A run that was killed at its end has left its chainstate.
-        WorkDir::remove_left(disk, dir);
-    }
+    // A run that was killed at its end has left its chainstate: what chooses a directory removes it.
+    let _ = WorkDir::for_file(disk, options, None);
     Err(there_already(&output.join(name)))
 }
 
