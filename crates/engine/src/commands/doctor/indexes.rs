@@ -162,17 +162,8 @@ pub fn find(
         }
         let Some((tree, infos)) = tree else { return Ok(IndexStanding::NotExamined) };
         if branch.is_empty() {
-            // Without a chainstate, bitcoind looks for the best block all the same, and takes the index back.
             let end = contents.best_block.filter(|_| best.is_none());
-            let own = end.map(|end| tree.branch_to(&end));
-            let lacks_data = |own: &[u32]| own.iter().any(|number| tree.data_pos(*number).is_none());
-            return Ok(match own.as_deref() {
-                Some([]) => IndexStanding::UnknownBestBlock,
-                Some(own) if index.kind.needs_blocks_to_take_back() && lacks_data(own) => {
-                    IndexStanding::LacksBlocks
-                }
-                _ => IndexStanding::NotExamined,
-            });
+            return Ok(end.map_or(IndexStanding::NotExamined, |end| standing_alone(tree, index.kind, &end)));
         }
         let on_disk = &files.datadir.blk_files(files.disk)?;
         let own = contents.best_block.map(|best| tree.branch_to(&best)).unwrap_or_default();
@@ -257,6 +248,18 @@ fn has_last_rows(
         }
     }
     Ok(true)
+}
+
+/// The state of an index with this best block if there is no chainstate: bitcoind looks for the block all the
+/// same, and takes the index back.
+fn standing_alone(tree: &Tree<'_>, kind: IndexKind, best: &BlockHash) -> IndexStanding {
+    let own = tree.branch_to(best);
+    let lacks_data = || own.iter().any(|number| tree.data_pos(*number).is_none());
+    match own.is_empty() {
+        true => IndexStanding::UnknownBestBlock,
+        false if kind.needs_blocks_to_take_back() && lacks_data() => IndexStanding::LacksBlocks,
+        false => IndexStanding::NotExamined,
+    }
 }
 
 /// The state of an index that ends at this height, if blocks above it that the index needs were deleted.
