@@ -180,6 +180,9 @@ pub struct HintOptions {
     pub without_undo: bool,
     /// If the hints turn out to be wrong, name the first wrong one and rebuild without hints.
     pub on_failure_join: bool,
+    /// The indexes that bitcoind's settings turn on: it does not start with one that needs undo data which
+    /// stays missing.
+    pub wanted_indexes: Vec<IndexKind>,
 }
 
 wire::named! {

@@ -232,7 +232,7 @@ impl StoredBlocks {
                 let (file, data_pos, undo_pos) = (None, None, None);
                 *entry = IndexEntry { status, tx_count: pruned, file, data_pos, undo_pos, ..*entry };
             } else if entry.status.has_data() && !self.keeps(entry) {
-                *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
+                entry.forget_block();
             }
             return;
         };
@@ -478,7 +478,7 @@ pub fn write_index(
             // The entry stays: without it, bitcoind would not start with the chainstate, which may stay too.
         } else if stored.is_lost(entry) {
             // Without its file, bitcoind would not start.
-            *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
+            entry.forget_block();
         } else if !(stored.damaged.is_empty() && stored.short_files.is_empty()) {
             // The block may be above one that has just lost its data.
             entry.status = entry.status.not_connected();

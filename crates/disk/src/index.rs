@@ -173,6 +173,14 @@ impl IndexEntry {
         Self { hash, header, height, status, tx_count: 0, file: None, data_pos: None, undo_pos: None }
     }
 
+    /// Leaves only the header, as if the block had never come. If the block is marked invalid, it stays so:
+    /// otherwise bitcoind would download and connect it.
+    pub const fn forget_block(&mut self) {
+        let mark = self.status.0 & (BlockStatus::FAILED_VALID | BlockStatus::FAILED_CHILD);
+        *self = Self::of_header(self.hash, self.header, self.height);
+        self.status.0 |= mark;
+    }
+
     /// Where the block is, if it is on disk.
     pub fn place(&self) -> Option<(FileNo, ByteOffset)> {
         self.file.zip(self.data_pos).filter(|_| self.status.has_data())

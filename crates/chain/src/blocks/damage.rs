@@ -1,6 +1,5 @@
 //! Damage to the bytes of a block, or of its undo data.
 
-use crate::blocks::chain::Chain;
 use api::error::Error;
 use disk::{
     index::{BlockStatus, IndexEntry},
@@ -19,7 +18,8 @@ pub struct KnownDamage {
     pub stale: u32,
     /// Hashes of the blocks whose undo data is damaged, sorted.
     pub undo: Vec<BlockHash>,
-    /// Height of the lowest damaged block.
+    /// Height of the lowest block that is damaged, or that is missing below a stored one while there is one
+    /// chainstate.
     pub lowest: Option<Height>,
     /// Number of the damaged blocks that are in files that do not exist.
     pub lost: u32,
@@ -42,6 +42,12 @@ pub struct KnownDamage {
 impl KnownDamage {
     pub fn is_empty(&self) -> bool {
         self.blocks.is_empty() && self.undo.is_empty()
+    }
+
+    /// Whether the block index does not agree with it, or may have connected blocks above missing ones: those
+    /// above a UTXO snapshot whose chainstate has been moved away.
+    pub fn changes_index(&self) -> bool {
+        self.lowest.is_some() || !self.undo.is_empty()
     }
 
     /// Whether the undo data of a block up to `height` is damaged or missing, or will be when the damaged and
@@ -68,21 +74,14 @@ impl KnownDamage {
         self.undo.binary_search(hash).is_ok()
     }
 
-    /// Makes an entry of the block index agree with what is sound, if `chain` was connected. A damaged block
-    /// keeps its header only, as if it had never come. Blocks above it stay, but bitcoind must connect them
-    /// again: it does not accept that a valid block follows one that it does not have.
-    pub fn change_entry(&self, chain: &Chain, entry: &mut IndexEntry) {
+    /// Makes an entry of the block index agree with what is sound. A damaged block keeps only its header, as
+    /// if it had never come.
+    pub fn change_entry(&self, entry: &mut IndexEntry) {
         if self.has_block(&entry.hash) {
-            *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
-            return;
-        }
-        if self.has_undo(&entry.hash) {
+            entry.forget_block();
+        } else if self.has_undo(&entry.hash) {
             entry.undo_pos = None;
             entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
-        }
-        let is_above = self.lowest.is_some_and(|lowest| entry.height > lowest);
-        if is_above && !chain.has(entry.height, &entry.hash) {
-            entry.status = entry.status.not_connected();
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use api::{
-    error::Error,
+    error::{Error, ErrorKind},
     event::{Event, EventSink},
     lower_tip::{Gap, LowerPart, LowerTip},
     note::Warning,
@@ -236,14 +236,12 @@ fn unless_damaged<T>(disk: &dyn Disk, read: Result<T, Error>) -> Result<Option<T
         Ok(found) => return Ok(Some(found)),
         Err(error) => error,
     };
-    if error.needs_bitcoind() {
-        return Err(error);
+    if !error.needs_bitcoind() && (error.kind == ErrorKind::Damaged || error.is_of_medium()) {
+        return Ok(None);
     }
     let cause = error.source().and_then(|cause| cause.downcast_ref::<FileError>());
-    let Some(denied) = cause.filter(|cause| cause.source.kind() == io::ErrorKind::PermissionDenied) else {
-        return Ok(None);
-    };
-    let run_as = Remedy::run_as_owner(disk, &denied.path);
+    let denied = cause.filter(|cause| cause.source.kind() == io::ErrorKind::PermissionDenied);
+    let run_as = denied.and_then(|denied| Remedy::run_as_owner(disk, &denied.path));
     Err(error.with_remedies(run_as))
 }
 

@@ -7,6 +7,8 @@
 //! - Rows of a `txindex` of releases up to 31, and those of a `txospenderindex`, have the places of blocks in
 //!   block files. When such a block is stored at another place, they lead to other bytes.
 //! - The best block must be in the block index, or bitcoind stops when it starts (`BaseIndex::Init`).
+//! - A `blockfilterindex` and a `coinstatsindex` are continued from undo data. If that of a block is missing,
+//!   bitcoind stops when it starts (`CheckBlockDataAvailability`).
 //! - An index whose best block is not on the chain is rewound. A `txospenderindex` needs the blocks for that,
 //!   a `coinstatsindex` their undo data too. If they are gone, bitcoind stops (`BaseIndex::Rewind`).
 
@@ -28,6 +30,7 @@ use disk::{
 use std::{
     borrow::Cow,
     cell::{Cell, OnceCell},
+    ops::RangeInclusive,
 };
 use vfs::During as _;
 use wire::{BlockHash, Height};
@@ -231,6 +234,7 @@ pub fn before_rebuild(
     files: &Files<'_>,
     plan: &Plan,
     damage: Option<&KnownDamage>,
+    without_undo: Option<WithoutUndo<'_>>,
     may_set_aside: &SetAsideIndexes,
 ) -> Result<SetAside, Error> {
     let chain = &plan.chain;
@@ -244,7 +248,29 @@ pub fn before_rebuild(
         let is_whole = entry.place().is_some_and(is_stored);
         is_damaged || !is_whole || needs_undo && !entry.status.has_undo()
     };
-    check_each(files, may_set_aside, |kind, contents| {
+    // Returns why bitcoind cannot continue an index from a height.
+    let lacks_undo = |kind: IndexKind, end: Height| {
+        let lacking = without_undo.as_ref().filter(|_| kind.needs_undo());
+        let Some(WithoutUndo { to, wanted }) = lacking else { return Ok(None) };
+        let Some(height) = entries.first_without_undo(end.0 + 1..=to.0)? else { return Ok(None) };
+        let harm = format!(
+            "it is made from undo data, and with hints, that of block {height} stays missing: bitcoind does \
+             not start with the index until that is made"
+        );
+        match wanted.contains(&kind) {
+            true => {
+                let detail = format!("{} is turned on in bitcoind's settings, but {harm}", kind.option());
+                Err(Error::usage(detail).with_remedies([Remedy::WithoutHints]))
+            }
+            false => Ok(Some(harm.into())),
+        }
+    };
+    for &kind in without_undo.iter().flat_map(|it| it.wanted) {
+        if !kind.is_in(files.disk, files.datadir.net_dir())? {
+            lacks_undo(kind, Height(0))?;
+        }
+    }
+    let set_aside = check_each(files, may_set_aside, |kind, contents| {
         let needs_undo = kind == IndexKind::CoinStats;
         if contents.has_positions
             && let Some(height) = entries.first_moved()?
@@ -256,8 +282,9 @@ pub fn before_rebuild(
                 let harm = "its best block is not in the block index, with which bitcoind does not start";
                 return Ok(Some(harm.into()));
             };
-            while (needs_undo || kind == IndexKind::TxoSpender) && !chain.has(entry.height, &entry.hash) {
-                if is_lost(&entry, needs_undo) {
+            while !matches!(kind, IndexKind::Tx | IndexKind::Unknown) && !chain.has(entry.height, &entry.hash)
+            {
+                if kind != IndexKind::BlockFilter && is_lost(&entry, needs_undo) {
                     let harm = format!(
                         "its best block is above the new chain, and bitcoind would stop when it rewinds the \
                          index, because block {} or its undo data is lost",
@@ -268,9 +295,24 @@ pub fn before_rebuild(
                 let Some(below) = entries.find(&entry.header.prev)? else { break };
                 entry = below;
             }
+            return lacks_undo(kind, entry.height);
         }
         Ok(None)
+    });
+    set_aside.map_err(|mut error| {
+        // They cannot be made in the same run.
+        let keeps = |remedy: &Remedy| without_undo.is_none() || !matches!(remedy, Remedy::BringIndexes(_));
+        error.remedies.retain(keeps);
+        error
     })
+}
+
+/// The blocks whose undo data a rebuild leaves missing, as far as it is.
+pub struct WithoutUndo<'a> {
+    /// Height of the last of them.
+    pub to: Height,
+    /// The indexes that bitcoind's settings turn on.
+    pub wanted: &'a [IndexKind],
 }
 
 /// The entries of the block index that bitcoind will have, by hash.
@@ -306,6 +348,17 @@ impl Entries<'_> {
             let is_elsewhere = (file, pos) != (block.file, block.data_pos);
             // A block can be stored twice.
             if is_elsewhere && self.files.check_stored(&block.hash, height, file, pos).is_err() {
+                return Ok(Some(height));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the first of these blocks of the chain without undo data.
+    fn first_without_undo(&self, heights: RangeInclusive<u32>) -> Result<Option<Height>, Error> {
+        for height in heights.map(Height) {
+            let entry = self.find(&self.plan.chain.block(height).hash)?;
+            if !entry.is_some_and(|entry| entry.status.has_undo()) {
                 return Ok(Some(height));
             }
         }

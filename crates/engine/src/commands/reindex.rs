@@ -396,7 +396,7 @@ impl<'a> Rebuild<'a> {
     fn changes_index(&self, planned: &Planned) -> bool {
         let (plan, is_in_place) = (&planned.plan, self.options.output.is_none());
         is_in_place && !plan.missing_files.is_empty()
-            || self.damage.get().is_some_and(|damage| !damage.is_empty())
+            || self.damage.get().is_some_and(KnownDamage::changes_index)
             || !plan.choice.unmarked.is_empty()
             || plan.choice.departed > 0
             || self.sets_marks(planned)
@@ -512,7 +512,9 @@ impl<'a> Rebuild<'a> {
     fn write_index(&self, planned: &Planned, undo: Option<&NewUndo<'_>>) -> Result<(), Error> {
         let Some(dir) = self.target.building_index() else { return Ok(()) };
         let (files, plan) = (self.files, &planned.plan);
-        let (old, mut lowest_lost) = (files.datadir.index_dir(), Height(u32::MAX));
+        let old = files.datadir.index_dir();
+        let damaged = self.damage.get().and_then(|damage| damage.lowest);
+        let mut lowest_lost = damaged.unwrap_or(Height(u32::MAX));
         let is_lost = |entry: &IndexEntry| entry.file.is_some_and(|file| plan.missing_files.contains(&file));
         if !plan.missing_files.is_empty() {
             IndexRows::open(files.disk, &old)?.stream(|entry| {
@@ -522,19 +524,19 @@ impl<'a> Rebuild<'a> {
             })?;
         }
         let change = |entry: &mut IndexEntry| {
-            if is_lost(entry) {
-                *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height);
-                return;
-            }
-            if entry.height > lowest_lost && !plan.chain.has(entry.height, &entry.hash) {
-                // The block may be above one that has just lost its data.
-                entry.status = entry.status.not_connected();
-            }
             if plan.choice.unmarked.binary_search(&entry.hash).is_ok() {
                 entry.status = entry.status.unmarked();
             }
+            if is_lost(entry) {
+                entry.forget_block();
+                return;
+            }
+            if entry.height > lowest_lost && !plan.chain.has(entry.height, &entry.hash) {
+                // bitcoind does not accept that a connected block follows one that it does not have.
+                entry.status = entry.status.not_connected();
+            }
             if let Some(damage) = self.damage.get() {
-                damage.change_entry(&plan.chain, entry);
+                damage.change_entry(entry);
             }
             if let Some(undo) = undo {
                 undo.change_entry(&plan.chain, entry);

@@ -2,7 +2,7 @@
 //! that is possible without coins.
 
 use crate::{
-    job::{memory::affordable_threads, now},
+    job::{memory::affordable_threads, now, two_chainstates::has_second},
     stages::{
         read::BlockReader,
         undo_survey::{UndoState, UndoSurvey},
@@ -111,7 +111,8 @@ pub fn find_damage(
     hashes.sort_unstable();
     // A scan takes sound copies.
     let elsewhere = if scan { 0 } else { count_elsewhere(files, &hashes, watch.interrupt)? };
-    Ok(KnownDamage { elsewhere, ..summary(chain, &undo, damaged, stale_damaged) })
+    let may_lack_blocks = has_second(files.disk, files.datadir)?;
+    Ok(KnownDamage { elsewhere, ..summary(chain, &undo, damaged, stale_damaged, may_lack_blocks) })
 }
 
 /// Returns the first errors about damaged blocks, in which a file that does not exist is named once, the
@@ -126,12 +127,14 @@ pub fn first_damaged(errors: impl Iterator<Item = Error>) -> (Vec<Error>, u32, u
     (first, others, lost_files.len() as u32)
 }
 
-/// What is damaged or missing, all in all.
+/// What is damaged or missing, all in all. `may_lack_blocks`: connected blocks may be above missing ones, as
+/// those of a second chainstate.
 fn summary(
     chain: &Chain,
     undo: &UndoSurvey,
     mut damaged: Vec<(Height, BlockHash, Error)>,
     stale_damaged: u32,
+    may_lack_blocks: bool,
 ) -> KnownDamage {
     let blocks_total = chain.block_count() as u32;
     let hash = |height: Height| chain.block(height).hash;
@@ -143,12 +146,14 @@ fn summary(
     let lacks_undo = |height: &Height| is_stored(height) && chain.block(*height).undo_pos.is_none();
     let lost = damaged.iter().filter(|(.., error)| error.is_about(Subject::MissingFile)).count() as u32;
     let blocks = damaged.iter().map(|(_, hash, _)| *hash).collect();
-    let lowest = damaged.first().map(|(height, ..)| *height);
+    let missing: Vec<_> = (0..last_stored.0).map(Height).filter(|height| !is_stored(height)).collect();
+    let gap = missing.first().filter(|_| !may_lack_blocks);
+    let lowest = damaged.first().map(|(height, ..)| height).into_iter().chain(gap).min().copied();
     let (first, others, lost_files) = first_damaged(damaged.into_iter().map(|(.., error)| error));
     let mut damage = KnownDamage {
         lost,
         lost_files,
-        missing: (0..last_stored.0).map(Height).filter(|height| !is_stored(height)).count() as u32,
+        missing: missing.len() as u32,
         last_stored,
         without_undo: all().skip(1).find(lacks_undo),
         lowest,

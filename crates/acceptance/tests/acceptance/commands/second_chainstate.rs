@@ -251,6 +251,20 @@ fn a_rebuild_that_leaves_the_branch_of_the_snapshot_is_refused_and_names_the_way
     assert_eq!(run(&options(&case)).unwrap().height, Height(TIP));
 }
 
+/// bitcoind that checks its block index ended at each start.
+#[test]
+fn after_the_snapshot_is_moved_away_no_block_above_missing_ones_counts_as_connected() {
+    let case = Case::new();
+    (ROWS[1].1)(&case);
+    fs::rename(second_dir(&case), case.net("chainstate_snapshot.old")).unwrap();
+    assert_eq!(run(&options(&case)).unwrap_err().height, Some(Height(61)));
+    let report = run(&ReindexOptions { until_damage: true, ..options(&case) }).unwrap();
+    assert_eq!(report.height, Height(60));
+    let is_connected = |entry: &IndexEntry| entry.status.was_connected();
+    let highest = case.index().entries.into_iter().filter(is_connected).map(|entry| entry.height).max();
+    assert_eq!(highest, Some(Height(60)));
+}
+
 #[test]
 fn above_the_snapshots_block_the_height_is_offered_and_the_note_is_true() {
     let case = Case::at_tip();

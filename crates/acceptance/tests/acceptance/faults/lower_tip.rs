@@ -2,6 +2,7 @@
 //! damage would lower it is in `input/situations.txt`.
 
 use acceptance::prelude::*;
+use std::io;
 
 /// Height of the chainstate in a [`Case`].
 const OLD: u32 = 137;
@@ -27,17 +28,30 @@ fn stopping_below_the_chainstate_must_be_accepted() {
     assert_eq!((report.lost_blocks, report.notes.len()), (0, 0), "{:?}", report.notes);
 }
 
-/// bitcoind does not start if the index places any block in a file that does not exist.
+/// It counted as a damaged one, which any other may replace.
+#[test]
+fn a_chainstate_that_cannot_be_read_now_is_not_replaced_by_a_lower_one() {
+    let case = Case::new();
+    let before = tree(case.root());
+    for (at, options) in (0..200).flat_map(|at| [(at, case.options()), (at, case.scan())]) {
+        let disk = FaultDisk::fail_at(at, InjectedFault::Once, Operations::All, io::ErrorKind::TimedOut);
+        run_on(&disk, &up_to(options, 100)).unwrap_err();
+        assert_same_tree(&before, case.root(), &format!("operation {at}"));
+    }
+}
+
+/// bitcoind does not start if the index places any block in a file that does not exist. A mark as invalid was
+/// lost with the block's place: bitcoind downloaded and connected it.
 #[test]
 fn a_block_of_another_branch_in_a_file_that_does_not_exist_leaves_the_index() {
     let case = Case::new();
     let stale = sibling(block_at(90), 3, |_| {});
     let find = || case.index().entries.into_iter().find(|entry| entry.hash == stale.hash).unwrap();
-    for file in [FileNo(70), FileNo(99)] {
+    for (file, mark) in [(FileNo(70), 0), (FileNo(99), BlockStatus::FAILED_VALID)] {
         case.edit_index(|index| {
             index.entries.retain(|entry| entry.hash != stale.hash);
             index.entries.push(IndexEntry {
-                status: BlockStatus::stored(true),
+                status: BlockStatus(BlockStatus::stored(true).0 | mark),
                 tx_count: 1,
                 file: Some(file),
                 data_pos: Some(ByteOffset(8)),
@@ -46,7 +60,9 @@ fn a_block_of_another_branch_in_a_file_that_does_not_exist_leaves_the_index() {
             index.entries.sort_unstable_by_key(|entry| entry.hash);
         });
         let report = run(&case.options()).unwrap();
-        assert_eq!(find(), IndexEntry::of_header(stale.hash, stale.header, Height(90)));
+        let mut header = IndexEntry::of_header(stale.hash, stale.header, Height(90));
+        header.status.0 |= mark;
+        assert_eq!(find(), header);
         let name = format!("blk000{}.dat, which do not exist", file.0);
         assert!(report.notes.iter().any(|note| note.to_string().contains(&name)), "{:?}", report.notes);
         assert_eq!(run(&case.options()).unwrap().notes.len(), 0, "only once");

@@ -2,12 +2,17 @@
 //! index, not the records, not the files. Above it, and for the last blocks in any case, undo data is made;
 //! if none may be made, it must be there above the hints.
 
+use ::indexes::{
+    IndexKind::{self, CoinStats, Tx, TxoSpender},
+    TxForm,
+};
 use acceptance::prelude::*;
 use acceptance::{
     hinted::{BURIAL, Hints},
+    indexes,
     undo::assert_complete_from,
 };
-use engine::reindex::Matching;
+use engine::reindex::{Matching, SetAsideIndexes};
 
 /// Number of last blocks that have undo data in any case. A node keeps 288.
 const LAST: u32 = 14;
@@ -110,6 +115,30 @@ fn undo_data_of_the_last_blocks_is_made_and_no_other_is_needed() {
         }
     }
     assert!(resumed > 20 && late > 4, "{resumed} runs were resumed, {late} when undo data was made");
+}
+
+/// bitcoind did not start with them, since it continues them from undo data.
+#[test]
+fn indexes_that_need_undo_data_which_stays_missing_are_refused() {
+    let (case, _files, source) = lacking(Missing::Nothing, TIP, None);
+    run(&lowered(case.options(), 60)).unwrap();
+    indexes::make(&FaultDisk::healthy(), &indexes::of_case(&case, TxForm::ByTxid)).unwrap();
+    case.forget_undo(|entry| entry.height.0 <= 100);
+    let options = making(&source);
+    let words = ["blockfilter: it is made from undo data", "of block 61 ", "coinstatsindex: it is "];
+    assert_offers(&refused(&options, ErrorKind::Usage, &words), &[Remedy::SetIndexesAside]);
+    let set_aside = ReindexOptions { set_aside_indexes: SetAsideIndexes::Any, ..options.clone() };
+    let wanting = |options: &ReindexOptions, kind| {
+        changed(options.clone(), |it| it.hints.as_mut().unwrap().wanted_indexes = vec![kind])
+    };
+    let wanted = |block| ["coinstatsindex is turned on in bitcoind's settings", block];
+    let error = refused(&wanting(&set_aside, CoinStats), ErrorKind::Usage, &wanted("of block 61 "));
+    assert_offers(&error, &[Remedy::WithoutHints]);
+    run(&set_aside).unwrap();
+    let is_there = |kind: &IndexKind| kind.is_in(&RealDisk, &case.net("")).unwrap();
+    assert_eq!(IndexKind::ALL.into_iter().filter(is_there).collect::<Vec<_>>(), [Tx, TxoSpender]);
+    refused(&wanting(&options, CoinStats), ErrorKind::Usage, &wanted("of block 1 "));
+    assert_eq!(run(&wanting(&options, Tx)).unwrap().height, Height(TIP));
 }
 
 /// A wrong hint below the blocks whose undo data is made is found; the run without hints needs no undo data

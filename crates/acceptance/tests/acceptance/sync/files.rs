@@ -265,7 +265,8 @@ fn undo_data_that_is_missing_below_a_chainstate_is_made() {
     }
 }
 
-/// bitcoind does not start if the file of a block is missing, whatever the block's branch.
+/// bitcoind does not start if the file of a block is missing, whatever the block's branch. A mark as invalid
+/// was lost with the block's place: bitcoind downloaded and connected it.
 #[test]
 fn a_stale_block_whose_file_is_missing_is_no_longer_in_the_index() {
     let (case, peer) = (in_small_files(), peer());
@@ -285,10 +286,12 @@ fn a_stale_block_whose_file_is_missing_is_no_longer_in_the_index() {
     case.edit_index(|index| {
         let entry = index.entries.iter_mut().find(|entry| entry.hash == stale.hash).unwrap();
         let (file, data_pos) = (Some(FileNo(9_999)), Some(ByteOffset(8)));
-        *entry = IndexEntry { status: BlockStatus::stored(true), tx_count: 1, file, data_pos, ..header };
+        let status = BlockStatus(BlockStatus::stored(true).0 | BlockStatus::FAILED_VALID);
+        *entry = IndexEntry { status, tx_count: 1, file, data_pos, ..header };
     });
     run(&from(case.root(), &[&peer]));
-    assert_eq!(find(), header, "a file that the index does not list");
+    let status = BlockStatus(header.status.0 | BlockStatus::FAILED_VALID);
+    assert_eq!(find(), IndexEntry { status, ..header }, "a file that the index does not list");
 }
 
 /// It stayed valid as a whole, which Core's check of its block index (`-checkblockindex`) does not accept.

@@ -13,7 +13,7 @@ use chain::{
     plan::{
         chain_request::HintsEnd,
         existing_state::{Accepted, ExistingState},
-        indexes::{self, SetAside},
+        indexes::{self, SetAside, WithoutUndo},
         planner::Plan,
         second_chainstate::SecondChainstate,
     },
@@ -82,7 +82,7 @@ impl Planned {
             // Without pruning, bitcoind expects the number of transactions only for stored blocks, and no
             // connected block above one that is not stored.
             match is_deleted {
-                true => *entry = IndexEntry::of_header(entry.hash, entry.header, entry.height),
+                true => entry.forget_block(),
                 false => entry.status = entry.status.not_connected(),
             }
         }
@@ -136,8 +136,15 @@ pub fn plan(
             watch.sink.event(Event::Warning(Warning::SnapshotUnchanged { dir: second.dir, base }));
         }
     }
+    let hinted_to = match options.hints.as_ref().zip(hint_reader.as_ref()) {
+        Some((hints, reader)) => Some(hints::use_of(&options.chain, hints, reader.info(), &plan)?.0),
+        None => None,
+    };
+    let hints = options.hints.as_ref().filter(|hints| hints.without_undo);
+    let without_undo = hints.zip(hinted_to);
+    let without_undo = without_undo.map(|(hints, to)| WithoutUndo { to, wanted: &hints.wanted_indexes });
     let set_aside = match in_place {
-        true => indexes::before_rebuild(files, &plan, damage, &options.set_aside_indexes)?,
+        true => indexes::before_rebuild(files, &plan, damage, without_undo, &options.set_aside_indexes)?,
         false => SetAside::default(),
     };
     let accepted = match damage {
@@ -146,12 +153,8 @@ pub fn plan(
         None => Accepted::WithoutLast(awaiting.as_ref().map_or(0, |blocks| blocks.left)),
     };
     let lost_blocks = if in_place { before.check(&plan, files, accepted, watch.sink)? } else { 0 };
-    let reads_last_blocks_first = match options.hints.as_ref().zip(hint_reader.as_ref()) {
-        Some((hints, reader)) => {
-            hints::use_of(&options.chain, hints, reader.info(), &plan)?.0 < reader.info().height
-        }
-        None => false,
-    };
+    let hints_end = hint_reader.as_ref().map(|reader| reader.info().height);
+    let reads_last_blocks_first = hinted_to < hints_end;
     let awaited = awaiting.filter(|_| !reads_last_blocks_first).map(|blocks| {
         plan.block_bytes += blocks.bytes;
         let Awaiting { kept_bytes_max, settle_bytes, .. } = blocks;
