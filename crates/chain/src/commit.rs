@@ -66,7 +66,7 @@ impl<'d> Destination<'d> {
     }
 
     /// Creates the directories in which the new databases are built; with `--scan` also that of the block
-    /// index. Returns an error for anything that would make the commit fail at the end.
+    /// index. Returns an error for anything that would make their commit fail at the end.
     ///
     /// # Errors
     /// [`api::error::ErrorKind::Environment`]: another owner, a mount point, or a file in the way; any I/O

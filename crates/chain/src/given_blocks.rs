@@ -22,7 +22,7 @@ use disk::{
 use rules::ChainParams;
 use std::path::Path;
 use vfs::{AtomicFile, Disk, During as _};
-use wire::{BlockArena, BlockHash, BlockTime, FileNo, Header, Height, Reader};
+use wire::{BlockArena, BlockHash, BlockTime, FileNo, Height};
 
 /// Length in bytes that no file with a block exceeds: a block of 4 MB as hex digits, with some white space.
 const MAX_FILE_LEN: u64 = 8_100_000;
@@ -126,16 +126,13 @@ impl Wanted<'_> {
     fn read(&self, path: &Path) -> Result<GivenBlock, Error> {
         let bytes = self.read_bytes(path)?;
         let mut arena = BlockArena::default();
-        if let Err(error) = arena.parse(&bytes) {
-            let detail = format!(
+        let block = arena.parse(&bytes).map_err(|error| {
+            Error::usage(format!(
                 "this is not a block as bytes or as hex digits, which bitcoin-cli getblock HASH 0 prints: \
                  {error}"
-            );
-            return Err(Error::usage(detail));
-        }
-        let header =
-            Header::read(&mut Reader::new(&bytes)).map_err(|error| self.unwanted(&error.to_string()))?;
-        let hash = header.hash();
+            ))
+        })?;
+        let hash = block.header().hash();
         let Some(height) = self.chain.height_of(&hash) else {
             let what = format!("this is block {hash}, which is not in the chain of the block index");
             return Err(self.unwanted(&what));

@@ -79,9 +79,6 @@ pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32
         sha.update(params.activation_heights().as_bytes());
     }
     sha.update(&options.assume_valid.hash(params).unwrap_or_default().0);
-    if let Some(height) = plan.choice.checked_to {
-        sha.update(&height.0.to_le_bytes());
-    }
     sha.update(&[options.scripts.are_run().into(), has_all_repeats(params, chain).into()]);
     sha.update(&method.identity());
     sha.finalize()

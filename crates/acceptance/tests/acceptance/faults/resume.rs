@@ -191,6 +191,8 @@ fn a_checkpoint_with_other_trust_in_the_block_index_is_refused() {
     });
     refused(&checked, ErrorKind::Usage, &["other options"]);
     case.edit_index(|edited| *edited = index);
+    // It was refused after bitcoind had connected a block.
+    case.edit_entry(TIP - 2, |entry| entry.status = entry.status.validated());
     assert!(resumes(&checked) > 50);
     assert_eq!(resumes(&changed(by_default, |it| it.chain.resume.restart = true)), 0, "it starts over");
 }
