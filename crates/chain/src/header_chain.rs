@@ -207,19 +207,16 @@ impl HeaderChain {
         if let Some((_, refused)) = self.first_refused(parent, hashes) {
             return Err(refused);
         }
-        let in_branch = self.height_in_branch(&parent);
-        let (mut parent, on_chain) = match (self.height_of(&parent), in_branch) {
-            (Some(height), _) => (height, true),
-            (None, Some(height)) => (height, false),
-            (None, None) => return Err(RefusedHeaders::Unconnected),
-        };
-        let known = hashes.iter().zip(1..).take_while(|(hash, above)| {
-            let height = Height(parent.0 + above);
-            let known = if on_chain { self.hash(height) } else { self.branch_hash(height) };
-            known == Some(**hash)
+        let below = self.height_of(&parent).or_else(|| self.height_in_branch(&parent));
+        let below = below.ok_or(RefusedHeaders::Unconnected)?;
+        // They can lead from the chain into the branch.
+        let known = hashes.iter().zip(below.0 + 1..).take_while(|(hash, height)| {
+            let height = Height(*height);
+            [self.hash(height), self.branch_hash(height)].contains(&Some(**hash))
         });
         let known = known.count();
-        parent.0 += known as u32;
+        let on_chain = self.height_of(hashes[..known].last().unwrap_or(&parent)).is_some();
+        let parent = Height(below.0 + known as u32);
         let (headers, hashes) = (&headers[known..], &hashes[known..]);
         let (fork, kept) = match &self.branch {
             Some(branch) if !on_chain => {
@@ -544,6 +541,24 @@ mod tests {
             let hash = block::mine(&mut bad[0], block::has_work);
             let added = chain.add(others[parent], &bad, &[hash], NOW);
             assert_eq!(added.is_ok_and(|added| added.new == 0), time > 1, "{parent}");
+        }
+        let added = chain.add(others[3], &other[4..], &others[4..], NOW).unwrap();
+        assert_eq!((added.height, added.fork), (Height(9), Some(Height(2))));
+    }
+
+    /// It once cut the branch back, so that what its peer sent next was refused.
+    #[test]
+    fn a_second_copy_of_the_beginning_of_a_branch_changes_nothing() {
+        let (mut chain, main, hashes) = grown(6);
+        let (other, others) = mine((hashes[1], main[1].time), 7, 2);
+        // The last copy begins below the fork.
+        let (across, hashes_across) = ([&main[1..2], &other].concat(), [&hashes[1..2], &others].concat());
+        for (parent, headers, copied, len, new) in
+            [(1, &other, &others, 4, 4), (1, &other, &others, 2, 0), (0, &across, &hashes_across, 3, 0)]
+        {
+            let added = chain.add(hashes[parent], &headers[..len], &copied[..len], NOW).unwrap();
+            let height = Height((parent + 1 + len) as u32);
+            assert_eq!((added.new, added.height, added.shared), (new, height, Height(2)), "{len} headers");
         }
         let added = chain.add(others[3], &other[4..], &others[4..], NOW).unwrap();
         assert_eq!((added.height, added.fork), (Height(9), Some(Height(2))));

@@ -262,9 +262,15 @@ impl HeaderSync {
         let Some(peer) = self.peers.get_mut(&id) else { return };
         let PeerState::Checking { is_full, last } = peer.state else { return };
         // A peer that sends two branches in turns has new headers for ever, but none that leads further.
-        let is_news = new > 0 && height > peer.highest;
+        let leads_further = height > peer.highest;
+        let is_news = new > 0 && leads_further;
         peer.highest = peer.highest.max(height);
-        peer.stale_batches = if is_news { 0 } else { peer.stale_batches + 1 };
+        peer.stale_batches = match peer.stale_batches {
+            _ if is_news => 0,
+            // On a branch of which another peer has sent a part, it may lead beyond that part.
+            stale if leads_further && stale > 1 => stale,
+            stale => stale + 1,
+        };
         if is_full && peer.stale_batches < MAX_STALE_BATCHES {
             // What another peer sent before is skipped, unless this one is on a branch that is known too.
             peer.last = (peer.stale_batches != 1).then_some(last);

@@ -161,6 +161,23 @@ fn a_peer_that_repeats_itself_is_not_asked_for_ever() {
     }
 }
 
+/// Whoever had sent a branch in part and then vanished kept the others from sending the rest.
+#[test]
+fn a_peer_goes_on_in_a_branch_of_which_many_batches_are_known() {
+    let (now, headers) = (Instant::now(), chain(6 * MAX_HEADERS + 1, usize::MAX, 0));
+    let (hashes, known) = (hashes(&headers), 5 * MAX_HEADERS);
+    let mut sync = HeaderSync::new(locator(&hashes[..1]));
+    sync.add_peer(PeerId(1), Duration::ZERO);
+    let mut end = 0;
+    while let [request] = &sync.poll(now)[..] {
+        let batch = sync.receive(PeerId(1), answer(&headers, &request.locator)).unwrap();
+        let Some(batch) = batch else { break };
+        end = hashes.iter().position(|hash| Some(hash) == batch.hashes.last()).unwrap();
+        sync.accept(PeerId(1), end as u32, end.saturating_sub(known), locator(&hashes[..1]));
+    }
+    assert_eq!(end, 6 * MAX_HEADERS);
+}
+
 /// A leader that hides its headers does not make all others send the same ones.
 #[test]
 fn a_peer_with_many_more_headers_leads_alone() {

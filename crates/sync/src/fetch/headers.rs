@@ -27,9 +27,9 @@ impl Fetch<'_> {
                 let (headers, hashes) = (&batch.headers[..len], &batch.hashes[..len]);
                 let added = self.chain.add(batch.parent, headers, hashes, job::now());
                 added.and_then(|added| {
-                    self.added(&added);
+                    let is_more = self.offers_more(batch.peer, added.height);
+                    self.added(&added, is_more);
                     self.seen.sources.note_headers(batch.peer, added.height, added.from_future);
-                    self.offers_more(batch.peer, added.height);
                     let shares_to = (added.shared < added.height).then_some(added.shared.0);
                     self.client.set_shared(batch.peer, shares_to);
                     refused.map_or(Ok(added), Err)
@@ -97,14 +97,20 @@ impl Fetch<'_> {
         }
     }
 
-    fn added(&mut self, added: &AddedHeaders) {
-        // A branch with less work is not written, and no block of it will come.
-        if added.new > 0 && added.shared == added.height {
-            self.index.is_behind = true;
-            self.index.announced_at.get_or_insert_with(Instant::now);
+    /// `is_more`: whether their peer had offered fewer before.
+    fn added(&mut self, added: &AddedHeaders, is_more: bool) {
+        let is_in_chain = added.shared == added.height;
+        // A branch that gets longer may become the chain. Two that are sent in turns are new for ever.
+        let is_progress = if is_in_chain { added.new > 0 } else { is_more };
+        if is_progress {
             self.seen.sources.note_progress(self.client.pool.now());
             // A peer that has no more is no reason to leave one that sends new ones.
             self.seen.first_finished = None;
+        }
+        // A branch with less work is not written, and no block of it will come.
+        if added.new > 0 && is_in_chain {
+            self.index.is_behind = true;
+            self.index.announced_at.get_or_insert_with(Instant::now);
             let from = added.fork.unwrap_or(Height(added.height.0 - added.new as u32));
             self.index.true_to = self.index.true_to.map(|height| height.min(from));
             // The chain may come back to blocks of a branch that it had left.

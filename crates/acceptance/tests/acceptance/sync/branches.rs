@@ -242,6 +242,13 @@ fn competing_header_chains_of_several_batches_end_with_the_longer_one() {
         let advice = diagnosed(dir.path(), false).advice;
         assert_eq!(advice, Advice::Sync, "a download that was not completed");
     }
+    // Slow peers with the longer one were not waited for while what had come of it had less work.
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let (dir, first) = (scratch(), ScriptedPeer::start(&short, Fault::None));
+    let slow = ScriptedPeer::start(&long, Fault::LateHeaders);
+    let options = SyncOptions { blocks_only: true, ..from_to(dir.path(), &[&first, &slow], 3) };
+    let (report, _) = run(&changed(options, |it| it.chain.hooks.now = || *START + START.elapsed() * 5));
+    assert_eq!(report.header_height, Height(longer.tip().height));
 }
 
 /// Two transactions whose hashes, one after the other, are a transaction of 64 bytes: a block with that one
