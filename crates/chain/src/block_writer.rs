@@ -15,7 +15,11 @@ use api::error::Error;
 use crossbeam::channel::{Receiver, Sender};
 use disk::{block_files::BlockAppender, index::FileInfo};
 use rules::{ChainParams, Violation};
-use std::{sync::Mutex, thread::Scope};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Mutex,
+    thread::Scope,
+};
 use wire::{
     BlockArena, BlockHash, BlockTime, ByteOffset, FileNo, Height, ScriptVerifier, SpentCoinsError,
     SpentCoinsForm,
@@ -44,7 +48,7 @@ pub enum BlockOutcome {
     /// These are not the bytes to which its header commits.
     Mutated,
     Invalid(Violation),
-    /// It could not be written.
+    /// It could not be written, or what checked it has panicked.
     Failed(Error),
 }
 
@@ -142,7 +146,8 @@ impl<'a> BlockWriter<'a> {
         let (ExpectedBlock { height, hash, .. }, len) = (block.expected, block.bytes.len());
         let coins_len = block.coins.as_ref().map_or(0, |(_, bytes)| bytes.len());
         let send = |outcome| handled.send(HandledBlock { height, hash, len, coins_len, outcome }).is_ok();
-        match check_arrived(&block.expected, self.verifier, &block.bytes, arena, hashes) {
+        let failed = |error: Error| BlockOutcome::Failed(error.at_block(height, hash));
+        let store = || match check_arrived(&block.expected, self.verifier, &block.bytes, arena, hashes) {
             Err(outcome) => send(outcome),
             Ok((time, legacy_sigops)) => {
                 let undo = claimed_undo(&block, arena).map(Box::new);
@@ -152,10 +157,12 @@ impl<'a> BlockWriter<'a> {
                 let appending = &mut *lock(&self.appending);
                 send(match appending.append(height, time, &block.bytes) {
                     Ok((file, data_pos)) => BlockOutcome::Stored { file, data_pos, block, undo },
-                    Err(error) => BlockOutcome::Failed(error.at_block(height, hash)),
+                    Err(error) => failed(error),
                 })
             }
-        }
+        };
+        // The caller, whose verifier has run, waits for a result of each block.
+        catch_unwind(AssertUnwindSafe(store)).unwrap_or_else(|_| send(failed(Error::panicked())))
     }
 
     /// Appends the genesis block, whose file is going to be deleted: bitcoind never downloads it.
@@ -232,15 +239,19 @@ fn claimed_undo(block: &ArrivedBlock, arena: &mut BlockArena) -> Option<Result<V
 mod tests {
     use super::*;
     use crate::header_chain::HeaderChain;
+    use api::error::ErrorKind;
     use crossbeam::channel::unbounded;
     use digest::obfuscation::Obfuscation;
     use disk::{
         block_files::{AppendOptions, BlockFiles},
         datadir::Datadir,
     };
-    use std::{io, path::Path, thread};
-    use testkit::fault::{FaultDisk, InjectedFault, Operations};
-    use wire::Network;
+    use std::{io, path::Path, sync::Arc, thread};
+    use testkit::{
+        Chain, ChainSpec,
+        fault::{FaultDisk, InjectedFault, Operations},
+    };
+    use wire::{Network, Sats, ScriptFault, TxVerifier, TxView};
 
     fn writer<'d>(disk: &'d FaultDisk, root: &Path) -> BlockWriter<'d> {
         let datadir = Datadir::at(root, Network::Regtest);
@@ -287,6 +298,43 @@ mod tests {
                 assert_eq!(infos.iter().map(|info| info.blocks as usize).sum::<usize>(), handled);
             }
         });
+    }
+
+    #[derive(Debug)]
+    struct Panicking;
+
+    impl ScriptVerifier for Panicking {
+        fn transaction(
+            &self,
+            _: &TxView<'_>,
+            _: &[(Sats, Vec<u8>)],
+        ) -> Result<Arc<dyn TxVerifier>, ScriptFault> {
+            panic!("the caller's verifier")
+        }
+    }
+
+    /// A download waited for ever for the result of a block whose solution the caller's verifier had run.
+    #[test]
+    fn a_panic_is_the_result_of_its_block() {
+        let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
+        let signed = ChainParams { signet_challenge: Some(&[]), ..ChainParams::of(Network::Regtest).clone() };
+        let params: &'static ChainParams = Box::leak(Box::new(signed));
+        let writer = BlockWriter { params, verifier: Some(&Panicking), ..writer(&disk, dir.path()) };
+        let chain = Chain::generate(&ChainSpec { blocks: Some(20), ..ChainSpec::new(1, 10_000) });
+        let (arrived_in, arrived) = unbounded();
+        let (outcomes_in, outcomes) = unbounded();
+        for block in chain.main().skip(1) {
+            let (height, hash, time) = (Height(block.height), block.hash, params.genesis.time);
+            let expected = ExpectedBlock { params, height, hash, median_time_past_prev: time };
+            arrived_in.send(ArrivedBlock { expected, bytes: block.bytes.clone(), coins: None }).unwrap();
+        }
+        drop(arrived_in);
+        thread::scope(|scope| writer.start(scope, 2, &arrived, &outcomes_in, &|| {})).unwrap();
+        let outcomes: Vec<BlockOutcome> = outcomes.try_iter().map(|block| block.outcome).collect();
+        assert_eq!(outcomes.len(), chain.main().count() - 1);
+        // Of a block without a commitment to witnesses, no solution is run.
+        let is_internal = |error: &Error| error.kind == ErrorKind::Internal;
+        assert!(outcomes.iter().any(|it| matches!(it, BlockOutcome::Failed(error) if is_internal(error))));
     }
 
     #[test]
