@@ -13,6 +13,7 @@ use chain::{
     block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
     blocks::{claims::PeerClaims, damage::KnownDamage, files::Files},
     header_chain::HeaderChain,
+    invalid_blocks::{InvalidBlock, mark_invalid},
     plan::indexes::SetAside,
     stored_blocks::{DatadirContents, StoredBlocks, UnknownBlocks, write_index},
 };
@@ -482,6 +483,10 @@ impl Fetch<'_> {
                 if self.chain.hash(height) == Some(hash) {
                     let error = Error::violation(&violation).at_block(height, hash);
                     self.sink.event(Event::Warning(Warning::InvalidBlock { hash, error }));
+                    if self.follower.stays() {
+                        // What is not in the chain is not written to the block index any more.
+                        mark_invalid(self.files, InvalidBlock { height, hash })?;
+                    }
                     self.chain.invalidate(height);
                     self.index.is_behind = true;
                     self.leave_branch(self.chain.tip_height());

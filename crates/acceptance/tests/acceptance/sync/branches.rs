@@ -168,7 +168,7 @@ fn connected_blocks_that_come_back_among_the_headers_stay_in_the_index() {
     assert_synced_to(301, dir.path(), &long, "the blocks came back");
 }
 
-fn wrong_height(block: &mut Block) {
+pub fn wrong_height(block: &mut Block) {
     block.txdata[0].input[0].script_sig = Builder::new().push_int(77).push_slice([1; 4]).into_script();
 }
 

@@ -1,8 +1,11 @@
 //! `sync` that stays at the tip: new blocks, reorganisations, invalid blocks, peers that vanish, interrupts
 //! and crashes. After each block, the chainstate is compared with the model's.
 
+use super::branches::wrong_height;
 use acceptance::prelude::*;
-use acceptance::sync::{Seen, assert_checked, branch, from, invalid_blocks, mark_next, run_beside, tip};
+use acceptance::sync::{
+    Seen, assert_checked, branch, branch_of, from, invalid_blocks, mark_next, marked, run_beside, tip,
+};
 use disk::index::{FileInfo, IndexRows};
 use sync::{FollowEnd, FollowReport};
 use testkit::peer::peer_with as peer;
@@ -133,6 +136,30 @@ fn an_invalid_block_at_the_tip_is_left_out_and_the_best_valid_chain_goes_on() {
     let mut invalid: Vec<_> = invalid_blocks(&report).into_iter().map(|(hash, _)| hash).collect();
     invalid.dedup();
     assert_eq!(invalid, [at_tip[height + 1].hash, in_branch[height - 2].hash]);
+}
+
+/// Its header was saved before it came, and stayed without a mark: the next run downloaded it again.
+#[test]
+fn a_block_whose_own_bytes_break_a_rule_is_marked() {
+    let (dir, height) = (scratch(), tip() - 10);
+    let evil = branch_of(main_to(height + 2), height + 1, |block| sibling(block, 1, wrong_height));
+    let peer = peer(&main_to(height));
+    let options = staying(dir.path(), &[&peer]);
+    run(&options, |seen| {
+        seen.wait_for_tip();
+        peer.hold_at(height + 1);
+        peer.serve(&serving(&evil));
+        wait_until("a request", || peer.asked().len() > height + 1);
+        wait_until("the lock", || stats(dir.path(), Network::Regtest).is_err());
+        wait_until("its release", || stats(dir.path(), Network::Regtest).is_ok());
+        peer.hold_at(usize::MAX);
+        wait_until("the invalid block", || seen.has_invalid(&evil[height + 2]));
+    });
+    assert_eq!(marked(dir.path()), BTreeSet::from([evil[height + 2].hash]));
+    let asked = peer.asked().len();
+    run(&options, Seen::wait_for_tip);
+    assert_at(dir.path(), &evil[..=height + 1], "below the invalid block");
+    assert_eq!(peer.asked().len(), asked);
 }
 
 /// A block that `invalidateblock` has marked stays left out, and its peer is not to blame.
