@@ -150,11 +150,6 @@ impl Client {
         &self.download
     }
 
-    /// Returns the greatest height that a peer is known to have; 0 if it is not connected.
-    pub fn best_height(&self, peer: PeerId) -> u32 {
-        self.download.peer(peer).map_or(0, |peer| peer.height)
-    }
-
     /// Notes that a batch of headers breaks no rule; `height` is that of the last one. See
     /// [`HeaderSync::accept`].
     pub fn accept_headers(&mut self, batch: &HeaderBatch, height: u32, new: usize, locator: Vec<BlockHash>) {

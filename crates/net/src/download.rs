@@ -107,8 +107,6 @@ pub struct DownloadTotals {
     pub bytes: u64,
     /// Bytes of blocks that came twice.
     pub duplicate_bytes: u64,
-    /// Blocks that were requested from a second peer.
-    pub hedged_blocks: u64,
 }
 
 /// The download of one chain.

@@ -17,7 +17,7 @@ pub const MIN_VERSION: i32 = 31_800;
 /// Maximum number of messages that are ignored before `verack`.
 const MAX_EARLY_MESSAGES: u32 = 32;
 
-/// Our own description, and the services that a peer must offer.
+/// Our own description, and what is of use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandshakeOptions {
     /// Name and version of our program, such as `/peregrine:1.0.0-rc.1/`.
@@ -30,8 +30,6 @@ pub struct HandshakeOptions {
     pub own_nonces: Vec<u64>,
     /// The random number of this connection.
     pub nonce: u64,
-    /// Services that the peer must offer.
-    pub needed: Services,
     /// Whether the coins that blocks spend are of use.
     pub wants_spent_coins: bool,
 }
@@ -187,7 +185,7 @@ impl Handshake {
             true => version.services.with(Services::NETWORK),
             false => version.services,
         };
-        if !offered.has(options.needed) {
+        if !offered.has(Services::FULL) {
             return Err(HandshakeError::Services(version.services));
         }
         let offers_by_service = options.wants_spent_coins && version.services.has(Services::BLOCK_UNDO);
@@ -214,7 +212,6 @@ mod tests {
             height: 7,
             own_nonces: vec![11, 12],
             nonce: 13,
-            needed: Services::FULL,
             wants_spent_coins: false,
         };
         let (handshake, message) = Handshake::start(options, now);
@@ -244,8 +241,8 @@ mod tests {
         let answer = handshake.receive(&Message::Version(theirs()), later).unwrap();
         assert_eq!(answer, Progress::Continue(vec![Message::SendAddrV2, Message::Verack]));
         for message in [
-            Message::WtxidRelay,
             Message::SendAddrV2,
+            Message::Ignored(Command::new("wtxidrelay")),
             Message::Ignored(Command::new("feature")),
             Message::Ignored(Command::new("anything")),
         ] {

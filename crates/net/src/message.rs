@@ -60,7 +60,6 @@ pub mod command {
     pub const SENDHEADERS: Command = Command::new("sendheaders");
     pub const VERACK: Command = Command::new("verack");
     pub const VERSION: Command = Command::new("version");
-    pub const WTXIDRELAY: Command = Command::new("wtxidrelay");
 }
 
 /// Names something that a peer has: a block or a transaction.
@@ -104,8 +103,6 @@ pub enum Message {
     Version(Version),
     /// Ends the handshake.
     Verack,
-    /// The sender wants transactions to be named by their wtxid (BIP 339).
-    WtxidRelay,
     /// The sender wants `addrv2` instead of `addr` (BIP 155).
     SendAddrV2,
     /// Asks for a `pong` with the same number.
@@ -208,7 +205,6 @@ impl Message {
         Ok(match raw.command {
             command::VERSION => Self::Version(Version::read(&mut payload)?),
             command::VERACK => Self::Verack,
-            command::WTXIDRELAY => Self::WtxidRelay,
             command::SENDADDRV2 => Self::SendAddrV2,
             command::PING => Self::Ping(payload.read(Reader::u64)?),
             command::PONG => Self::Pong(payload.read(Reader::u64)?),
@@ -250,7 +246,6 @@ impl Message {
                 command::VERSION
             }
             Self::Verack => command::VERACK,
-            Self::WtxidRelay => command::WTXIDRELAY,
             Self::SendAddrV2 => command::SENDADDRV2,
             Self::Ping(number) | Self::Pong(number) => {
                 out.extend_from_slice(&number.to_le_bytes());

@@ -14,7 +14,7 @@ use crate::{
     address::{Host, NetworkKind, PeerAddress},
     addresses::KnownPeer,
     handshake::{HandshakeOptions, PeerInfo},
-    message::{Message, Services},
+    message::Message,
     peer::{CloseReason, PeerId},
     sam::{Sam, SamError},
     socks::Socks,
@@ -121,8 +121,6 @@ pub struct PoolOptions {
     pub user_agent: String,
     /// Height of our best block.
     pub height: i32,
-    /// Services that a peer must offer.
-    pub needed: Services,
     /// Whether the coins that blocks spend are of use.
     pub wants_spent_coins: bool,
     pub peers: PeerOptions,
@@ -325,7 +323,6 @@ impl Pool {
             height: self.options.height,
             own_nonces: self.connections.values().map(|connection| connection.nonce).collect(),
             nonce: u64::from_le_bytes(crate::random::bytes()),
-            needed: self.options.needed,
             wants_spent_coins: self.options.wants_spent_coins,
         }
     }

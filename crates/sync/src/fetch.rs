@@ -27,7 +27,6 @@ use net::{
     client::{Client, ClientEvent, ClientOptions},
     download::SizeEstimate,
     headers::locator_heights,
-    message::Services,
     peer::PeerId,
     pool::{PoolOptions, Target},
 };
@@ -173,7 +172,6 @@ fn client(options: &SyncOptions, chain: &HeaderChain, hears_announcements: bool)
             magic: options.chain.params.magic,
             user_agent: concat!("/peregrine:", env!("CARGO_PKG_VERSION"), "/").to_owned(),
             height: chain.tip_height().0 as i32,
-            needed: Services::FULL,
             wants_spent_coins: options.spent_coins,
             peers: options.peers.clone(),
             memory_bytes: pool_bytes(&options.chain) as usize,

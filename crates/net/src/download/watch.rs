@@ -58,7 +58,6 @@ impl Download {
                 && asked.get(&second).map_or(0, Vec::len) < MAX_REQUESTED_AT_ONCE
             {
                 self.hedged_bytes += self.sizes.bytes(height);
-                self.totals.hedged_blocks += 1;
                 self.request(second, height, now, asked);
             }
         }

@@ -241,8 +241,7 @@ impl Connection {
             found.push(PoolEvent::Bytes { peer: self.id, bytes: len as u64 });
             self.receive(buffer.get(..len).unwrap_or_default(), found, now)?;
             if self.keep_alive.must_wake() && matches!(self.stage, Stage::Ready) {
-                let ping = self.keep_alive.ping();
-                self.send(&ping)?;
+                self.send(&KeepAlive::ping())?;
             }
         }
         Ok(())

@@ -10,21 +10,20 @@ const QUIET: Duration = Duration::from_secs(60);
 /// `DEFAULT_MAXSENDBUFFER`). A node that has filled it looks only every 100 ms whether it has emptied, unless
 /// a message comes (Core `CConnman::ThreadMessageHandler`).
 const WAKE_BYTES: usize = 1_000_000;
-/// Bit of the numbers of these pings, which markers of requests do not have.
+/// The number of these pings, which no marker of a request has.
 const KEEP_ALIVE: u64 = 1 << 63;
 
 pub(super) struct KeepAlive {
     last_received: Instant,
     /// When a ping was sent because the peer was quiet, if nothing has come since.
     pinged: Option<Instant>,
-    pings: u64,
     /// Bytes that were received since a message was sent.
     received_since_sent: usize,
 }
 
 impl KeepAlive {
     pub(super) const fn new(now: Instant) -> Self {
-        Self { last_received: now, pinged: None, pings: 0, received_since_sent: 0 }
+        Self { last_received: now, pinged: None, received_since_sent: 0 }
     }
 
     pub(super) const fn received(&mut self, bytes: usize, now: Instant) {
@@ -42,9 +41,8 @@ impl KeepAlive {
         self.received_since_sent >= WAKE_BYTES
     }
 
-    pub(super) const fn ping(&mut self) -> Message {
-        self.pings += 1;
-        Message::Ping(self.pings | KEEP_ALIVE)
+    pub(super) const fn ping() -> Message {
+        Message::Ping(KEEP_ALIVE)
     }
 
     /// Returns a ping if nothing has come for a while. Fails if nothing has come since the last one either.
@@ -56,11 +54,11 @@ impl KeepAlive {
             return Err(CloseReason::NoPong);
         }
         self.pinged = Some(now);
-        Ok(Some(self.ping()))
+        Ok(Some(Self::ping()))
     }
 
     /// Whether a pong with this number answers such a ping.
     pub(super) const fn is_own(number: u64) -> bool {
-        number & KEEP_ALIVE != 0
+        number == KEEP_ALIVE
     }
 }

@@ -51,7 +51,8 @@ impl Fetch<'_> {
             Err(RefusedHeaders::Withheld) => self.withheld_again(batch),
             // It has done nothing wrong: the user may have marked the block.
             Err(RefusedHeaders::Marked(hash, height)) => {
-                let tip = Height(height.0.max(self.client.best_height(batch.peer)));
+                let peer = self.client.download().peer(batch.peer);
+                let tip = Height(peer.map_or(height.0, |peer| peer.height.max(height.0)));
                 self.sink.event(Event::Warning(Warning::MarkedInvalid { height, hash, tip }));
                 self.seen.offer_marked.insert(batch.peer);
                 self.seen.sources.note_headers(batch.peer, tip, None);

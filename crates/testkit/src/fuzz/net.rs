@@ -172,7 +172,6 @@ fn some_messages() -> Vec<Message> {
             relay: false,
         }),
         Message::Verack,
-        Message::WtxidRelay,
         Message::SendAddrV2,
         Message::SendHeaders,
         Message::GetAddr,

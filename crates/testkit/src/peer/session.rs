@@ -202,7 +202,7 @@ impl Session {
         for _ in 0..early {
             self.send(&Message::Block(chain.blocks[1].clone()))?;
         }
-        self.send(&Message::WtxidRelay)?;
+        self.send(&Message::Ignored(Command::new("wtxidrelay")))?;
         self.send(&Message::SendAddrV2)?;
         if has_coins && theirs.version >= FEATURE_VERSION {
             let unknown = Message::Feature { id: b"BIP434-test".to_vec(), data: vec![7; 512] };

@@ -4,7 +4,6 @@ use super::{chain::is_intact, clock};
 use peregrine_net::{
     client::{Client, ClientEvent, ClientOptions},
     headers::locator_heights,
-    message::Services,
     peer::{CloseReason, PeerId},
     pool::{PeerOptions, PoolOptions, Target},
     transport::TransportVersion,
@@ -43,7 +42,6 @@ impl Driver {
                 magic: Network::Regtest.magic(),
                 user_agent: "/peregrine:test/".to_owned(),
                 height: 0,
-                needed: Services::FULL,
                 wants_spent_coins: false,
                 peers: PeerOptions::default(),
                 memory_bytes: 64 << 20,
