@@ -32,15 +32,13 @@ pub fn prune_stored(
     let kept = best.0.saturating_sub(options.hooks.undo_blocks);
     let indexed = indexed.map_or(u32::MAX, |indexed| indexed.0);
     let deleted = deletable(&infos, prune_bytes, Height(kept.min(indexed)));
-    if deleted.is_empty() {
-        if is_pruned(files)? {
-            delete_files(files, emptied(&infos))?;
-        }
+    let blocks = stored.prune(&deleted);
+    if !deleted.is_empty() {
+        deleted.iter().for_each(|file| *info_mut(&mut infos, *file) = FileInfo::default());
+        write_index(files, &chain, &stored, &infos, &deleted, sink)?;
+    } else if !is_pruned(files)? {
         return Ok(0);
     }
-    let blocks = stored.prune(&deleted);
-    deleted.iter().for_each(|file| *info_mut(&mut infos, *file) = FileInfo::default());
-    write_index(files, &chain, &stored, &infos, &deleted, sink)?;
     // What a crash leaves of them is not listed: the next run removes it, or bitcoind when it starts.
     delete_files(files, emptied(&infos))?;
     Ok(blocks)
