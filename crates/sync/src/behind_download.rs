@@ -161,9 +161,11 @@ fn of_both(
 pub struct Chainstate<'a> {
     /// Whether blocks can be connected to it after the download.
     pub can_connect: bool,
-    /// Whether it is rebuilt in any case: undo data of blocks below it was deleted, or blocks are to be
-    /// deleted, and its coins cannot be read.
+    /// Whether it is rebuilt in any case: undo data of blocks below it was deleted, or its coins cannot be
+    /// used.
     pub must_rebuild: bool,
+    /// The error if blocks would be connected to it otherwise: bitcoind can complete it.
+    pub unfinished: Option<&'a Error>,
     /// Whether this run has rebuilt it, and has shown its blocks to the observer.
     pub is_rebuilt: bool,
     /// Blocks that this run has found invalid. If there are any, it may be that a rebuild ended below one.
@@ -322,6 +324,12 @@ impl Follower for Rebuilder<'_> {
         // Without pruning, the chainstate is rebuilt after the download.
         let cannot_follow = |error: Error| if prunes { Err(error) } else { Ok(None) };
         let is_done = self.chainstate.is_sooner_connected(files, chain, target)?.is_some();
+        if let Some(error) = self.chainstate.unfinished {
+            let finished = Chainstate { must_rebuild: false, ..self.chainstate };
+            if finished.is_sooner_connected(files, chain, target)?.is_some() {
+                return Err(error.clone());
+            }
+        }
         let (aside, indexed) =
             if prunes { self.check_indexes(chain, target, is_done)? } else { Default::default() };
         let memory_bytes = fetch::memory_bytes(&options.chain);

@@ -114,8 +114,9 @@ fn sync_session<'d>(
     check_one_chainstate(files)?;
     ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
     let is_resumed = work.may_have_checkpoint();
-    let cannot_stay = must_be_replaced(files, &options, is_resumed, Watch { sink, interrupt })?;
-    if cannot_stay {
+    let (cannot_stay, mut unfinished) =
+        must_be_replaced(files, &options, is_resumed, Watch { sink, interrupt })?;
+    if cannot_stay && unfinished.is_none() {
         refuse_lower_end(files, &options)?;
     }
     if let Some(which) = options.chain.reconsider.take() {
@@ -135,7 +136,7 @@ fn sync_session<'d>(
         interrupt,
     };
     let mut report = loop {
-        let (report, below, invalid) = round.run(session)?;
+        let (report, below, invalid) = round.run(session, unfinished.take().as_ref())?;
         let report = merged(before.take(), report);
         // If a block was expected to be invalid, but is valid, those above it are left.
         if below.is_none() && invalid.is_none() && round.suspect.is_none() {
@@ -193,7 +194,7 @@ struct Round<'a> {
     /// Also what the rounds before have learned of addresses.
     options: SyncOptions,
     rebuild: ReindexOptions,
-    /// Whether blocks are to be deleted, and the chainstate cannot stay.
+    /// Whether the chainstate cannot stay.
     must_be_replaced: bool,
     /// Whether an earlier round has rebuilt the chainstate.
     is_rebuilt: bool,
@@ -210,12 +211,14 @@ struct Round<'a> {
 type RoundDone = (SyncReport, Option<Height>, Option<InvalidBlock>);
 
 impl Round<'_> {
-    fn run(&mut self, session: Session<'_>) -> Result<RoundDone, Error> {
+    /// `unfinished`: the error if blocks would be connected to a chainstate that bitcoind can complete.
+    fn run(&mut self, session: Session<'_>, unfinished: Option<&Error>) -> Result<RoundDone, Error> {
         let Self { ref options, ref invalid, is_rebuilt, sink, interrupt, .. } = *self;
         let files = &session.files()?;
         let can_connect = !options.blocks_only;
-        let must_rebuild = self.must_be_replaced || options.unprune && is_pruned(files)?;
-        let chainstate = Chainstate { can_connect, must_rebuild, is_rebuilt, invalid };
+        let unprunes = options.unprune && is_pruned(files)?;
+        let must_rebuild = self.must_be_replaced || unprunes;
+        let chainstate = Chainstate { can_connect, must_rebuild, unfinished, is_rebuilt, invalid };
         let FetchedAndRebuilt { fetched: it, rebuilt, mut suspect } =
             fetch_and_rebuild(files, options, &self.rebuild, chainstate, sink, interrupt)?;
         let Fetched { report: mut download, height, hash, peers, chain, known, left_out, shortfall, .. } = it;
@@ -257,17 +260,16 @@ impl Round<'_> {
         if may_lag && invalid.is_none() && below.is_none() && (best.is_some() || connects) {
             (update, invalid) = self.connect_rest(height, best, suspect)?;
         }
-        let chainstate_height = update.as_ref().map(|updated| updated.height).or(best);
         let report = SyncReport {
             network,
             height,
             hash,
             header_height,
-            chainstate_height,
+            chainstate_height: update.as_ref().map(|updated| updated.height).or(best),
             download,
             peers,
             prune_bytes: options.prune_bytes,
-            unpruned: options.unprune && must_rebuild && rebuild.is_some(),
+            unpruned: unprunes && rebuild.is_some(),
             rebuild,
             undo,
             update,

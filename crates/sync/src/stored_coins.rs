@@ -13,6 +13,7 @@ use chain::{
     plan::{
         best_block::{can_replay, lacks_undo},
         existing_state::ExistingState,
+        planner::is_pruned,
         second_chainstate::CHECKED_AT_START,
     },
 };
@@ -46,38 +47,42 @@ pub fn read_all(
     }
 }
 
-/// Whether the chainstate cannot stay if blocks are to be deleted: its coins cannot be read, or bitcoind was
-/// stopped while it wrote them, and lacks blocks to complete that, or undo data to start then. `is_resumed`
-/// is whether an earlier run has begun to replace it, and may have stored these blocks.
+/// Whether the chainstate cannot stay: bitcoind was stopped while it wrote the coins, or blocks are to be
+/// deleted, and the coins cannot be read. Also returns the error for a run that would connect blocks to it,
+/// if bitcoind can complete the flush: it does not lack blocks for that, or undo data to start then.
+/// `is_resumed` is whether an earlier run has begun to replace it, and may have stored these blocks.
 ///
 /// # Errors
-/// The same errors; [`ErrorKind::Damaged`] after an interrupted flush that bitcoind can complete: it reads
-/// blocks again that may be far below the best one.
+/// The same errors; if blocks are to be deleted, [`ErrorKind::Damaged`] after an interrupted flush that
+/// bitcoind can complete: it reads blocks again that may be far below the best one.
 pub fn must_be_replaced(
     files: &Files<'_>,
     options: &SyncOptions,
     is_resumed: bool,
     watch: Watch<'_>,
-) -> Result<bool, Error> {
-    if options.prune_bytes.is_none() {
-        return Ok(false);
+) -> Result<(bool, Option<Error>), Error> {
+    let prunes = options.prune_bytes.is_some();
+    if options.blocks_only && !prunes {
+        return Ok((false, None));
     }
     let dir = files.datadir.chainstate_dir();
     if let Err(error @ DiskError::InterruptedFlush { .. }) = ChainstateReader::open(files.disk, &dir) {
+        let is_replaced = is_resumed || options.unprune && is_pruned(files)?;
         let can_finish = match read_heads(files.disk, &dir)?[..] {
-            [new, old] if !is_resumed => {
+            [new, old] if !is_replaced => {
                 can_replay(files, new, old)? && !lacks_undo(files, new, CHECKED_AT_START)?
             }
             _ => false,
         };
         if !can_finish {
-            return Ok(true);
+            return Ok((true, None));
         }
-        let detail = "bitcoind was stopped while it wrote the chainstate, and needs blocks to complete it";
+        let detail = "bitcoind was stopped while it wrote the chainstate, and completes it from its blocks";
         let error = Error::damaged(detail).in_file(dir, None).caused_by(error);
-        return Err(error.with_remedies([Remedy::LetBitcoindFinish]));
+        let error = error.with_remedies([Remedy::LetBitcoindFinish]);
+        return if prunes { Err(error) } else { Ok((true, Some(error))) };
     }
-    Ok(read_all(files, &options.chain, watch)?.is_none())
+    Ok((prunes && read_all(files, &options.chain, watch)?.is_none(), None))
 }
 
 /// Checks that the chainstate will not end below the one that cannot stay, whose blocks may be deleted.

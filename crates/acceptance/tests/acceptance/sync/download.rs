@@ -1,6 +1,7 @@
 //! A download from peers ends with the datadir that Core would have, whatever it began with and however many
 //! peers there are.
 
+use super::unprune::interrupt_flush;
 use acceptance::prelude::*;
 use acceptance::sync::{assert_sound, from, index, run, tip, with_holes};
 use rules::U256;
@@ -163,6 +164,27 @@ fn a_few_blocks_above_the_chainstate_are_connected_without_a_rebuild() {
     assert_eq!((update.height_before, update.undo_written), (Height(TIP - 1), 1));
     assert!(report.rebuild.is_none());
     assert_sound(dir.path(), chain(), "one more block");
+}
+
+/// All blocks were downloaded before the run failed, and what it advised was a rebuild that the node does not
+/// need; the next run failed too.
+#[test]
+fn an_interrupted_flush_near_the_tip_is_left_to_bitcoind_if_it_can_complete_it() {
+    let stored_to = |height| Case::of(behind(chain().main().take(tip()), height, &layout()));
+    let (near, far, peer) = (stored_to(TIP - 1), stored_to(TIP / 2), honest());
+    for case in [&near, &Case::at_tip()] {
+        interrupt_flush(case, 50);
+        let words = ["bitcoind was stopped while it wrote"];
+        let error = assert_fails(try_run(&from(case.root(), &[&peer])), ErrorKind::Damaged, &words);
+        assert_eq!(error.remedies, [Remedy::LetBitcoindFinish]);
+    }
+    assert_eq!(peer.asked(), [], "refused before the download");
+    truncate(&blk(&near, &entry(&near, 60)), 100).unwrap();
+    interrupt_flush(&far, 50);
+    for (what, case) in [("a lost block", near), ("far behind", far)] {
+        assert!(try_run(&from(case.root(), &[&peer])).unwrap().rebuild.is_some(), "{what}");
+        assert_synced(case.root(), chain(), what);
+    }
 }
 
 #[test]
