@@ -120,8 +120,10 @@ impl<'d> MadeUndo<'d> {
         check_used(disk, datadir, &used)?;
         disk.create_dir_all(&blocks).during_creation(&blocks)?;
         let made = Self::new(disk, [datadir, result], obfuscation)?;
-        made.dir.withdraw(disk)?;
-        made.dir.create(disk, &used)?;
+        made.dir.alone(|| {
+            made.dir.withdraw(disk)?;
+            made.dir.create(disk, &used)
+        })?;
         Ok(made.with_used(&used))
     }
 
@@ -146,7 +148,7 @@ impl<'d> MadeUndo<'d> {
         obfuscation: Obfuscation,
     ) -> Result<Self, DiskError> {
         let made = Self::new(disk, [datadir, result], obfuscation)?;
-        let used = made.dir.read_used(disk)?;
+        let used = made.dir.alone(|| made.dir.read_used(disk))?;
         check_used(disk, datadir, &used)?;
         if let Some(undo_sizes) = made.dir.read_complete(disk)? {
             let _ = made.complete.set(undo_sizes);
@@ -288,13 +290,13 @@ impl<'d> MadeUndo<'d> {
     /// # Errors
     /// [`DiskError::File`]; what is left is removed by [`clear_made_undo`].
     pub fn clean_up(&self) -> Result<(), DiskError> {
-        self.dir.clear(self.disk).map(|_| ())
+        self.dir.alone(|| self.dir.clear(self.disk)).map(|_| ())
     }
 
     /// Removes what was made, after a failure. What cannot be removed now is removed by [`clear_made_undo`].
     /// Records that [`MadeUndo::put_in_place`] has put in place stay there; nothing refers to it.
     pub fn discard(self) {
-        let _ = self.dir.clear(self.disk);
+        let _ = self.dir.alone(|| self.dir.clear(self.disk));
     }
 
     /// Offset, in the resulting file, of the first byte of the file in which records wait.

@@ -243,7 +243,7 @@ impl<'d> Replacement<'d> {
         id: [u8; 16],
         keep_old: bool,
     ) -> Result<Self, DiskError> {
-        let lock = lock_of_journal(home);
+        let lock = lock_of(home);
         let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
         finish_earlier(disk, home, names)?;
         let databases = names
@@ -270,7 +270,7 @@ impl<'d> Replacement<'d> {
     /// # Errors
     /// The same errors as [`Replacement::begin`]. On error, nothing is added.
     pub fn add_first(&mut self, name: &Path) -> Result<(), DiskError> {
-        let lock = lock_of_journal(&self.home);
+        let lock = lock_of(&self.home);
         let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
         finish_earlier(self.disk, &self.home, &[name])?;
         let database = ReplacedDatabase::new(self.disk, &self.home, name)?;
@@ -324,7 +324,7 @@ impl<'d> Replacement<'d> {
     /// # Errors
     /// The same errors.
     pub fn commit_and(&self, last: impl FnOnce()) -> Result<Vec<PathBuf>, CommitError> {
-        let lock = lock_of_journal(&self.home);
+        let lock = lock_of(&self.home);
         let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
         let mut journal = self.journal()?;
         self.exchange_all(&mut journal).inspect_err(|_| {
@@ -492,12 +492,12 @@ pub fn recover(
     Ok(recovery)
 }
 
-/// Keeps other threads away from the journal in `home`: the journal of a commit that is going on must not be
-/// taken for one that an earlier job has left.
-fn lock_of_journal(home: &Path) -> Arc<Mutex<()>> {
+/// Returns what keeps other threads away from what is in a directory, such as the journal of a commit that is
+/// going on: it must not be taken for one that an earlier job has left.
+pub(crate) fn lock_of(dir: &Path) -> Arc<Mutex<()>> {
     static LOCKS: Mutex<BTreeMap<PathBuf, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
     let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
-    Arc::clone(locks.entry(home.to_owned()).or_default())
+    Arc::clone(locks.entry(dir.to_owned()).or_default())
 }
 
 /// Does what is left of an earlier commit of this process, if the clean-up after it has failed.

@@ -5,7 +5,7 @@ use crate::{
     error::{DiskError, Obstacle},
     index::MAX_FILES,
     pack::put_all,
-    replace::{MARK, fingerprint, needs_recovery, owner_of, set_owner, without_links},
+    replace::{MARK, fingerprint, lock_of, needs_recovery, owner_of, set_owner, without_links},
     sealed::{with_checksum, without_checksum},
 };
 use digest::sha256::Sha256;
@@ -13,15 +13,13 @@ use std::{
     ffi::OsStr,
     iter,
     path::{Path, PathBuf},
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::{OnceLock, PoisonError},
 };
 use vfs::{Disk, During as _, each_piece, exists, remove_if_there, write_synced};
 use wire::FileNo;
 
 /// Name of the directory in `blocks`.
 const DIR: &str = "peregrine-undo";
-/// While one thread writes the block index, another may remove the records.
-static CHANGE: Mutex<()> = Mutex::new(());
 /// First bytes of the mark. A digest of the state of the block index follows, then the bytes in use.
 const MARK_MAGIC: [u8; 8] = *b"PGRN-UND";
 /// Length of that digest in bytes.
@@ -74,7 +72,8 @@ pub struct UsedBefore(Option<Vec<u32>>);
 impl UsedBefore {
     /// Reads what the job has recorded.
     pub fn read(disk: &dyn Disk, datadir: &Datadir) -> Result<Self, DiskError> {
-        match MadeUndoDir::find(disk, datadir, datadir)?.read_used(disk) {
+        let dir = MadeUndoDir::find(disk, datadir, datadir)?;
+        match dir.alone(|| dir.read_used(disk)) {
             Err(DiskError::DamagedWorkFile { .. }) => Ok(Self(None)),
             used => Ok(Self(Some(used?))),
         }
@@ -91,20 +90,23 @@ impl UsedBefore {
 /// that are in place stay, except for files that were made anew where there is no block index. The datadir
 /// must be locked. Files of other programs stay, and so does the directory if there are any.
 pub fn clear_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskError> {
-    MadeUndoDir::find(disk, datadir, datadir)?.withdraw(disk)
+    let dir = MadeUndoDir::find(disk, datadir, datadir)?;
+    dir.alone(|| dir.withdraw(disk))
 }
 
 /// The same, if `datadir` has another block index than when the records were made, so that no run can
 /// continue with them: that of the run itself, if it was killed after its commit.
 pub fn clear_stale_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<(), DiskError> {
     let dir = MadeUndoDir::find(disk, datadir, datadir)?;
-    let is_stale = exists(disk, &datadir.index_dir())?
-        && dir.is_own(disk)?
-        && matches!(dir.read_used(disk), Err(DiskError::DamagedWorkFile { .. }));
-    if is_stale {
-        dir.withdraw(disk)?;
-    }
-    Ok(())
+    dir.alone(|| {
+        let is_stale = exists(disk, &datadir.index_dir())?
+            && dir.is_own(disk)?
+            && matches!(dir.read_used(disk), Err(DiskError::DamagedWorkFile { .. }));
+        if is_stale {
+            dir.withdraw(disk)?;
+        }
+        Ok(())
+    })
 }
 
 /// Calls `replace_index`, which replaces the block index of `datadir` by `new_index`. The new index records
@@ -112,8 +114,7 @@ pub fn clear_stale_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<(), D
 /// stay usable, wherever the power fails. The datadir must be locked.
 ///
 /// # Errors
-/// Those of `replace_index`. If the mark cannot be read or written, because another thread removes the
-/// records, they are of no use.
+/// Those of `replace_index`. If the mark cannot be read or written, the records are of no use.
 pub fn keep_made_undo<T, E: From<DiskError>>(
     disk: &dyn Disk,
     datadir: &Datadir,
@@ -122,14 +123,16 @@ pub fn keep_made_undo<T, E: From<DiskError>>(
     replace_index: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
     let dir = MadeUndoDir::find(disk, datadir, datadir)?;
-    let used = dir.read_used(disk).ok();
-    // While the index is replaced, there are marks for the old and the new one.
-    let is_marked = used.is_some_and(|used| dir.mark_next(disk, new_index, used, deleted).is_ok());
-    let replaced = replace_index()?;
-    if is_marked {
-        let _ = dir.take_next_mark(disk);
-    }
-    Ok(replaced)
+    dir.alone(|| {
+        let used = dir.read_used(disk).ok();
+        // While the index is replaced, there are marks for the old and the new one.
+        let is_marked = used.is_some_and(|used| dir.mark_next(disk, new_index, used, deleted).is_ok());
+        let replaced = replace_index();
+        if is_marked && replaced.is_ok() {
+            let _ = dir.take_next_mark(disk);
+        }
+        replaced
+    })
 }
 
 /// Returns a digest of the state of a block index. Two that this program has written can have files of the
@@ -160,6 +163,14 @@ impl MadeUndoDir {
         let blocks = without_links(disk, result.blocks_dir())?;
         let (index, head) = (datadir.index_dir(), OnceLock::new());
         Ok(Self { path: blocks.join(DIR), blocks, result: result.clone(), index, head })
+    }
+
+    /// Calls `work` while no other thread does so: while one replaces the block index, another may begin to
+    /// make records, which reads the index, or remove them. `work` must not call it again.
+    pub fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
+        let lock = lock_of(&self.path);
+        let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        work()
     }
 
     /// First bytes of the mark of a run that works on the datadir as it was at the first call. A bitcoind
@@ -209,23 +220,15 @@ impl MadeUndoDir {
             self.take_next_mark(disk)?;
         }
         let head = [&MARK_MAGIC[..], &state_of(disk, index)?].concat();
-        let _guard = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
-        if exists(disk, &self.path.join(MARK))? {
-            remove_if_there(disk, &self.path.join(NEW_MARK))?;
-            self.write_numbers(disk, NEW_MARK, &head, &used)?;
-        }
-        Ok(())
+        remove_if_there(disk, &self.path.join(NEW_MARK))?;
+        self.write_numbers(disk, NEW_MARK, &head, &used)
     }
 
     /// Puts the second mark in the place of the first.
     fn take_next_mark(&self, disk: &dyn Disk) -> Result<(), DiskError> {
         let (mark, next) = (self.path.join(MARK), self.path.join(NEW_MARK));
-        let _guard = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
-        if exists(disk, &mark)? && exists(disk, &next)? {
-            disk.rename(&next, &mark).during("rename to its final name", &next)?;
-            disk.sync_dir(&self.path).during("sync", &self.path)?;
-        }
-        Ok(())
+        disk.rename(&next, &mark).during("rename to its final name", &next)?;
+        Ok(disk.sync_dir(&self.path).during("sync", &self.path)?)
     }
 
     /// Reads the bytes in use from the mark of a run that began with the block index as it is now, or has put
@@ -336,7 +339,6 @@ impl MadeUndoDir {
     /// Removes the files of an earlier run and, if nothing else is there, the directory. Returns whether
     /// there was one. No run can continue with what is left.
     pub fn clear(&self, disk: &dyn Disk) -> Result<bool, DiskError> {
-        let _guard = CHANGE.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.is_own(disk)? {
             return Ok(false);
         }

@@ -6,6 +6,7 @@ mod datadirs;
 mod faults;
 mod index_memory;
 mod made_undo;
+mod made_undo_threads;
 mod snapshot;
 mod utxo_tree;
 mod written_bytes;
