@@ -13,10 +13,11 @@ use std::path::Path;
 use vfs::{AtomicFile, Disk, During as _, UnfinishedError, unfinished};
 use wire::Txid;
 
+/// SQLite ends our lock of the file when it ends its own, unless that is exclusive when it reads the schema.
 const CREATE: &str = "\
+    PRAGMA locking_mode = EXCLUSIVE;
     PRAGMA journal_mode = OFF;
     PRAGMA synchronous = OFF;
-    PRAGMA locking_mode = EXCLUSIVE;
     BEGIN;
     CREATE TABLE utxos(txid TEXT, vout INT, value INT, coinbase INT, height INT, scriptpubkey TEXT)";
 const INSERT: &str = "INSERT INTO utxos VALUES(?, ?, ?, ?, ?, ?)";
@@ -28,9 +29,9 @@ const BATCH_ROWS: usize = 1 << 12;
 type OwnedRow = (String, u32, i64, bool, u32, String);
 
 pub struct SqliteWriter<'d> {
-    // Before the file: it is closed first, and only then is the file removed.
-    connection: Connection,
+    // Before the connection, whose end is that of the file's lock: the file is removed first.
     file: AtomicFile<'d>,
+    connection: Connection,
     disk: &'d dyn Disk,
     batch: Vec<OwnedRow>,
     rows: u64,
@@ -43,7 +44,7 @@ impl<'d> SqliteWriter<'d> {
         let opened = Connection::open_with_flags(file.temporary_path(), flags);
         let created = opened.and_then(|connection| connection.execute_batch(CREATE).map(|()| connection));
         let connection = created.map_err(|error| flaw(disk, &file, error))?;
-        Ok(Self { connection, file, disk, batch: Vec::with_capacity(BATCH_ROWS), rows: 0 })
+        Ok(Self { file, connection, disk, batch: Vec::with_capacity(BATCH_ROWS), rows: 0 })
     }
 
     pub fn add(&mut self, row: CoinRow<'_>) -> Result<(), UnfinishedError> {
@@ -57,11 +58,12 @@ impl<'d> SqliteWriter<'d> {
         self.insert()?;
         let Self { connection, file, disk, rows, .. } = self;
         connection.execute_batch("COMMIT").map_err(|error| flaw(disk, &file, error))?;
-        connection.close().map_err(|(_, error)| flaw(disk, &file, error))?;
         let temporary = file.temporary_path();
         let bytes = disk.metadata(temporary).during("look at", temporary)?.map_or(0, |found| found.len);
-        // This syncs the whole file, also what SQLite has written.
+        // This syncs the whole file, also what SQLite has written. It writes nothing when it is closed, which
+        // ends the lock: the file has its name before.
         file.commit()?;
+        drop(connection);
         Ok(Written { files: 1, rows, bytes })
     }
 
@@ -97,7 +99,7 @@ fn flaw(disk: &dyn Disk, file: &AtomicFile<'_>, error: rusqlite::Error) -> Unfin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use std::{env, fs, process::Command};
     use tempfile::TempDir;
 
     /// SQLite writes by itself: its own limit stands for a full disk.
@@ -112,5 +114,28 @@ mod tests {
         assert_eq!((error.source.kind(), error.action), (io::ErrorKind::StorageFull, "write"));
         drop(writer);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    /// Once, reading the schema ended the lock. It excludes processes, not threads, so this test starts
+    /// itself again as the other process.
+    #[test]
+    fn sqlite_does_not_end_the_lock() {
+        const OTHER: &str = "PEREGRINE_TEST_SQLITE";
+        let create = |path: &Path| unfinished::create(&vfs::RealDisk, path, unfinished::SUFFIX);
+        if let Some(path) = env::var_os(OTHER) {
+            let is_refused = matches!(create(Path::new(&path)), Err(UnfinishedError::Refused { .. }));
+            std::process::exit(if is_refused { 10 } else { 11 });
+        }
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("utxos.sqlite");
+        let file = create(&path).unwrap();
+        let connection = Connection::open(file.temporary_path()).unwrap();
+        for statement in CREATE.split(';').chain(["COMMIT"]) {
+            connection.execute_batch(statement).unwrap();
+            let mut command = Command::new(env::current_exe().unwrap());
+            let name = "sqlite::tests::sqlite_does_not_end_the_lock";
+            let output = command.args(["--exact", name]).env(OTHER, &path).output().unwrap();
+            assert_eq!(output.status.code(), Some(10), "{statement}: {output:?}");
+        }
     }
 }

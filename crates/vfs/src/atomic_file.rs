@@ -1,6 +1,7 @@
 //! A file that is complete under its name, or not there.
 
 use super::{Disk, During as _, FileError, WriteFile, remove_if_there, sync_dir_of};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// A new file that is written under a temporary name and renamed when all of it is on the medium: after a
@@ -63,9 +64,14 @@ impl<'d> AtomicFile<'d> {
     /// medium.
     ///
     /// # Errors
-    /// Any I/O error. The final name then has its old content, or the new one if only the last sync failed.
+    /// Any I/O error, also if the temporary name is that of another file by now. The final name then has its
+    /// old content, or the new one if only the last sync failed.
     pub fn commit(mut self) -> Result<(), FileError> {
         self.file.sync().during("sync", &self.temporary)?;
+        if !self.file.is_at(&self.temporary).during("look for", &self.temporary)? {
+            let flaw = io::Error::other("another program has removed or replaced it; run again");
+            return Err(flaw).during("rename to its final name", &self.temporary);
+        }
         self.disk.rename(&self.temporary, &self.path).during("rename to its final name", &self.temporary)?;
         self.is_temporary = false;
         sync_dir_of(self.disk, &self.path)
@@ -84,7 +90,7 @@ impl<'d> AtomicFile<'d> {
 
 impl Drop for AtomicFile<'_> {
     fn drop(&mut self) {
-        if self.is_temporary {
+        if self.is_temporary && self.file.is_at(&self.temporary).unwrap_or_default() {
             // The error that ended the writing is the one to report.
             let _ = self.disk.remove_file(&self.temporary);
         }

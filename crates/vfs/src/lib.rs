@@ -128,6 +128,9 @@ pub trait WriteFile: Send {
     /// # Errors
     /// Any I/O error; the bytes written are then in doubt and the file must be written again.
     fn sync(&mut self) -> io::Result<()>;
+
+    /// Whether `path` still is this file: somebody may have removed it, or put another one there.
+    fn is_at(&self, path: &Path) -> io::Result<bool>;
 }
 
 /// An open file that is written at explicit offsets, over its content and beyond its end.

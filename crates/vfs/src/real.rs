@@ -54,6 +54,10 @@ impl WriteFile for File {
     fn sync(&mut self) -> io::Result<()> {
         self.sync_all()
     }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        is_at(self, path)
+    }
 }
 
 impl WriteAt for File {
@@ -563,12 +567,14 @@ fn take_lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
 /// Takes the exclusive lock of a file that was opened at `path`. Returns false if another process holds it,
 /// or has removed the file or put another one there before the lock was taken.
 pub(crate) fn lock_at(file: &File, path: &Path) -> io::Result<bool> {
-    if !take_lock(file, FlockOperation::NonBlockingLockExclusive)? {
-        return Ok(false);
-    }
-    let locked = file.metadata()?;
+    Ok(take_lock(file, FlockOperation::NonBlockingLockExclusive)? && is_at(file, path)?)
+}
+
+/// Whether the file at `path` is the one that is open.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let open = file.metadata()?;
     let found = if_there(fs::metadata(path))?;
-    Ok(found.is_some_and(|found| (found.dev(), found.ino()) == (locked.dev(), locked.ino())))
+    Ok(found.is_some_and(|found| (found.dev(), found.ino()) == (open.dev(), open.ino())))
 }
 
 /// Returns what was found; `None` if nothing is at the path.

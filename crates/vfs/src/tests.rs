@@ -142,6 +142,20 @@ fn a_lock_is_held_against_other_processes() {
     assert!(!real::lock_at(&new, &path).unwrap());
 }
 
+/// Once, the file that another process had begun in place of this one got the final name.
+#[test]
+fn a_file_that_was_replaced_does_not_get_its_name_and_is_not_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let [temporary, path] = ["out.part", "out"].map(|name| dir.path().join(name));
+    let mut file = AtomicFile::create(&RealDisk, temporary.clone(), &path).unwrap();
+    file.write_all(b"ours").unwrap();
+    fs::remove_file(&temporary).unwrap();
+    fs::write(&temporary, "of another").unwrap();
+    let error = file.commit().unwrap_err().to_string();
+    assert!(error.contains("out.part: cannot rename to its final name: another program"), "{error}");
+    assert_eq!(RealDisk.list(dir.path()).unwrap(), ["out.part"]);
+}
+
 /// The files of `proc` are on no medium: a sync of its directories is refused with EINVAL, as on some network
 /// file systems.
 #[cfg(target_os = "linux")]

@@ -12,7 +12,10 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
 use tempfile::TempDir;
 use testkit::fault::{Crash, Crashes, FaultDisk, InjectedFault, Operations, explore};
 use testkit::rng::Rng;
@@ -77,7 +80,10 @@ fn write(
     addresses: bool,
     coins: &[Coin],
 ) -> Result<Written, UnfinishedError> {
-    let mut writer = Writer::create(disk, path, format, &Columns::all::<CoinTable>(addresses))?;
+    fill(Writer::create(disk, path, format, &Columns::all::<CoinTable>(addresses))?, coins)
+}
+
+fn fill(mut writer: Writer<'_>, coins: &[Coin]) -> Result<Written, UnfinishedError> {
     for coin in coins {
         writer.add(CoinRow {
             txid: coin.txid.0,
@@ -255,6 +261,38 @@ fn sqlite_has_the_table_of_bitcoin_core() {
         (coin.txid.to_string(), coin.vout, coin.value, coin.is_coinbase.into(), coin.height, script)
     });
     assert!(rows.unwrap().map(Result::unwrap).eq(expected));
+}
+
+/// Once, closing the database ended the lock of its file before that had its name. Locks exclude processes,
+/// not threads, so this test starts itself again as the other process.
+#[test]
+fn a_database_stays_locked_until_it_has_its_name() {
+    const OTHER: &str = "PEREGRINE_TEST_SQLITE";
+    let columns = Columns::all::<CoinTable>(false);
+    let begin = |out: &Path| Writer::create(&RealDisk, out, Format::Sqlite, &columns);
+    let ready = |out: &Path| out.with_extension("ready");
+    if let Some(out) = std::env::var_os(OTHER) {
+        let out = Path::new(&out);
+        fs::write(ready(out), "").unwrap();
+        loop {
+            match begin(out).err() {
+                Some(UnfinishedError::Refused { .. }) => {}
+                Some(UnfinishedError::Exists(_)) => std::process::exit(10),
+                _ => std::process::exit(11),
+            }
+        }
+    }
+    let dir = TempDir::new().unwrap();
+    let out = dir.path().join("out");
+    let writer = begin(&out).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "formats::a_database_stays_locked_until_it_has_its_name"]).env(OTHER, &out);
+    let mut other = command.stdout(Stdio::null()).spawn().unwrap();
+    while !ready(&out).exists() && other.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    fill(writer, &coins(20_000)).unwrap();
+    assert_eq!(other.wait().unwrap().code(), Some(10));
 }
 
 #[test]

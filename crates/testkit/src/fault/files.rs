@@ -1,7 +1,7 @@
 //! Files of a disk that fails on demand.
 
 use super::State;
-use std::{io, sync::Arc};
+use std::{io, path::Path, sync::Arc};
 use vfs::{Disk as _, ReadAt, RealDisk, WriteAt, WriteFile};
 
 pub(super) struct FaultRead {
@@ -57,6 +57,10 @@ impl WriteFile for FaultWrite {
             *synced = self.len;
         }
         Ok(())
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        self.file.is_at(path)
     }
 }
 
