@@ -72,13 +72,17 @@ pub struct Parts<'d> {
 /// Reads a request, and locks its file until the lock is dropped.
 fn read_and_lock(disk: &dyn Disk, file: &Path) -> Result<(Vec<u8>, Box<dyn Lock>), PartsError> {
     let state = || disk.metadata(file).during("look for", file);
+    let in_use = || UnfinishedError::Refused { path: file.to_owned(), flaw: DIRECTORY_IN_USE };
     let before = state()?;
-    // Not after the lock is taken: closing any descriptor of the file ends it.
+    // Closing any descriptor of the file ends its locks: it is read before it is locked, and not while
+    // another thread has locked it.
+    let shared = disk.lock_shared(file).during("lock", file)?.ok_or_else(in_use)?;
     let found = disk.read(file, REQUEST_LEN).during("read", file)?;
+    drop(shared);
     let lock = unfinished::lock(disk, file, DIRECTORY_IN_USE)?;
     if state()? != before {
         // Another process has written it in between.
-        return Err(UnfinishedError::Refused { path: file.to_owned(), flaw: DIRECTORY_IN_USE }.into());
+        return Err(in_use().into());
     }
     Ok((found, lock))
 }

@@ -15,7 +15,7 @@ use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -100,11 +100,16 @@ impl Disk for RealDisk {
     }
 
     fn create_locked(&self, path: &Path) -> io::Result<Option<Box<dyn WriteFile>>> {
-        let file = create_with_mode(path, 0o666)?;
+        let mut own = own_locks();
+        let file = Arc::new(create_with_mode(path, 0o666)?);
         let is_locked = lock_at(&file, path).inspect_err(|_| {
             let _ = fs::remove_file(path);
         })?;
-        Ok(if is_locked { Some(Box::new(file)) } else { None })
+        if !is_locked {
+            return Ok(None);
+        }
+        let lock = hold(&mut own, &file, false)?;
+        Ok(Some(Box::new(LockedFile { file, _lock: lock })))
     }
 
     fn open_for_writing(&self, path: &Path) -> io::Result<Box<dyn WriteAt>> {
@@ -268,7 +273,7 @@ impl Disk for RealDisk {
             },
             opened => opened?,
         };
-        Ok(if lock_at(&file, path)? { Some(hold(&mut own, file, false)?) } else { None })
+        Ok(if lock_at(&file, path)? { Some(hold(&mut own, &Arc::new(file), false)?) } else { None })
     }
 
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
@@ -279,7 +284,7 @@ impl Disk for RealDisk {
         }
         let file = open_regular(path)?;
         let is_taken = take_lock(&file, FlockOperation::NonBlockingLockShared)?;
-        Ok(if is_taken { Some(hold(&mut own, file, true)?) } else { None })
+        Ok(if is_taken { Some(hold(&mut own, &Arc::new(file), true)?) } else { None })
     }
 
     fn lock_holder(&self, path: &Path) -> io::Result<Option<LockHolder>> {
@@ -514,7 +519,7 @@ fn program_name(pid: u32) -> Option<String> {
 struct OwnLock {
     /// Its device and inode.
     id: (u64, u64),
-    _file: File,
+    _file: Arc<File>,
     is_shared: bool,
     holders: u32,
 }
@@ -534,10 +539,10 @@ fn own_lock<'o>(own: &'o mut [OwnLock], path: &Path) -> io::Result<Option<&'o mu
 }
 
 /// Lists a file that was locked.
-fn hold(own: &mut Vec<OwnLock>, file: File, is_shared: bool) -> io::Result<Box<dyn Lock>> {
+fn hold(own: &mut Vec<OwnLock>, file: &Arc<File>, is_shared: bool) -> io::Result<Box<dyn Lock>> {
     let found = file.metadata()?;
     let id = (found.dev(), found.ino());
-    own.push(OwnLock { id, _file: file, is_shared, holders: 1 });
+    own.push(OwnLock { id, _file: Arc::clone(file), is_shared, holders: 1 });
     Ok(Box::new(HeldLock(id)))
 }
 
@@ -553,6 +558,27 @@ impl Drop for HeldLock {
             lock.holders -= 1;
         }
         own.retain(|lock| lock.holders > 0);
+    }
+}
+
+/// A new file that is locked while it is open.
+struct LockedFile {
+    // Before the lock, whose end closes it: while it is open, it is listed.
+    file: Arc<File>,
+    _lock: Box<dyn Lock>,
+}
+
+impl WriteFile for LockedFile {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        io::Write::write_all(&mut &*self.file, bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        is_at(&self.file, path)
     }
 }
 

@@ -208,6 +208,22 @@ fn locks_exclude_threads_and_end_with_their_last_holder() {
     assert_eq!(RealDisk.lock_holder(&path).unwrap(), None);
 }
 
+/// Once, a second job of the same process removed the file that the first one was writing.
+#[test]
+fn a_file_that_another_thread_writes_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("out");
+    let create = || unfinished::create(&RealDisk, &path, unfinished::SUFFIX);
+    let mut first = create().unwrap();
+    assert!(matches!(create(), Err(UnfinishedError::Refused { .. })));
+    assert!(RealDisk.lock_holder(first.temporary_path()).unwrap().is_some());
+    first.write_all(b"first").unwrap();
+    first.commit().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"first");
+    create().unwrap();
+    assert_eq!(RealDisk.list(dir.path()).unwrap(), ["out"]);
+}
+
 /// What is not on the medium yet must not be forgotten.
 #[test]
 fn bytes_that_begin_to_be_synced_stay_what_they_were() {

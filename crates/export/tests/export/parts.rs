@@ -66,24 +66,26 @@ fn a_run_completes_what_a_crash_has_left() {
     }
 }
 
-/// Reading the file of a lock again ends the lock. It excludes processes, not threads, so this test starts
-/// itself again as the other process.
+/// Reading the file of a lock again ends the lock, and once another thread did that. It excludes processes,
+/// not threads, so this test starts itself again as the other process.
 #[test]
 fn a_directory_that_is_continued_stays_locked() {
     const OTHER: &str = "PEREGRINE_TEST_PARTS";
     let request = &String::from_utf8_lossy(REQUEST);
     let append = |path: &Path| Parts::append(&RealDisk, path, request, |_| Ok(Some(Continued::default())));
+    let is_refused = |path: &Path| {
+        let errors = [Parts::open(&RealDisk, path, request).err(), append(path).err()];
+        errors.iter().all(|error| matches!(error, Some(PartsError::Unfinished(_))))
+    };
     if let Some(path) = std::env::var_os(OTHER) {
-        let path = Path::new(&path);
-        let refused = [Parts::open(&RealDisk, path, request).err(), append(path).err()];
-        let is_in_use = |error: &Option<PartsError>| matches!(error, Some(PartsError::Unfinished(_)));
-        std::process::exit(if refused.iter().all(is_in_use) { 10 } else { 11 });
+        std::process::exit(if is_refused(Path::new(&path)) { 10 } else { 11 });
     }
     let dir = TempDir::new().unwrap();
     let out = dir.path().join("out");
     drop(Parts::open(&RealDisk, &out, request).unwrap());
     for begin in [&|path: &Path| Parts::open(&RealDisk, path, request), &append as &dyn Fn(&Path) -> _] {
         let parts = begin(&out).unwrap();
+        assert!(is_refused(&out));
         let name = "parts::a_directory_that_is_continued_stays_locked";
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         let output = command.args(["--exact", name]).env(OTHER, &out).output().unwrap();
