@@ -55,7 +55,8 @@ impl<'d> ParquetWriter<'d> {
     pub fn finish(mut self, metadata: &Metadata) -> Result<Written, UnfinishedError> {
         let files = self.parts.len() as u32;
         let mut bytes = 0;
-        for (number, part) in (0..files).zip(self.parts.drain(..)) {
+        // The first part is locked until it is complete, and so the last one.
+        for (number, part) in (0..files).zip(self.parts.drain(..)).rev() {
             bytes += part.finish(&of_part(metadata, (number, files), self.rows))?;
         }
         self.dir.commit()?;
@@ -75,25 +76,51 @@ mod tests {
     use super::*;
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::RowAccessor;
+    use std::ffi::OsString;
     use std::fs::{self, File};
     use std::path::PathBuf;
     use tempfile::TempDir;
-    use vfs::RealDisk;
+    use testkit::fault::FaultDisk;
+    use vfs::{RealDisk, unfinished};
+
+    /// Two coins of the first transaction, three of the second, ..
+    fn keys() -> Vec<(u8, u32)> {
+        (0..5).flat_map(|tx: u8| (0..u32::from(tx) + 2).map(move |vout| (tx, vout))).collect()
+    }
+
+    /// Writes them in four parts.
+    fn write(disk: &dyn Disk, out: &Path) -> Result<Written, UnfinishedError> {
+        let mut writer = ParquetWriter::create(disk, out, &Columns::all::<CoinTable>(false))?;
+        writer.part_rows = 3;
+        for (tx, vout) in keys() {
+            let (txid, script_type, script) = ([tx; 32], "other", &[tx; 5][..]);
+            writer.add(CoinRow { txid, vout, value: 2, script_type, script, ..CoinRow::default() })?;
+        }
+        writer.finish(&vec![("network", "regtest".to_owned())])
+    }
+
+    /// Once, the first part was complete, and its lock ended, before the others: another run removed them.
+    #[test]
+    fn the_first_part_is_complete_when_all_others_are() {
+        for at in 0.. {
+            let dir = TempDir::new().unwrap();
+            let is_done = write(&FaultDisk::killed_at(at), &dir.path().join("out")).is_ok();
+            let left = RealDisk.list(&dir.path().join("out.peregrine-part")).unwrap_or_default();
+            let is_incomplete = |name: &OsString| name.to_string_lossy().ends_with(unfinished::SUFFIX);
+            let has_first = left.iter().any(|name| *name == *part_name(0));
+            assert!(!has_first || !left.iter().any(is_incomplete), "change {at}: {left:?}");
+            if is_done {
+                assert!(at > 20, "{at}");
+                break;
+            }
+        }
+    }
 
     #[test]
     fn parts_end_between_transactions_and_know_their_number() {
         let dir = TempDir::new().unwrap();
-        let out = dir.path().join("utxo");
-        let mut writer = ParquetWriter::create(&RealDisk, &out, &Columns::all::<CoinTable>(false)).unwrap();
-        writer.part_rows = 3;
-        // Two coins of the first transaction, three of the second, ..
-        let keys: Vec<(u8, u32)> =
-            (0..5).flat_map(|tx: u8| (0..u32::from(tx) + 2).map(move |vout| (tx, vout))).collect();
-        for &(tx, vout) in &keys {
-            let (txid, script_type, script) = ([tx; 32], "other", &[tx; 5][..]);
-            writer.add(CoinRow { txid, vout, value: 2, script_type, script, ..CoinRow::default() }).unwrap();
-        }
-        let written = writer.finish(&vec![("network", "regtest".to_owned())]).unwrap();
+        let (out, keys) = (dir.path().join("utxo"), keys());
+        let written = write(&RealDisk, &out).unwrap();
         let mut found = Vec::new();
         let mut files: Vec<PathBuf> =
             fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path()).collect();
