@@ -9,7 +9,7 @@ use crate::rows::{FileFormat, RowFile};
 use crate::table::{CoinRow, CoinTable};
 use crate::{Metadata, Written, of_part};
 use std::path::Path;
-use vfs::{AtomicDir, Disk, UnfinishedError};
+use vfs::{AtomicDir, Disk, UnfinishedError, unfinished};
 
 /// Number of rows after which a part ends. The 180 million coins of 2026 make 43 parts.
 const PART_ROWS: u64 = 1 << 22;
@@ -35,7 +35,9 @@ impl<'d> ParquetWriter<'d> {
         let columns = columns.clone();
         let is_part = |name: &str| name.starts_with("part-");
         let (dir, part) = AtomicDir::create(disk, path, is_part, &part_name(0), |path| {
-            RowFile::create(disk, path, FileFormat::PARQUET, &columns)
+            // What a crash has left can have this name, and is replaced.
+            let file = unfinished::create(disk, path, unfinished::SUFFIX)?;
+            RowFile::begin(file, path, FileFormat::PARQUET, &columns)
         })?;
         let parts = vec![part];
         Ok(Self { disk, parts, dir, columns, last_txid: None, rows: 0, part_rows: PART_ROWS })
@@ -81,7 +83,7 @@ mod tests {
     use std::path::PathBuf;
     use tempfile::TempDir;
     use testkit::fault::FaultDisk;
-    use vfs::{RealDisk, unfinished};
+    use vfs::RealDisk;
 
     /// Two coins of the first transaction, three of the second, ..
     fn keys() -> Vec<(u8, u32)> {

@@ -96,15 +96,24 @@ enum Encoder<'d> {
 }
 
 impl<'d, T: Table> RowFile<'d, T> {
-    /// Begins a file at `path` under a temporary name.
+    /// Begins a file at `path`, which must not exist, under a temporary name.
     pub fn create(
         disk: &'d dyn Disk,
         path: &Path,
         format: FileFormat,
         columns: &Columns,
     ) -> Result<Self, UnfinishedError> {
-        let file = Some(unfinished::create(disk, path, unfinished::SUFFIX)?);
-        let file = CountedFile { file, written: 0 };
+        Self::begin(unfinished::create_new(disk, path, unfinished::SUFFIX)?, path, format, columns)
+    }
+
+    /// Begins the file at `path` in one that was created to become it.
+    pub(crate) fn begin(
+        file: AtomicFile<'d>,
+        path: &Path,
+        format: FileFormat,
+        columns: &Columns,
+    ) -> Result<Self, UnfinishedError> {
+        let file = CountedFile { file: Some(file), written: 0 };
         let batches = Batches::<T>::new(columns);
         let schema = batches.schema();
         let encoder = match format {

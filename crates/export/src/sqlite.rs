@@ -39,7 +39,7 @@ pub struct SqliteWriter<'d> {
 
 impl<'d> SqliteWriter<'d> {
     pub fn create(disk: &'d dyn Disk, path: &Path) -> Result<Self, UnfinishedError> {
-        let file = unfinished::create(disk, path, unfinished::SUFFIX)?;
+        let file = unfinished::create_new(disk, path, unfinished::SUFFIX)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(file.temporary_path(), flags);
         let created = opened.and_then(|connection| connection.execute_batch(CREATE).map(|()| connection));

@@ -27,7 +27,10 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
-use vfs::{Disk, Lock, Metadata, Ownership, ReadAt, RealDisk, WriteAt, WriteFile, dir_of, exchange_in_steps};
+use vfs::{
+    Disk, Lock, Metadata, Ownership, ReadAt, RealDisk, WriteAt, WriteFile, dir_of, exchange_in_steps,
+    rename_after_look,
+};
 
 /// How long an injected fault lasts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -504,6 +507,10 @@ impl Disk for FaultDisk {
         self.state.removed(to, replaced.as_deref());
         self.state.moved(&[(from, to)]);
         Ok(())
+    }
+
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        rename_after_look(self, from, to)
     }
 
     fn exchange(&self, a: &Path, b: &Path) -> io::Result<()> {

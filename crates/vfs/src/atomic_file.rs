@@ -17,6 +17,8 @@ pub struct AtomicFile<'d> {
     file: Box<dyn WriteFile>,
     /// Whether the temporary file exists.
     is_temporary: bool,
+    /// Whether it must not replace a file: see [`crate::unfinished::create_new`].
+    pub(crate) is_new: bool,
 }
 
 impl<'d> AtomicFile<'d> {
@@ -44,7 +46,7 @@ impl<'d> AtomicFile<'d> {
     /// Continues a file that was just created as `temporary` and is still empty.
     pub fn new(disk: &'d dyn Disk, temporary: PathBuf, path: &Path, file: Box<dyn WriteFile>) -> Self {
         debug_assert_eq!(temporary.parent(), path.parent(), "a rename keeps the directory");
-        Self { disk, temporary, path: path.to_owned(), file, is_temporary: true }
+        Self { disk, temporary, path: path.to_owned(), file, is_temporary: true, is_new: false }
     }
 
     /// The path under which the file is written.
@@ -60,8 +62,8 @@ impl<'d> AtomicFile<'d> {
         self.file.write_all(bytes).during("write", &self.temporary)
     }
 
-    /// Gives the file its final name, replacing the file there. When it returns, content and name are on the
-    /// medium.
+    /// Gives the file its final name, replacing the file there, unless [`crate::unfinished::create_new`] has
+    /// created it. When it returns, content and name are on the medium.
     ///
     /// # Errors
     /// Any I/O error, also if the temporary name is that of another file by now. The final name then has its
@@ -72,7 +74,11 @@ impl<'d> AtomicFile<'d> {
             let flaw = io::Error::other("another program has removed or replaced it; run again");
             return Err(flaw).during("rename to its final name", &self.temporary);
         }
-        self.disk.rename(&self.temporary, &self.path).during("rename to its final name", &self.temporary)?;
+        let renamed = match self.is_new {
+            true => self.disk.rename_new(&self.temporary, &self.path),
+            false => self.disk.rename(&self.temporary, &self.path),
+        };
+        renamed.during("rename to its final name", &self.temporary)?;
         self.is_temporary = false;
         sync_dir_of(self.disk, &self.path)
     }

@@ -327,6 +327,13 @@ pub trait Disk: Send + Sync {
     /// `CrossesDevices` between file systems; any other I/O error.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
+    /// Like [`Disk::rename`], but replaces nothing. Where the system or the file system cannot do that in one
+    /// step, [`rename_after_look`] does it in two.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is something at `to`; the errors of [`Disk::rename`].
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()>;
+
     /// Swaps what is at `a` and `b`; both must exist, on one file system.
     ///
     /// This is atomic where the system can swap (Linux `renameat2` with `RENAME_EXCHANGE`, macOS
@@ -415,6 +422,14 @@ pub fn repair_exchange(disk: &dyn Disk, a: &Path, b: &Path) -> io::Result<bool> 
     let name = if disk.exists(a)? { b } else { a };
     disk.rename(&parked, name)?;
     Ok(true)
+}
+
+/// Renames `from` to `to` if nothing is there, for file systems that cannot do that in one step.
+pub fn rename_after_look(disk: &dyn Disk, from: &Path, to: &Path) -> io::Result<()> {
+    if disk.exists(to)? || disk.is_link(to)? {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    disk.rename(from, to)
 }
 
 /// Exchanges `a` and `b` by three renames, for file systems that cannot swap names.

@@ -2,7 +2,7 @@
 
 use super::{
     CORE_DIR_MODE, Disk, Lock, LockHolder, Metadata, Ownership, ReadAt, WriteAt, WriteFile, dir_of,
-    exchange_in_steps,
+    exchange_in_steps, rename_after_look,
 };
 use std::ffi::OsString;
 use std::fmt;
@@ -202,9 +202,16 @@ impl Disk for RealDisk {
         fs::rename(from, to)
     }
 
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match rename_specially(from, to, false) {
+            Err(error) if is_unsupported(&error) => rename_after_look(self, from, to),
+            done => done,
+        }
+    }
+
     fn exchange(&self, a: &Path, b: &Path) -> io::Result<()> {
-        match swap_names(a, b) {
-            Err(error) if cannot_swap(&error) => exchange_in_steps(self, a, b),
+        match rename_specially(a, b, true) {
+            Err(error) if is_unsupported(&error) => exchange_in_steps(self, a, b),
             done => done,
         }
     }
@@ -628,20 +635,22 @@ fn cannot_sync(error: &io::Error) -> bool {
     codes.into_iter().any(|code| error.raw_os_error() == Some(code.raw_os_error()))
 }
 
+/// Swaps two names, or renames `a` to `b` if nothing is there.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "macos"))]
-fn swap_names(a: &Path, b: &Path) -> io::Result<()> {
+fn rename_specially(a: &Path, b: &Path, swaps: bool) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
-    Ok(renameat_with(CWD, a, CWD, b, RenameFlags::EXCHANGE)?)
+    let flags = if swaps { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
+    Ok(renameat_with(CWD, a, CWD, b, flags)?)
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "macos")))]
-fn swap_names(_: &Path, _: &Path) -> io::Result<()> {
+fn rename_specially(_: &Path, _: &Path, _: bool) -> io::Result<()> {
     Err(Errno::NOSYS.into())
 }
 
-/// Whether the error means that this system or file system cannot exchange names (`EINVAL` from file systems
+/// Whether the error means that this system or file system has no special renames (`EINVAL` from file systems
 /// on Linux).
-fn cannot_swap(error: &io::Error) -> bool {
+fn is_unsupported(error: &io::Error) -> bool {
     [Errno::NOSYS, Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP]
         .into_iter()
         .any(|e| error.raw_os_error() == Some(e.raw_os_error()))

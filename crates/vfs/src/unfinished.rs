@@ -64,16 +64,17 @@ pub fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<Atomi
 }
 
 /// The same for a file that must not exist. This is checked under the lock of the temporary name: another
-/// process may have completed the file since the caller looked.
+/// process may have completed the file since the caller looked. A file that is made later is not replaced.
 pub fn create_new<'d>(
     disk: &'d dyn Disk,
     path: &Path,
     suffix: &str,
 ) -> Result<AtomicFile<'d>, UnfinishedError> {
-    let file = create(disk, path, suffix)?;
+    let mut file = create(disk, path, suffix)?;
     if disk.exists(path).during("look for", path)? {
         return Err(UnfinishedError::Exists(path.to_owned()));
     }
+    file.is_new = true;
     Ok(file)
 }
 

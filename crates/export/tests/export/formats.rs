@@ -6,7 +6,7 @@ use arrow_array::{Array as _, ArrayAccessor as _, StringArray};
 use arrow_ipc::reader::FileReader;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::RowAccessor;
-use peregrine_export::{CoinRow, CoinTable, Columns, Format, Metadata, Writer, Written};
+use peregrine_export::{CoinRow, CoinTable, Columns, FileFormat, Format, Metadata, RowFile, Writer, Written};
 use rusqlite::Connection;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -304,7 +304,27 @@ fn an_output_that_exists_is_refused_and_stays_as_it_is() {
         let error = Writer::create(&RealDisk, &out, format, &Columns::all::<CoinTable>(false)).err().unwrap();
         assert!(matches!(&error, UnfinishedError::Exists(path) if *path == out), "{error}");
     }
+    // Also if it was made after `Writer` had looked.
+    let columns = Columns::all::<CoinTable>(false);
+    let error = RowFile::<CoinTable>::create(&RealDisk, &out, FileFormat::Csv, &columns).err().unwrap();
+    assert!(matches!(error, UnfinishedError::Exists(_)), "{error}");
     assert_eq!((fs::read_to_string(&out).unwrap().as_str(), names(dir.path()).len()), ("mine", 1));
+}
+
+/// Once, a file that got the name of the output during the export was replaced.
+#[test]
+fn an_output_that_is_made_meanwhile_stays_as_it_is() {
+    for disk in [&RealDisk as &dyn Disk, &FaultDisk::healthy()] {
+        for format in Format::ALL {
+            let dir = TempDir::new().unwrap();
+            let out = dir.path().join("out");
+            let writer = Writer::create(disk, &out, format, &Columns::all::<CoinTable>(false)).unwrap();
+            fs::write(&out, "mine").unwrap();
+            fill(writer, &coins(10)).unwrap_err();
+            assert_eq!(fs::read(&out).unwrap(), b"mine", "{format}");
+            assert_eq!(names(dir.path()), ["out"], "{format}");
+        }
+    }
 }
 
 /// A fault at each operation in turn.

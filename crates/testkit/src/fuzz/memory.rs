@@ -71,6 +71,10 @@ impl Disk for MemoryDisk {
         read_only()
     }
 
+    fn rename_new(&self, _: &Path, _: &Path) -> io::Result<()> {
+        read_only()
+    }
+
     fn exchange(&self, _: &Path, _: &Path) -> io::Result<()> {
         read_only()
     }
