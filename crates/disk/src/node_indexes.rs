@@ -45,6 +45,8 @@ pub const BEST_BLOCK: &[u8] = b"B";
 pub const BEST_BLOCK_V2: &[u8] = b"\x0dbest_block_v2";
 /// The row of a `txospenderindex` that has the same prefix as the others.
 pub const SPENDER_KEY: &[u8] = b"siphash_key\0";
+/// The row of coin statistics with the MuHash of all coins at the best block.
+pub const MUHASH: &[u8] = b"M";
 /// Name of the folder of the coin statistics of releases up to 29.
 pub const OLD_COIN_STATS: &str = "coinstats";
 /// Distance between the first hash bytes of two rows in a sample.
@@ -263,8 +265,7 @@ impl NodeIndex {
         height: Height,
     ) -> Result<bool, DiskError> {
         let database = Database::open(disk, &self.path.join(self.kind.database()))?;
-        let muhash =
-            database.get(b"M")?.and_then(|row| MuHash3072::from_bytes(row.as_slice().try_into().ok()?));
+        let muhash = database.get(MUHASH)?.and_then(|row| read_muhash(&row));
         let of_height = database.get(&height_key(height))?;
         let totals = match of_height.filter(|row| row.starts_with(&best.0)) {
             Some(row) => row.get(best.0.len()..).map(<[u8]>::to_vec),
@@ -388,6 +389,11 @@ pub fn read_key(value: &[u8]) -> Option<SipKey> {
         [k0, k1] if rest.is_empty() => Some(SipKey(u64::from_le_bytes(*k0), u64::from_le_bytes(*k1))),
         _ => None,
     }
+}
+
+/// Reads the value of the row with the MuHash of all coins. Returns `None` if it is malformed.
+pub fn read_muhash(value: &[u8]) -> Option<MuHash3072> {
+    MuHash3072::from_bytes(value.try_into().ok()?)
 }
 
 /// Returns the hash of a spent output in the key of a row of `txospenderindex`.

@@ -18,8 +18,8 @@ use pipeline::stages::stats_change::{BlockAmounts, StatsChange, UnspendableAmoun
 use std::ops::Range;
 use wire::{BlockHash, Reader, Sats};
 
-/// Key of the row with the MuHash of all coins at the best block.
-pub const MUHASH: &[u8] = b"M";
+/// Key of the row with the MuHash of all coins at the best block, and how it is read.
+pub use disk::node_indexes::{MUHASH, read_muhash};
 
 /// The numbers of a row, in its order, or what a block adds to them. The MuHash is not among them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -106,9 +106,4 @@ impl Totals {
 
 pub fn muhash_row(muhash: &MuHash3072) -> Row {
     (MUHASH.to_vec(), muhash.to_bytes().to_vec())
-}
-
-/// Reads the value of the row with the MuHash of all coins. Returns `None` if it is malformed.
-pub fn read_muhash(value: &[u8]) -> Option<MuHash3072> {
-    MuHash3072::from_bytes(value.try_into().ok()?)
 }
