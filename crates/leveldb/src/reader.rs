@@ -148,9 +148,9 @@ impl<'d> Database<'d> {
         open.order.retain(|number| live.contains(number));
     }
 
-    /// Checks the length, the footer, the index and the filter of each live table: what is read when a table
-    /// is opened, a 30th of its bytes. Reads and verifies all blocks of those with up to `read_up_to` bytes.
-    /// Ends early if `should_stop` returns true.
+    /// Checks the length, the footer and the index of each live table, and reads its filter, where damage is
+    /// no error, as in LevelDB: what is read when a table is opened, a 30th of its bytes. Reads and verifies
+    /// all blocks of those with up to `read_up_to` bytes. Ends early if `should_stop` returns true.
     ///
     /// # Errors
     /// [`LevelDbError::Damaged`] for the first table that is damaged; [`LevelDbError::File`].
