@@ -11,7 +11,7 @@ use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::batch::{MAX_LOG_BYTES, MemTable};
+use super::batch::{MAX_LOG_BYTES, MemTable, TOO_LONG};
 use super::cursor::Cursor;
 use super::lookup::Lookup;
 use super::manifest::{self, Manifest, TableMeta, numbered, parse_name};
@@ -266,14 +266,18 @@ fn read_logs(
         }
         let len = found.map_or(0, |found| found.len);
         total = total.saturating_add(len);
+        let too_long =
+            |offset| LevelDbError::Unsupported { path: path.clone(), offset, feature: TOO_LONG.to_owned() };
         if total > MAX_LOG_BYTES {
-            let feature = format!("logs of more than {MAX_LOG_BYTES} bytes are not supported");
-            return Err(LevelDbError::Unsupported { path, offset: len, feature });
+            return Err(too_long(len));
         }
         let file = disk.open(&path).during("read", &path)?;
         memory.reserve(len);
         log::read_records(&*file, &path, |offset, batch| {
-            let first = memory.add_batch(batch).map_err(|flaw| LevelDbError::damaged(&path, offset, flaw))?;
+            let first = memory.add_batch(batch).map_err(|flaw| match flaw {
+                TOO_LONG => too_long(offset),
+                flaw => LevelDbError::damaged(&path, offset, flaw),
+            })?;
             // LevelDB leaves out no number.
             if mem::take(&mut is_first) && first > before.saturating_add(1) {
                 let flaw = format!(

@@ -299,6 +299,20 @@ fn a_directory_in_place_of_a_log_is_damage_if_leveldb_reads_that_log() {
     assert!(DB::open(dir.path(), options()).is_err());
 }
 
+/// A deletion of an empty key has 2 bytes, and 24 more in memory: once, a log took 12 times its bytes.
+#[test]
+fn a_log_that_takes_much_memory_is_not_read() {
+    let dir = made_by_other(options());
+    let mut deletions = batch::Batch::new(1);
+    (0..1 << 20).for_each(|_| deletions.add(b"", None));
+    let mut file = Vec::new();
+    log::append_record(&mut file, &deletions.finish());
+    fs::write(dir.path().join("000900.log"), file).unwrap();
+    let error = dump(dir.path()).unwrap_err();
+    assert!(matches!(error, LevelDbError::Unsupported { .. }), "{error}");
+    assert!(error.to_string().contains("000900.log at byte 0: logs that take more"), "{error}");
+}
+
 /// The table of the rows ("a", "1"), ("ab", ""), ("b", "23"), as this code wrote it when the format was
 /// completed. Each of these has a line: three rows, restarts, trailer; filter, trailer; meta index, trailer;
 /// index, trailer; the footer has two.
