@@ -47,7 +47,7 @@ const HEAD_LEN: usize = Header::LEN + 9;
 
 /// Bytes that a scan may read in vain, per byte of a file, to find out where blocks end: crafted files must
 /// not waste time. After that, frames are believed.
-pub(crate) const MAX_WASTED_READS_PER_BYTE: u64 = 32;
+const MAX_WASTED_READS_PER_BYTE: u64 = 32;
 
 const _: () = assert!(WINDOW_LEN >= RECORD_HEADER_LEN + HEAD_LEN, "a window contains the head of a record");
 
@@ -74,7 +74,7 @@ pub fn write_record(record: &mut Vec<u8>, magic: [u8; 4], data: &[u8]) {
 pub(crate) struct RecordSearch<'a> {
     file: &'a dyn ReadAt,
     path: PathBuf,
-    magic: [u8; 4],
+    pub magic: [u8; 4],
     obfuscation: Obfuscation,
     pub file_len: u64,
     /// Offset from which the search continues.
@@ -93,6 +93,11 @@ impl<'a> RecordSearch<'a> {
         let file_len = file.len().during("measure", path)?;
         let (path, window) = (path.to_owned(), Vec::new());
         Ok(Self { file, path, magic, obfuscation, file_len, at: 0, window, window_start: 0 })
+    }
+
+    /// Returns how many bytes of the file may be read in vain.
+    pub(crate) fn budget(&self) -> u64 {
+        self.file_len.saturating_mul(MAX_WASTED_READS_PER_BYTE).max(MIN_BUDGET)
     }
 
     /// Fills `buf` with the bytes from `start`, without obfuscation.
@@ -184,7 +189,7 @@ impl<'a> BlockScanner<'a> {
         obfuscation: Obfuscation,
     ) -> Result<Self, DiskError> {
         let search = RecordSearch::new(file, path, magic, obfuscation)?;
-        let budget = search.file_len.saturating_mul(MAX_WASTED_READS_PER_BYTE).max(MIN_BUDGET);
+        let budget = search.budget();
         Ok(Self { search, reads_all: false, budget, departed: 0 })
     }
 

@@ -14,7 +14,7 @@
 //!
 //! Nothing is validated here: headers may be unconnected, blocks invalid, and a block may occur repeatedly.
 
-use crate::blk::{BlockRecord, BlockScanner, MAX_WASTED_READS_PER_BYTE, RecordSearch};
+use crate::blk::{BlockRecord, BlockScanner, RecordSearch};
 use crate::datadir::Datadir;
 use crate::error::DiskError;
 use crate::undo::{CHECKSUM_LEN, MAX_UNDO_LEN, UndoArena, UndoView, checksum};
@@ -165,7 +165,7 @@ fn match_undo(
     let mut matcher = Matcher::new(blocks, search.file_len.saturating_mul(MAX_WASTED_HASHES_PER_BYTE));
     let mut record = Vec::new();
     // Covers the first hash of each record too.
-    let mut reads = search.file_len.saturating_mul(MAX_WASTED_READS_PER_BYTE);
+    let mut reads = search.budget();
     while let Some((data_pos, size)) = search.next()? {
         let end = data_pos + u64::from(size) + CHECKSUM_LEN as u64;
         if size == 0 || size as usize > MAX_UNDO_LEN || end > search.file_len {
