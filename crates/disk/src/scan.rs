@@ -14,7 +14,7 @@
 //!
 //! Nothing is validated here: headers may be unconnected, blocks invalid, and a block may occur repeatedly.
 
-use crate::blk::{BlockRecord, BlockScanner, RecordSearch};
+use crate::blk::{BlockRecord, BlockScanner, RECORD_HEADER_LEN, RecordSearch};
 use crate::datadir::Datadir;
 use crate::error::DiskError;
 use crate::undo::{CHECKSUM_LEN, MAX_UNDO_LEN, UndoArena, UndoView, checksum};
@@ -26,8 +26,9 @@ use wire::{BlockArena, BlockHash, ByteOffset, FileNo, Header, Reader};
 /// The undo data of a block that contains only a coinbase: no transactions.
 const NO_SPENDS: &[u8] = &[0];
 
-/// Bytes of undo data hashed without a match, per byte of a `rev` file, after which the search for records
-/// out of chain order ends: crafted files must not waste time. A file of a real node stays far below 1.
+/// Bytes hashed to find blocks, per byte of a `rev` file, after which the search for records out of chain
+/// order ends: crafted files must not waste time. A block that is passed over, or that matches besides
+/// another one, counts as much as its parent's hash. A file of a real node stays far below that.
 const MAX_WASTED_HASHES_PER_BYTE: u64 = 256;
 
 /// A block found in a `blk` file.
@@ -67,7 +68,8 @@ pub struct Scan {
     /// The files, ascending by number.
     pub files: Vec<ScannedFile>,
     /// Further records that match a block, with other undo data than the one at its `undo_pos`: the block's
-    /// index in `blocks`, ascending, and the offset of the record's data in the `rev` file of the block.
+    /// index in `blocks`, ascending, that of its first copy in the file; and the offset of the record's data
+    /// in the `rev` file.
     pub other_undo: Vec<(u32, ByteOffset)>,
     /// Number of records that are blocks of another chain ([`crate::departed`]).
     pub departed: u32,
@@ -75,8 +77,9 @@ pub struct Scan {
 
 /// Scans one pair of files after the other; reads headers and undo data, and skips over blocks.
 ///
-/// `progress` is called with each file before it is scanned. If it returns false, the scan stops and returns
-/// what was found so far. Of the files `read`, all blocks are read, and no frame is believed.
+/// `progress` is called with each file before it is scanned, and with each record of its undo data. If it
+/// returns false, the scan stops and returns what was found so far. Of the files `read`, all blocks are read,
+/// and no frame is believed.
 ///
 /// # Errors
 /// [`DiskError::File`] if the directory or a file cannot be read. A missing `rev` file is not an error: its
@@ -102,7 +105,8 @@ pub fn scan_files(
         })?;
         let size = blocks.last().map_or(0, |block| block.data_pos.0 + u64::from(block.size));
         let first = scan.blocks.len();
-        let (undo_size, others) = match_undo(disk, datadir, obfuscation, file, &mut blocks)?;
+        let goes_on = || progress(file);
+        let (undo_size, others) = match_undo(disk, datadir, obfuscation, file, &mut blocks, goes_on)?;
         scan.other_undo.extend(others.into_iter().map(|(index, pos)| ((first + index) as u32, pos)));
         scan.blocks.append(&mut blocks);
         scan.files.push(ScannedFile { file, size, undo_size });
@@ -146,6 +150,7 @@ fn match_undo(
     obfuscation: Obfuscation,
     file: FileNo,
     blocks: &mut [ScannedBlock],
+    mut goes_on: impl FnMut() -> bool,
 ) -> Result<(u64, Vec<OtherUndo>), DiskError> {
     let path = datadir.rev_path(file);
     if !disk.exists(&path).during("look at", &path)? {
@@ -162,11 +167,13 @@ fn match_undo(
         obfuscation.apply(&mut bytes, block.data_pos.0);
         Ok(bytes)
     };
-    let mut matcher = Matcher::new(blocks, search.file_len.saturating_mul(MAX_WASTED_HASHES_PER_BYTE));
+    let mut matcher = Matcher::new(blocks, search.file_len);
     let mut record = Vec::new();
     // Covers the first hash of each record too.
     let mut reads = search.budget();
-    while let Some((data_pos, size)) = search.next()? {
+    while goes_on()
+        && let Some((data_pos, size)) = search.next()?
+    {
         let end = data_pos + u64::from(size) + CHECKSUM_LEN as u64;
         if size == 0 || size as usize > MAX_UNDO_LEN || end > search.file_len {
             continue;
@@ -183,13 +190,15 @@ fn match_undo(
             matcher.assign(&found, &sum, ByteOffset(data_pos));
         }
     }
-    Ok((used, matcher.others()))
+    Ok((used, matcher.finish()))
 }
 
 /// Finds the blocks that undo data matches, among the blocks of one file.
 struct Matcher<'a> {
     blocks: &'a mut [ScannedBlock],
-    /// Blocks by the hash of the parent: several in a fork, or if a block is stored twice.
+    /// Further copies of a block, which is found by its first one.
+    copies: HashMap<usize, Vec<usize>>,
+    /// Blocks by the hash of the parent: several in a fork.
     children: HashMap<BlockHash, Vec<usize>>,
     /// Blocks by their number of transactions.
     by_tx_count: HashMap<u32, Vec<usize>>,
@@ -197,59 +206,70 @@ struct Matcher<'a> {
     no_spends: Option<HashMap<[u8; CHECKSUM_LEN], BlockHash>>,
     /// The block that was found last.
     last: Option<BlockHash>,
-    /// Bytes that may still be hashed without a match.
+    /// Bytes that may still be hashed.
     budget: u64,
     /// The shapes of siblings that had to be distinguished.
     shapes: HashMap<usize, Option<Shape>>,
-    /// The checksums of the records assigned to blocks.
-    sums: HashMap<usize, [u8; CHECKSUM_LEN]>,
-    /// Further records of blocks, and their checksums.
-    others: Vec<(OtherUndo, [u8; CHECKSUM_LEN])>,
+    /// The first record of a block with each checksum.
+    records: HashMap<(usize, [u8; CHECKSUM_LEN]), ByteOffset>,
+    /// Maximum number of those: one for each block, and one for each record of the file.
+    max_records: usize,
 }
 
 impl<'a> Matcher<'a> {
-    fn new(blocks: &'a mut [ScannedBlock], budget: u64) -> Self {
+    fn new(blocks: &'a mut [ScannedBlock], rev_len: u64) -> Self {
         let mut children: HashMap<_, Vec<_>> = HashMap::new();
         let mut by_tx_count: HashMap<_, Vec<_>> = HashMap::new();
+        let mut copies: HashMap<_, Vec<_>> = HashMap::new();
+        let mut firsts = HashMap::new();
         for (index, block) in blocks.iter().enumerate() {
+            // A damaged copy may state another number of transactions.
+            let first = *firsts.entry((block.hash, block.tx_count)).or_insert(index);
+            if first != index {
+                copies.entry(first).or_default().push(index);
+                continue;
+            }
             children.entry(block.header.prev).or_default().push(index);
             by_tx_count.entry(block.tx_count).or_default().push(index);
         }
-        let (shapes, sums, others) = Default::default();
-        Self { blocks, children, by_tx_count, no_spends: None, last: None, budget, shapes, sums, others }
+        let (no_spends, last, shapes, records) = Default::default();
+        let budget = rev_len.saturating_mul(MAX_WASTED_HASHES_PER_BYTE);
+        let max_records = blocks.len() + rev_len as usize / (RECORD_HEADER_LEN + CHECKSUM_LEN);
+        Self { blocks, copies, children, by_tx_count, no_spends, last, budget, shapes, records, max_records }
     }
 
     /// Assigns a record to the blocks that it matches. Of records with the same bytes, which a crash or a
     /// sibling leaves, the first one counts.
     fn assign(&mut self, found: &[usize], sum: &[u8; CHECKSUM_LEN], pos: ByteOffset) {
-        let shared = self.is_forked(found);
         for &index in found {
             let Some(block) = self.blocks.get_mut(index) else { continue };
-            block.shared |= shared;
-            let assigned = *self.sums.entry(index).or_insert(*sum);
-            if assigned == *sum {
-                block.undo_pos = block.undo_pos.or(Some(pos));
-            } else if !self.others.iter().any(|((other, _), known)| (*other, known) == (index, sum)) {
-                self.others.push(((index, pos), *sum));
+            block.shared |= found.len() > 1;
+            block.undo_pos = block.undo_pos.or(Some(pos));
+            if self.records.len() < self.max_records {
+                self.records.entry((index, *sum)).or_insert(pos);
             }
         }
     }
 
-    /// Returns the further records, ascending by block.
-    fn others(mut self) -> Vec<OtherUndo> {
-        self.others.sort_by_key(|((index, _), _)| *index);
-        self.others.into_iter().map(|(other, _)| other).collect()
+    /// Gives copies what the first one has. Returns the further records, ascending by block.
+    fn finish(self) -> Vec<OtherUndo> {
+        let Self { blocks, copies, records, .. } = self;
+        for (first, copies) in copies {
+            let Some(&ScannedBlock { undo_pos, shared, .. }) = blocks.get(first) else { continue };
+            for copy in copies {
+                let Some(block) = blocks.get_mut(copy) else { continue };
+                (block.undo_pos, block.shared) = (undo_pos, shared);
+            }
+        }
+        let undo_pos = |index: usize| blocks.get(index).and_then(|block| block.undo_pos);
+        let all = records.into_iter().map(|((index, _), pos)| (index, pos));
+        let mut others: Vec<OtherUndo> = all.filter(|&(index, pos)| undo_pos(index) != Some(pos)).collect();
+        others.sort_unstable();
+        others
     }
 
-    /// Whether the blocks `found`, which have the same parent, have different hashes.
-    fn is_forked(&self, found: &[usize]) -> bool {
-        let mut hashes = found.iter().filter_map(|&index| Some(self.blocks.get(index)?.hash));
-        let first = hashes.next();
-        hashes.any(|hash| Some(hash) != first)
-    }
-
-    /// Returns the blocks that `undo` with checksum `sum` matches: none, one and its copies, or siblings.
-    /// `read` reads a block's bytes.
+    /// Returns the blocks that `undo` with checksum `sum` matches: none, one, or siblings. `read` reads a
+    /// block's bytes.
     fn find(
         &mut self,
         undo: &[u8],
@@ -258,9 +278,13 @@ impl<'a> Matcher<'a> {
     ) -> Result<Vec<usize>, DiskError> {
         let Some(prev) = self.find_prev(undo, sum) else { return Ok(Vec::new()) };
         let Some(tx_count) = undo_tx_count(undo) else { return Ok(Vec::new()) };
-        let mut found = self.children.get(&prev).cloned().unwrap_or_default();
-        found.retain(|&index| self.blocks.get(index).is_some_and(|block| block.tx_count == tx_count));
-        if tx_count > 1 && self.is_forked(&found) {
+        let children = self.children.get(&prev).map(Vec::as_slice).unwrap_or_default();
+        let cost = size_of::<BlockHash>() * children.len().saturating_sub(1);
+        let Some(left) = self.budget.checked_sub(cost as u64) else { return Ok(Vec::new()) };
+        self.budget = left;
+        let fits = |&index: &usize| self.blocks.get(index).is_some_and(|block| block.tx_count == tx_count);
+        let mut found: Vec<usize> = children.iter().copied().filter(fits).collect();
+        if tx_count > 1 && found.len() > 1 {
             let Some(shape) = shape_of_undo(undo) else { return Ok(Vec::new()) };
             let mut matching = Vec::new();
             for index in found {
@@ -276,13 +300,21 @@ impl<'a> Matcher<'a> {
         Ok(found)
     }
 
-    /// Returns the shape of a block, `None` if it is malformed. Each block is read once.
+    /// Returns the shape of a block, `None` if all copies are malformed. Each is read once.
     fn shape(&mut self, index: usize, read: &ReadBlock<'_>) -> Result<&Option<Shape>, DiskError> {
         Ok(match self.shapes.entry(index) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(unknown) => {
-                let bytes = self.blocks.get(index).map(read).transpose()?;
-                unknown.insert(bytes.and_then(|bytes| shape_of_block(&bytes)))
+                let copies = self.copies.get(&index).into_iter().flatten();
+                let mut shape = None;
+                for &copy in std::iter::once(&index).chain(copies) {
+                    let bytes = self.blocks.get(copy).map(read).transpose()?;
+                    shape = bytes.and_then(|bytes| shape_of_block(&bytes));
+                    if shape.is_some() {
+                        break;
+                    }
+                }
+                unknown.insert(shape)
             }
         })
     }
@@ -302,11 +334,10 @@ impl<'a> Matcher<'a> {
         // Blocks without undo data first: a record occurs twice only after a crash.
         for has_undo in [false, true] {
             for block in candidates.iter().filter_map(|&index| self.blocks.get(index)) {
-                if block.undo_pos.is_some() != has_undo {
-                    continue;
-                }
-                self.budget = self.budget.checked_sub(undo.len() as u64)?;
-                if checksum(&block.header.prev, undo) == *sum {
+                let is_tried = block.undo_pos.is_some() == has_undo;
+                let cost = size_of::<BlockHash>() + if is_tried { undo.len() } else { 0 };
+                self.budget = self.budget.checked_sub(cost as u64)?;
+                if is_tried && checksum(&block.header.prev, undo) == *sum {
                     return Some(block.header.prev);
                 }
             }
@@ -477,8 +508,8 @@ mod tests {
         let [second, first, third] = [&b, &a, &c].map(|(header, _, undo)| files.add_undo(&header.prev, undo));
         let scan = files.scan();
         assert_eq!(positions(&scan), [None, Some(first), Some(second), Some(second), Some(second)]);
-        let others: Vec<_> = [2, 3, 4].map(|index| (index, ByteOffset(third))).to_vec();
-        assert_eq!(scan.other_undo, others, "the third record matches them as well");
+        let others: Vec<_> = [2, 4].map(|index| (index, ByteOffset(third))).to_vec();
+        assert_eq!(scan.other_undo, others, "the third record matches them and the copy as well");
         assert_eq!(shared(&scan), [false, false, true, true, true]);
     }
 
@@ -553,12 +584,50 @@ mod tests {
         assert_eq!(positions(&files.scan()), [Some(at)]);
     }
 
+    /// Once, each record took time for each copy of its block, and for each record before it: days.
+    #[test]
+    fn a_crafted_file_of_copies_or_siblings_is_scanned_in_time() {
+        for is_forked in [false, true] {
+            let (mut files, prev) = (Files::new(), BlockHash([0xee; 32]));
+            let undo = block(prev, 0, &[1]).2;
+            for nonce in 0..2_000 {
+                files.add_block(&block(prev, if is_forked { nonce } else { 0 }, &[1]).1);
+            }
+            for script in 0..20_000u32 {
+                let start = &undo[..undo.len() - 4];
+                files.add_undo(&prev, &[start, &script.to_le_bytes()].concat());
+            }
+            let scan = files.scan();
+            assert_eq!(positions(&scan), [Some(8); 2_000]);
+            assert_eq!(shared(&scan), [is_forked; 2_000]);
+            // Of siblings, some are left out.
+            let others = scan.other_undo.len();
+            assert!(if is_forked { others < 40_000 } else { others == 19_999 }, "{others}");
+        }
+    }
+
+    /// Once, an interrupt had no effect within a file.
     #[test]
     fn a_scan_stops_when_progress_returns_false() {
         let mut files = Files::new();
-        files.add_block(&block(BlockHash([0; 32]), 0, &[]).1);
-        assert_eq!(files.scan().blocks.len(), 1);
-        let scan = scan_files(&RealDisk, &files.datadir, Obfuscation::from_key(KEY), |_| false, &[]).unwrap();
-        assert_eq!(scan, Scan::default());
+        let a = block(BlockHash([0; 32]), 0, &[]);
+        let b = block(a.0.hash(), 1, &[]);
+        for (header, bytes, undo) in [&a, &b] {
+            files.add_block(bytes);
+            files.add_undo(&header.prev, undo);
+        }
+        let whole = files.scan();
+        let at = whole.blocks[0].undo_pos.map(|pos| pos.0);
+        for (allowed, want) in [(0, vec![]), (1, vec![None; 2]), (2, vec![at, None]), (9, positions(&whole))]
+        {
+            let mut calls = 0;
+            let goes_on = |_| {
+                calls += 1;
+                calls <= allowed
+            };
+            let key = Obfuscation::from_key(KEY);
+            let scan = scan_files(&RealDisk, &files.datadir, key, goes_on, &[]).unwrap();
+            assert_eq!(positions(&scan), want, "{allowed} calls");
+        }
     }
 }

@@ -17,7 +17,7 @@ use disk::{
 };
 use std::{collections::HashMap, sync::atomic::AtomicBool};
 use wire::{
-    BlockArena, BlockView, ByteOffset, FileNo, Height, OutPoint, coin::compress_output,
+    BlockArena, BlockHash, BlockView, ByteOffset, FileNo, Height, OutPoint, coin::compress_output,
     script::is_unspendable,
 };
 
@@ -31,8 +31,8 @@ pub struct Scanned {
     /// The blocks in the order of the tree's: by hash; copies of a block in file order, but copies with undo
     /// data first, because Core writes undo data for the copy in its index.
     pub blocks: Vec<ScannedBlock>,
-    /// Positions of further undo records that match a block, by the place of the block.
-    pub other_undo: HashMap<(FileNo, ByteOffset), Vec<ByteOffset>>,
+    /// Positions of further undo records that match a block, by the file and the hash of the block.
+    pub other_undo: HashMap<(FileNo, BlockHash), Vec<ByteOffset>>,
     pub files: Vec<ScannedFile>,
 }
 
@@ -42,7 +42,7 @@ impl Scanned {
         let mut other_undo = HashMap::<_, Vec<_>>::new();
         for (number, pos) in scan.other_undo {
             let block = &blocks[number as usize];
-            other_undo.entry((block.file, block.data_pos)).or_default().push(pos);
+            other_undo.entry((block.file, block.hash)).or_default().push(pos);
         }
         blocks
             .sort_unstable_by_key(|block| (block.hash, block.undo_pos.is_none(), block.file, block.data_pos));
@@ -106,7 +106,7 @@ impl<'a> Siblings<'a> {
 
     /// Returns further undo records of a scanned block.
     fn other_records(&self, block: &ScannedBlock) -> &'a [ByteOffset] {
-        self.scanned.other_undo.get(&(block.file, block.data_pos)).map(Vec::as_slice).unwrap_or_default()
+        self.scanned.other_undo.get(&(block.file, block.hash)).map(Vec::as_slice).unwrap_or_default()
     }
 
     /// Returns the record that matches a block, or `Some(None)` if no record does; `None` if this could not
