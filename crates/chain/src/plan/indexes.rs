@@ -30,7 +30,6 @@ use disk::{
 use std::{
     borrow::Cow,
     cell::{Cell, OnceCell},
-    ops::RangeInclusive,
 };
 use vfs::During as _;
 use wire::{BlockHash, Height};
@@ -248,22 +247,9 @@ pub fn before_rebuild(
         let is_whole = entry.place().is_some_and(is_stored);
         is_damaged || !is_whole || needs_undo && !entry.status.has_undo()
     };
-    // Returns why bitcoind cannot continue an index from a height.
-    let lacks_undo = |kind: IndexKind, end: Height| {
-        let lacking = without_undo.as_ref().filter(|_| kind.needs_undo());
-        let Some(WithoutUndo { to, wanted }) = lacking else { return Ok(None) };
-        let Some(height) = entries.first_without_undo(end.0 + 1..=to.0)? else { return Ok(None) };
-        let harm = format!(
-            "it is made from undo data, and with hints, that of block {height} stays missing: bitcoind does \
-             not start with the index until that is made"
-        );
-        match wanted.contains(&kind) {
-            true => {
-                let detail = format!("{} is turned on in bitcoind's settings, but {harm}", kind.option());
-                Err(Error::usage(detail).with_remedies([Remedy::WithoutHints]))
-            }
-            false => Ok(Some(harm.into())),
-        }
+    let lacks_undo = |kind, end| match &without_undo {
+        Some(without) => without.harm(&entries, kind, end),
+        None => Ok(None),
     };
     for &kind in without_undo.iter().flat_map(|it| it.wanted) {
         if !kind.is_in(files.disk, files.datadir.net_dir())? {
@@ -315,6 +301,28 @@ pub struct WithoutUndo<'a> {
     pub wanted: &'a [IndexKind],
 }
 
+impl WithoutUndo<'_> {
+    /// Returns why bitcoind cannot continue an index that ends at height `end`.
+    fn harm(&self, entries: &Entries<'_>, kind: IndexKind, end: Height) -> Result<Option<Harm>, Error> {
+        let lacks_undo = |height: Height| -> Result<Option<Height>, Error> {
+            let entry = entries.find(&entries.plan.chain.block(height).hash)?;
+            Ok((!entry.is_some_and(|entry| entry.status.has_undo())).then_some(height))
+        };
+        let mut heights = (end.0 + 1..=self.to.0).map(Height).filter(|_| kind.needs_undo());
+        let lacking = heights.find_map(|height| lacks_undo(height).transpose());
+        let Some(height) = lacking.transpose()? else { return Ok(None) };
+        let harm = format!(
+            "it is made from undo data, and with hints, that of block {height} stays missing: bitcoind does \
+             not start with the index until that is made"
+        );
+        if !self.wanted.contains(&kind) {
+            return Ok(Some(harm.into()));
+        }
+        let detail = format!("{} is turned on in bitcoind's settings, but {harm}", kind.option());
+        Err(Error::usage(detail).with_remedies([Remedy::WithoutHints]))
+    }
+}
+
 /// The entries of the block index that bitcoind will have, by hash.
 struct Entries<'a> {
     files: &'a Files<'a>,
@@ -348,17 +356,6 @@ impl Entries<'_> {
             let is_elsewhere = (file, pos) != (block.file, block.data_pos);
             // A block can be stored twice.
             if is_elsewhere && self.files.check_stored(&block.hash, height, file, pos).is_err() {
-                return Ok(Some(height));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Returns the first of these blocks of the chain without undo data.
-    fn first_without_undo(&self, heights: RangeInclusive<u32>) -> Result<Option<Height>, Error> {
-        for height in heights.map(Height) {
-            let entry = self.find(&self.plan.chain.block(height).hash)?;
-            if !entry.is_some_and(|entry| entry.status.has_undo()) {
                 return Ok(Some(height));
             }
         }

@@ -161,7 +161,7 @@ fn a_peer_that_repeats_itself_is_not_asked_for_ever() {
     }
 }
 
-/// Whoever had sent a branch in part and then vanished kept the others from sending the rest.
+/// A peer that had sent a branch in part and then vanished kept the others from sending the rest.
 #[test]
 fn a_peer_goes_on_in_a_branch_of_which_many_batches_are_known() {
     let (now, headers) = (Instant::now(), chain(6 * MAX_HEADERS + 1, usize::MAX, 0));
