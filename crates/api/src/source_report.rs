@@ -1,7 +1,5 @@
 //! What was found in a source of blocks.
 
-#[cfg(feature = "serde")]
-use crate::json::PathText;
 use disk::departed::WRITTEN_BY;
 use std::{fmt, path::PathBuf};
 
@@ -10,7 +8,7 @@ reported! {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SourceReport {
     /// The file or folder.
-    pub path as "source" with "PathText": PathBuf,
+    pub path as "source" with "crate::json::PathText": PathBuf,
     /// Number of files that may be block files.
     pub files: u32,
     /// Number of these that were read; the others were no longer needed.

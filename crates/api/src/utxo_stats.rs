@@ -1,7 +1,5 @@
 //! What `gettxoutsetinfo` returns.
 
-#[cfg(feature = "serde")]
-use crate::json::{HashText, OptionalHashText};
 use crate::{error::Error, hex_reversed, subject::Subject};
 use disk::utxo_stats::UtxoStats;
 use rules::ChainParams;
@@ -26,11 +24,11 @@ pub struct UtxoStatsReport {
     /// Sum of all amounts.
     pub total_amount as "total_amount_sat": Sats,
     /// Hash of the set, in internal byte order.
-    pub hash_serialized_3 with "HashText": [u8; 32],
+    pub hash_serialized_3 with "crate::json::HashText": [u8; 32],
     /// Whether Core's source pins the same hash for the best block; `None` if it pins none.
     pub pinned as "matches_core_assumeutxo_hash": Option<bool>,
     /// MuHash of the set, in internal byte order; `None` if it was not asked for.
-    pub muhash with "OptionalHashText": Option<[u8; 32]>,
+    pub muhash with "crate::json::OptionalHashText": Option<[u8; 32]>,
 }
 }
 

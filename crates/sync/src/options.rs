@@ -7,11 +7,6 @@ use api::{
     options::{ChainOptions, HintOptions, ReindexOptions, ResumeOptions, ScriptChecks, SetAsideIndexes},
     report::{ReindexReport, UpdateReport},
 };
-#[cfg(feature = "serde")]
-use api::{
-    json::{Milliseconds, Seconds, written},
-    note::Notes,
-};
 use engine::undo::MadeUndoReport;
 pub use net::pool::PeerOptions;
 use net::{addresses::KnownPeer, transport::TransportVersion};
@@ -91,7 +86,7 @@ pub struct PeerStatus {
     /// The transport that is used.
     pub transport with "TransportName": TransportVersion,
     /// Shortest round trip that was measured.
-    pub round_trip as "round_trip_ms" with "Milliseconds": Duration,
+    pub round_trip as "round_trip_ms" with "api::json::Milliseconds": Duration,
     /// Number of blocks that it has sent.
     pub blocks: u32,
     /// Their bytes.
@@ -104,7 +99,7 @@ pub struct PeerStatus {
 }
 
 #[cfg(feature = "serde")]
-written! {
+api::json::written! {
     TransportName: TransportVersion => &'static str, |transport| transport.name();
 }
 
@@ -204,7 +199,7 @@ pub struct DownloadReport {
     /// Number of peers that were connected.
     pub peers: u32,
     /// Time until all blocks were stored.
-    pub elapsed as "download_seconds" with "Seconds": Duration,
+    pub elapsed as "download_seconds" with "api::json::Seconds": Duration,
     /// Number of blocks that were deleted.
     pub pruned as "blocks_deleted": u32,
 }
@@ -273,10 +268,10 @@ pub struct SyncReport {
     /// The blocks above the last one that peers claim to have; `None` if there are none.
     pub shortfall as "ends_below": Option<Shortfall>,
     /// Time until all of that was done.
-    pub elapsed as "seconds" with "Seconds": Duration,
+    pub elapsed as "seconds" with "api::json::Seconds": Duration,
     /// What happened at the tip; `None` if the call was not to stay there.
     pub follow: Option<FollowReport>,
     /// Warnings of the download for the operator.
-    pub notes with "Notes": Vec<Warning>,
+    pub notes with "api::note::Notes": Vec<Warning>,
 }
 }

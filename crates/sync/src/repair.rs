@@ -17,8 +17,6 @@ use api::{
     source_report::SourceReport,
     stage::Stage,
 };
-#[cfg(feature = "serde")]
-use api::{error::ErrorTexts, json::written, note::Notes};
 use chain::{
     blocks::{damage::KnownDamage, files::Files},
     blocks_elsewhere::{self, Source, TakeOptions, TakenBlocks},
@@ -69,7 +67,7 @@ impl RepairOptions {
 }
 
 #[cfg(feature = "serde")]
-written! {
+api::json::written! {
     /// If nothing was downloaded, all numbers are 0.
     Downloaded: Option<DownloadReport> => DownloadReport, |download| download.unwrap_or_default();
 }
@@ -91,7 +89,7 @@ pub struct RepairReport {
     /// Number of blocks whose undo data was damaged or missing.
     pub damaged_undo: u32,
     /// What was wrong with the lowest damaged blocks; a file that does not exist is named once.
-    pub first with "ErrorTexts": Vec<Error>,
+    pub first with "api::error::ErrorTexts": Vec<Error>,
     /// Number of such errors that `first` leaves out.
     pub others [skip]: u32,
     /// Number of blocks that were taken from block files.
@@ -113,7 +111,7 @@ pub struct RepairReport {
     /// The undo data that was made, if the chainstate was not rebuilt and some was missing.
     pub undo: Option<MadeUndoReport>,
     /// Warnings for the operator.
-    pub notes with "Notes": Vec<Warning>,
+    pub notes with "api::note::Notes": Vec<Warning>,
 }
 }
 

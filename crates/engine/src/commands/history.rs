@@ -7,8 +7,6 @@
 
 pub use pipeline::stages::history::{HistoryEntry, HistorySink, ScriptHistory};
 
-#[cfg(feature = "serde")]
-use api::json::HashText;
 use api::{
     disk_need::DiskNeed,
     error::Error,
@@ -111,7 +109,7 @@ pub struct HistoryReport {
     /// Sum of these coins.
     pub total_amount as "total_amount_sat": Sats,
     /// MuHash of these coins, in internal byte order.
-    pub muhash with "HashText": [u8; 32],
+    pub muhash with "api::json::HashText": [u8; 32],
     /// Whether the chainstate ends at the same block, and so has been read and has the same MuHash.
     pub is_chainstate: bool,
 }

@@ -3,8 +3,6 @@
 pub use disk::replace::Recovery;
 
 use api::error::Error;
-#[cfg(feature = "serde")]
-use api::json::{OptionalOutcome, PathText};
 use chain::session::{self, check_owner, has_unfinished, with_owner, work_dir_beside};
 use disk::{
     datadir::{Datadir, Location},
@@ -22,9 +20,9 @@ pub struct RecoveryReport {
     /// The network.
     pub network as "chain": Network,
     /// The directory of the network.
-    pub dir as "directory" with "PathText": PathBuf,
+    pub dir as "directory" with "api::json::PathText": PathBuf,
     /// What became of a replacement that was interrupted; `None` if there was none.
-    pub recovery as "outcome" with "OptionalOutcome": Option<Recovery>,
+    pub recovery as "outcome" with "api::json::OptionalOutcome": Option<Recovery>,
     /// Whether there was no replacement, but databases that an interrupted run was building, or temporary
     /// files of a killed run. They are removed.
     pub has_removed as "unfinished_databases_removed": bool,

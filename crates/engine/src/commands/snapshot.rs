@@ -11,8 +11,6 @@ pub use fetch::{FetchOptions, FetchedSnapshotReport, SourceFault, fetch};
 pub use load::{LoadedSnapshotReport, load};
 pub use share::{SharedSnapshotReport, scheduled_heights, share, share_file};
 
-#[cfg(feature = "serde")]
-use api::json::{HashText, TrueOrNull};
 use api::{
     error::Error,
     event::{Event, Watch},
@@ -63,10 +61,10 @@ pub struct SnapshotReport {
     /// Size of the file, in bytes.
     pub bytes: u64,
     /// `hash_serialized_3` of the set, in internal byte order.
-    pub hash_serialized_3 with "HashText": [u8; 32],
+    pub hash_serialized_3 with "api::json::HashText": [u8; 32],
     /// Whether Core's source pins this hash for this block. False if it pins none; if it pins another one,
     /// there is no snapshot.
-    pub is_pinned as "matches_core_assumeutxo_hash" with "TrueOrNull": bool,
+    pub is_pinned as "matches_core_assumeutxo_hash" with "api::json::TrueOrNull": bool,
 }
 }
 

@@ -15,11 +15,6 @@ use api::{
     report::UndoReport,
     stage::Stage,
 };
-#[cfg(feature = "serde")]
-use api::{
-    json::{PathTexts, Seconds},
-    note::Notes,
-};
 use chain::{
     commit::{Destination, replace_index},
     plan::existing_state::{Accepted, ExistingState},
@@ -67,9 +62,9 @@ pub struct UndoCheck {
     /// What was found, by file, in order; only files with blocks of the chain.
     pub files: Vec<UndoFileCheck>,
     /// Time from the call to the end.
-    pub elapsed as "seconds" with "Seconds": Duration,
+    pub elapsed as "seconds" with "api::json::Seconds": Duration,
     /// Warnings for the operator.
-    pub notes with "Notes": Vec<Warning>,
+    pub notes with "api::note::Notes": Vec<Warning>,
 }
 }
 
@@ -133,11 +128,11 @@ pub struct MadeUndoReport {
     /// What was made.
     pub undo [flatten]: UndoReport,
     /// Paths of old databases that were kept.
-    pub kept with "PathTexts": Vec<PathBuf>,
+    pub kept with "api::json::PathTexts": Vec<PathBuf>,
     /// Time from the call to the end.
-    pub elapsed as "seconds" with "Seconds": Duration,
+    pub elapsed as "seconds" with "api::json::Seconds": Duration,
     /// Warnings for the operator.
-    pub notes with "Notes": Vec<Warning>,
+    pub notes with "api::note::Notes": Vec<Warning>,
 }
 }
 

@@ -11,12 +11,6 @@ use api::{
     stage::Stage,
     subject::Subject,
 };
-#[cfg(feature = "serde")]
-use api::{
-    json::{Seconds, fields, texts},
-    note::Notes,
-    report::ScriptsFields,
-};
 use chain::session::Session;
 use derive_more::Display;
 use disk::{
@@ -52,17 +46,17 @@ pub struct VerifyReport {
     /// Number of blocks, transactions, inputs and outputs that were checked.
     pub counts [flatten]: Counts,
     /// Which scripts were run; `None` if scripts were not checked.
-    pub scripts with "ScriptsFields": Option<ScriptsReport>,
+    pub scripts with "api::report::ScriptsFields": Option<ScriptsReport>,
     /// Number of coins after the last block.
     pub txouts as "coins": u64,
     /// Number of worker threads.
     pub threads: usize,
     /// Time from the call to the end.
-    pub elapsed as "seconds" with "Seconds": Duration,
+    pub elapsed as "seconds" with "api::json::Seconds": Duration,
     /// How the chainstate differs; `None` if no comparison was asked for.
     pub against_chainstate with "Differences" [flatten]: Option<Comparison>,
     /// Warnings for the operator.
-    pub notes with "Notes": Vec<Warning>,
+    pub notes with "api::note::Notes": Vec<Warning>,
 }
 }
 
@@ -83,12 +77,12 @@ pub struct Comparison {
 }
 
 #[cfg(feature = "serde")]
-fields! {
+api::json::fields! {
     /// A comparison as reports have it.
     Differences(comparison: Option<Comparison>) {
         /// `null` if the chainstate was not compared.
         chainstate_differences: Option<u64> = comparison.as_ref().map(|comparison| comparison.differences),
-        first_differences: Vec<String> = texts(comparison.iter().flat_map(|comparison| &comparison.first)),
+        first_differences: Vec<String> = api::json::texts(comparison.iter().flat_map(|it| &it.first)),
     }
 }
 

@@ -14,8 +14,6 @@ use crate::stages::{
     parts::{Parts, block_sizes, part_bounds},
     work_dir::WorkDir,
 };
-#[cfg(feature = "serde")]
-use api::json::HashText;
 use api::{
     disk_need::DiskNeed,
     error::{Error, ErrorKind},
@@ -96,7 +94,7 @@ pub struct UnspentOutputs {
     /// Sum of their amounts.
     pub total_amount as "total_amount_sat": Sats,
     /// MuHash of the set, in internal byte order.
-    pub muhash with "HashText": [u8; 32],
+    pub muhash with "api::json::HashText": [u8; 32],
 }
 }
 

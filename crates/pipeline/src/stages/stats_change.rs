@@ -3,8 +3,6 @@
 //!
 //! Source: Core `index/coinstatsindex.cpp` `CustomAppend`.
 
-#[cfg(feature = "serde")]
-use api::json::fields;
 use digest::muhash::MuHash3072;
 use disk::utxo_stats::{CoinCounter, UtxoCounts};
 use rules::{ChainParams, subsidy};
@@ -27,7 +25,7 @@ pub struct BlockAmounts {
 }
 
 #[cfg(feature = "serde")]
-fields! {
+api::json::fields! {
     /// What can never be spent, with its sum.
     Unspendables(amounts: UnspendableAmounts) {
         unspendable_sat: Sats = amounts.total(),

@@ -9,8 +9,6 @@ use crate::stages::{
     walk::BlockWalk,
 };
 use api::error::{Error, ErrorKind};
-#[cfg(feature = "serde")]
-use api::json::{FlawName, RevName};
 use chain::blocks::{block_hashes::BlockHashes, chain::Chain};
 use digest::siphash::siphash24;
 use disk::undo::{UndoView, checksum};
@@ -25,7 +23,7 @@ api::reported! {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UndoFileCheck {
     /// Number of the `blk` and `rev` file.
-    pub file with "RevName": FileNo,
+    pub file with "api::json::RevName": FileNo,
     /// Number of blocks whose undo data is sound.
     pub kept as "sound": u32,
     /// Number of blocks whose undo data is not on disk.
@@ -44,7 +42,7 @@ pub struct FlawedUndo {
     /// Its hash.
     pub hash as "block_hash": BlockHash,
     /// Whether the undo data is missing; otherwise it is damaged.
-    pub is_missing as "state" with "FlawName": bool,
+    pub is_missing as "state" with "api::json::FlawName": bool,
 }
 }
 

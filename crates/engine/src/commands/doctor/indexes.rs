@@ -1,10 +1,6 @@
 //! Compares the indexes that bitcoind keeps with the chainstate, with a few look-ups in each.
 
-#[cfg(feature = "serde")]
-use super::fields::Index;
 use api::error::{Error, ErrorKind};
-#[cfg(feature = "serde")]
-use api::json::fields;
 use chain::{blocks::files::Files, plan::tree::Tree};
 use derive_more::Display;
 use disk::{
@@ -110,12 +106,12 @@ impl FoundIndex {
 }
 
 #[cfg(feature = "serde")]
-fields! {
+api::json::fields! {
     FoundIndexes(indexes: Vec<FoundIndex>) {
         /// The names of their folders.
         indexes: Vec<String> = indexes.iter().map(|index| index.name.clone()).collect(),
         /// The state of each, in the same order.
-        index_states: Vec<Index> = indexes.iter().map(|FoundIndex { name, standing, .. }| {
+        index_states: Vec<super::fields::Index> = indexes.iter().map(|FoundIndex { name, standing, .. }| {
             let (mut blocks_behind, mut height, mut error) = (None, None, None);
             match standing {
                 IndexStanding::Behind(blocks) => blocks_behind = Some(*blocks),
@@ -125,7 +121,7 @@ fields! {
                 IndexStanding::Damaged(flaw) | IndexStanding::Unreadable(flaw) => error = Some(flaw.clone()),
                 _ => {}
             }
-            Index { name: name.clone(), state: standing.code(), blocks_behind, height, error }
+            super::fields::Index { name: name.clone(), state: standing.code(), blocks_behind, height, error }
         }).collect(),
     }
 }

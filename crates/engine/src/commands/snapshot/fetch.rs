@@ -7,8 +7,6 @@
 //! fetched again.
 
 use super::source::Source;
-#[cfg(feature = "serde")]
-use api::json::{HashText, TrueOrNull};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
@@ -88,14 +86,14 @@ pub struct FetchedSnapshotReport {
     /// Number of these that had been fetched before: by an earlier run, or from sources with another tree.
     pub chunks_kept: u64,
     /// Merkle root of the chunks, in internal byte order.
-    pub merkle_root with "HashText": [u8; 32],
+    pub merkle_root with "api::json::HashText": [u8; 32],
     /// Whether the caller gave that root.
     pub is_root_given: bool,
     /// `hash_serialized_3` of the set, in internal byte order.
-    pub hash_serialized_3 with "HashText": [u8; 32],
+    pub hash_serialized_3 with "api::json::HashText": [u8; 32],
     /// Whether Core's source pins this hash for this block. False if it pins none; if it pins another one,
     /// there is no file.
-    pub is_pinned as "matches_core_assumeutxo_hash" with "TrueOrNull": bool,
+    pub is_pinned as "matches_core_assumeutxo_hash" with "api::json::TrueOrNull": bool,
     /// Whether the chunks had the height of the block before its hash, as the draft of BIP 452 has it. The
     /// file does not: Core reads none.
     pub height_removed: bool,

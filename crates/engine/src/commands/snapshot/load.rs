@@ -23,11 +23,6 @@ use api::{
     stage::Stage,
     subject::Subject,
 };
-#[cfg(feature = "serde")]
-use api::{
-    json::{HashText, PathText, Seconds},
-    note::NoteTexts,
-};
 use chain::{
     commit::Destination,
     plan::{best_block::KnownBlock, planner::links_of_index},
@@ -68,13 +63,13 @@ pub struct LoadedSnapshotReport {
     /// Number of coins.
     pub coins: u64,
     /// `hash_serialized_3` of the coins, in internal byte order: the hash in Core's source.
-    pub hash_serialized_3 with "HashText": [u8; 32],
+    pub hash_serialized_3 with "api::json::HashText": [u8; 32],
     /// Path of the new chainstate.
-    pub chainstate with "PathText": PathBuf,
+    pub chainstate with "api::json::PathText": PathBuf,
     /// Time from the call to the end.
-    pub elapsed as "seconds" with "Seconds": Duration,
+    pub elapsed as "seconds" with "api::json::Seconds": Duration,
     /// Warnings for the operator.
-    pub notes with "NoteTexts": Vec<Warning>,
+    pub notes with "api::note::NoteTexts": Vec<Warning>,
 }
 }
 

@@ -2,8 +2,6 @@
 //! coins come, so that several heights take one pass over the blocks and no second copy.
 
 use super::source::Source;
-#[cfg(feature = "serde")]
-use api::json::{HashText, PathText, TrueOrNull};
 use api::{
     error::Error,
     event::{Event, Watch},
@@ -59,14 +57,14 @@ pub struct SharedSnapshotReport {
     /// Number of chunks.
     pub chunks: u64,
     /// Merkle root of the chunks, in internal byte order.
-    pub merkle_root with "HashText": [u8; 32],
+    pub merkle_root with "api::json::HashText": [u8; 32],
     /// `hash_serialized_3` of the set, in internal byte order.
-    pub hash_serialized_3 with "HashText": [u8; 32],
+    pub hash_serialized_3 with "api::json::HashText": [u8; 32],
     /// Whether Core's source pins this hash for this block. False if it pins none; if it pins another one,
     /// there is no folder.
-    pub is_pinned as "matches_core_assumeutxo_hash" with "TrueOrNull": bool,
+    pub is_pinned as "matches_core_assumeutxo_hash" with "api::json::TrueOrNull": bool,
     /// The folder.
-    pub folder with "PathText": PathBuf,
+    pub folder with "api::json::PathText": PathBuf,
 }
 }
 

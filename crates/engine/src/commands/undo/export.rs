@@ -1,7 +1,5 @@
 //! Writes the coins that blocks spend to a file, in the form in which peers send them (BIP-0455, a draft).
 
-#[cfg(feature = "serde")]
-use api::json::Seconds;
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
@@ -54,7 +52,7 @@ pub struct ExportedUndo {
     /// Bytes of the records of the same blocks in the `rev` files.
     pub undo_bytes: u64,
     /// Time from the call to the end.
-    pub elapsed as "seconds" with "Seconds": Duration,
+    pub elapsed as "seconds" with "api::json::Seconds": Duration,
 }
 }
 

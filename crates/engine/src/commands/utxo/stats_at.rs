@@ -1,8 +1,6 @@
 //! Computes what Core's `gettxoutsetinfo` returns for any height with the index of statistics, from the
 //! blocks. All of them are connected to a temporary chainstate, so the statistics are those of valid blocks.
 
-#[cfg(feature = "serde")]
-use api::json::HashText;
 use api::{
     disk_need::DiskNeed,
     error::{Error, ErrorKind},
@@ -37,7 +35,7 @@ pub struct UtxoStatsAt {
     /// Sum of all amounts.
     pub total_amount as "total_amount_sat": Sats,
     /// MuHash of the set, in internal byte order.
-    pub muhash with "HashText": [u8; 32],
+    pub muhash with "api::json::HashText": [u8; 32],
     /// Sum of all amounts that can never be spent, up to this height.
     pub total_unspendable_amount as "total_unspendable_amount_sat": Sats,
     /// The amounts that the block moves.
