@@ -22,17 +22,10 @@ pub const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 pub enum Event {
     /// A stage begins.
     Started(Stage),
-    /// The chain to rebuild was chosen.
-    Planned {
-        /// Height of the last block of the chain that will be rebuilt.
-        height: Height,
-        hash: BlockHash,
-        /// Upper bound of the bytes of block files to read (framing and undo data not counted).
-        block_bytes: u64,
-        /// Number of blocks of the best chain above `height` that are on disk but not connected; bitcoind
-        /// connects them when it starts.
-        unconnected: u32,
-    },
+    /// The chain to rebuild was chosen. It ends at `height`. `block_bytes` is an upper bound of the bytes of
+    /// block files to read (framing and undo data not counted), and `unconnected` the number of blocks of the
+    /// best chain above `height` that are on disk but not connected; bitcoind connects them when it starts.
+    Planned { height: Height, hash: BlockHash, block_bytes: u64, unconnected: u32 },
     /// How the memory limit of a job is divided.
     Memory(MemoryTable),
     /// Progress; sent a few times a second.

@@ -29,13 +29,7 @@ pub enum Mismatch {
     DuplicateCreation(OutPoint),
     /// The undo data of a block has more or fewer coins than the block's inputs spend.
     #[error("undo data at height {height} has {claims} coins for {inputs} inputs; restore the rev file")]
-    ClaimCount {
-        height: Height,
-        /// Number of inputs that spend coins.
-        inputs: u32,
-        /// Number of coins in the undo data.
-        claims: u32,
-    },
+    ClaimCount { height: Height, inputs: u32, claims: u32 },
 }
 
 impl Mismatch {

@@ -29,16 +29,10 @@ pub struct HintReader {
 
 /// The index of the blocks in a file, which all its cursors share, and the state of one of them.
 enum Body {
-    Records {
-        layout: Arc<Layout>,
-        records: Records,
-    },
-    Groups {
-        index: Arc<GroupIndex>,
-        /// Decoded groups, the one used last first.
-        decoded: Vec<DecodedGroup>,
-        buffer: Vec<u8>,
-    },
+    /// Each block by itself.
+    Records { layout: Arc<Layout>, records: Records },
+    /// Groups of blocks. Of the decoded ones, the one used last is the first.
+    Groups { index: Arc<GroupIndex>, decoded: Vec<DecodedGroup>, buffer: Vec<u8> },
 }
 
 impl Body {

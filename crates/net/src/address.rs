@@ -221,13 +221,9 @@ pub enum AddressError {
     /// The bytes end early.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// The network has its number from BIP 155.
     #[error("an address of network {kind} has {len} bytes")]
-    Length {
-        /// The number of the network (BIP 155).
-        kind: u8,
-        /// Length of the address in bytes.
-        len: usize,
-    },
+    Length { kind: u8, len: usize },
 }
 
 /// Returns lower-case base 32 without padding (RFC 4648).

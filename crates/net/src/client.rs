@@ -49,22 +49,9 @@ pub struct ClientOptions {
 #[derive(Clone, Debug)]
 pub enum ClientEvent {
     /// The handshake with a peer is done.
-    Ready {
-        peer: PeerId,
-        /// What was dialled.
-        target: Target,
-        /// What it said of itself.
-        info: PeerInfo,
-        transport: TransportVersion,
-    },
-    /// A connection ended or could not be opened.
-    Closed {
-        /// The peer; `None` if the target could not even be tried.
-        peer: Option<PeerId>,
-        /// What was dialled.
-        target: Target,
-        reason: CloseReason,
-    },
+    Ready { peer: PeerId, target: Target, info: PeerInfo, transport: TransportVersion },
+    /// A connection ended or could not be opened. `peer` is `None` if the target could not even be tried.
+    Closed { peer: Option<PeerId>, target: Target, reason: CloseReason },
     /// Headers that the caller has to validate.
     Headers(HeaderBatch),
     /// A block that the caller has to check and store.
@@ -80,11 +67,7 @@ pub enum ClientEvent {
         coins: Option<SentCoins>,
     },
     /// A peer is no longer asked for spent coins.
-    CoinsRefused {
-        /// What was dialled.
-        target: Target,
-        fault: SpentCoinsFault,
-    },
+    CoinsRefused { target: Target, fault: SpentCoinsFault },
 }
 
 /// See the module.

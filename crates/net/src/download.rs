@@ -71,21 +71,12 @@ impl Default for DownloadOptions {
 /// An action for the caller.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Action {
-    /// Send a `getdata` for these blocks, with witnesses, and then a `ping` with this number.
-    Request {
-        peer: PeerId,
-        /// Hashes of the blocks, at most [`MAX_REQUESTED_AT_ONCE`].
-        hashes: Vec<BlockHash>,
-        /// The number of the ping.
-        marker: u64,
-    },
-    /// Close the connection. The peer is forgotten already.
-    Close {
-        peer: PeerId,
-        reason: CloseReason,
-        /// Bytes per second with which it delivered blocks, if it delivered any.
-        speed: Option<f64>,
-    },
+    /// Send a `getdata` for these blocks, at most [`MAX_REQUESTED_AT_ONCE`], with witnesses, and then a
+    /// `ping` with this number.
+    Request { peer: PeerId, hashes: Vec<BlockHash>, marker: u64 },
+    /// Close the connection. The peer is forgotten already. `speed` is in bytes of blocks per second, if it
+    /// delivered any.
+    Close { peer: PeerId, reason: CloseReason, speed: Option<f64> },
 }
 
 /// The role of a block that has come.

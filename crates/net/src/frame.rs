@@ -105,16 +105,9 @@ pub enum DropReason {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
     #[error("the frame begins with {got:02x?} instead of the network's {expected:02x?}")]
-    Magic {
-        got: [u8; 4],
-        /// The network's magic.
-        expected: [u8; 4],
-    },
+    Magic { got: [u8; 4], expected: [u8; 4] },
     #[error("a message of {len} bytes is above the limit of {MAX_PAYLOAD_LEN}")]
-    TooLong {
-        /// Length in bytes that the head of the frame states.
-        len: usize,
-    },
+    TooLong { len: usize },
 }
 
 #[derive(Clone, Debug)]

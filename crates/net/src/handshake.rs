@@ -62,10 +62,7 @@ pub enum HandshakeError {
     #[error("connected to ourselves")]
     Ourselves,
     #[error("protocol version {got} is below {MIN_VERSION}")]
-    OldVersion {
-        /// The peer's version.
-        got: i32,
-    },
+    OldVersion { got: i32 },
     #[error("the peer offers {}", what_is_offered(*.0))]
     Services(Services),
     #[error("a second version message")]

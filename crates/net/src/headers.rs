@@ -40,10 +40,7 @@ pub enum HeaderFault {
     #[error("the first header does not connect to what was asked for")]
     NotConnected,
     #[error("header {at} of the batch does not follow the one before it")]
-    NotContinuous {
-        /// Index of the header.
-        at: usize,
-    },
+    NotContinuous { at: usize },
     /// The caller found that the headers break a rule.
     #[error("the headers break a consensus rule")]
     Rejected,

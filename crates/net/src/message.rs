@@ -109,13 +109,9 @@ pub enum Message {
     Ping(u64),
     /// Answers a `ping`.
     Pong(u64),
-    /// Asks for headers after the first hash of the locator that the receiver has.
-    GetHeaders {
-        /// Hashes of the sender's chain, highest first.
-        locator: Vec<BlockHash>,
-        /// The last header that is wanted, or zeros for as many as possible.
-        stop: BlockHash,
-    },
+    /// Asks for headers after the first hash of the locator that the receiver has, up to `stop`, or for as
+    /// many as possible if that is zeros. The locator has hashes of the sender's chain, highest first.
+    GetHeaders { locator: Vec<BlockHash>, stop: BlockHash },
     /// Answers `getheaders`.
     Headers(Vec<Header>),
     /// Asks for blocks.
@@ -126,25 +122,12 @@ pub enum Message {
     NotFound(Vec<Inventory>),
     /// Announces blocks or transactions.
     Inv(Vec<Inventory>),
-    /// Offers a feature (BIP 434).
-    Feature {
-        /// Its name.
-        id: Vec<u8>,
-        /// What belongs to it.
-        data: Vec<u8>,
-    },
-    /// Asks for all coins that a block spends.
-    GetSpentCoins {
-        /// The form of the question and of the answer.
-        form: SpentCoinsForm,
-        block: BlockHash,
-    },
-    /// The coins that a block spends, not parsed.
-    SpentCoins {
-        form: SpentCoinsForm,
-        /// Hash of the block and coins.
-        bytes: Vec<u8>,
-    },
+    /// Offers a feature (BIP 434), with what belongs to it.
+    Feature { id: Vec<u8>, data: Vec<u8> },
+    /// Asks for all coins that a block spends. The answer has the same form.
+    GetSpentCoins { form: SpentCoinsForm, block: BlockHash },
+    /// The hash of a block and the coins that it spends, not parsed.
+    SpentCoins { form: SpentCoinsForm, bytes: Vec<u8> },
     /// Asks for addresses of peers.
     GetAddr,
     /// Addresses of peers, from `addr` or `addrv2`. Networks that are unknown are left out.
@@ -159,30 +142,15 @@ pub enum Message {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MessageError {
     #[error("{command}: {source}")]
-    Malformed {
-        command: Command,
-        /// The flaw, and its place in the payload.
-        source: WireError,
-    },
+    Malformed { command: Command, source: WireError },
     #[error("{command}: {source}")]
     Address { command: Command, source: AddressError },
-    /// A list is longer than the protocol allows.
+    /// The message states that a list is longer than the protocol allows.
     #[error("{command} with {count} entries, above the limit of {limit}")]
-    TooMany {
-        command: Command,
-        /// Number of entries that the message states.
-        count: usize,
-        limit: usize,
-    },
-    /// A text is longer than the protocol allows.
+    TooMany { command: Command, count: usize, limit: usize },
+    /// The message states that a text is longer than the protocol allows.
     #[error("{command} with a text of {len} bytes, above the limit of {limit}")]
-    TooLong {
-        command: Command,
-        /// Length that the message states, in bytes.
-        len: usize,
-        /// The limit, in bytes.
-        limit: usize,
-    },
+    TooLong { command: Command, len: usize, limit: usize },
 }
 
 impl Message {

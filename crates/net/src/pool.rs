@@ -135,25 +135,12 @@ pub enum PoolEvent {
     /// The handshake with a peer is done.
     Ready { peer: PeerId, info: PeerInfo, transport: TransportVersion },
     /// Bytes came from a peer, in the handshake or later.
-    Bytes {
-        peer: PeerId,
-        /// Their number.
-        bytes: u64,
-    },
-    Message {
-        peer: PeerId,
-        /// The message. For a block or spent coins, [`Pool::release`] is to be called when their bytes are no
-        /// longer in memory.
-        message: Message,
-    },
+    Bytes { peer: PeerId, bytes: u64 },
+    /// For a block or spent coins, [`Pool::release`] is to be called when their bytes are no longer in
+    /// memory.
+    Message { peer: PeerId, message: Message },
     /// A connection ended that the caller did not close.
-    Closed {
-        peer: PeerId,
-        target: Target,
-        reason: CloseReason,
-        /// Whether it should be dialled again with version 1 of the transport.
-        should_retry_with_v1: bool,
-    },
+    Closed { peer: PeerId, target: Target, reason: CloseReason, should_retry_with_v1: bool },
 }
 
 /// See the module.

@@ -34,10 +34,7 @@ pub enum TransportError {
     #[error("the garbage of the version 2 transport has no end")]
     GarbageTooLong,
     #[error("a packet of {len} bytes is above the limit of the version 2 transport")]
-    PacketTooLong {
-        /// Length of its contents, in bytes.
-        len: usize,
-    },
+    PacketTooLong { len: usize },
     /// A packet is not authentic: another key or damaged bytes.
     #[error("a packet of the version 2 transport has a wrong tag")]
     Tag,

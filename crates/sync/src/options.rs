@@ -116,7 +116,7 @@ pub enum DownloadLimit {
 }
 }
 
-/// What happened with a peer.
+/// What happened with a peer. It is named by its address or name, and port.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum PeerEvent {
@@ -132,19 +132,10 @@ pub enum PeerEvent {
         height: i32,
     },
     /// The connection ended or could not be opened.
-    Closed {
-        /// Address or name, and port.
-        peer: String,
-        /// Why.
-        reason: String,
-    },
-    /// What the connected peers do; sent about once in a second while blocks are downloaded.
-    Status {
-        /// The peers, the one that has delivered the most bytes first.
-        peers: Vec<PeerStatus>,
-        /// What limits the speed.
-        limit: DownloadLimit,
-    },
+    Closed { peer: String, reason: String },
+    /// What the connected peers do, the one that has delivered the most bytes first, and what limits the
+    /// speed; sent about once in a second while blocks are downloaded.
+    Status { peers: Vec<PeerStatus>, limit: DownloadLimit },
     /// The download has ended; this is what is known of addresses now.
     Known(Vec<KnownPeer>),
 }

@@ -11,14 +11,9 @@ pub enum UnfinishedError {
     /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Another process writes the file, or something else has the temporary name.
+    /// Another process writes the file, or something else has the temporary name. The flaw has the remedy.
     #[error("{}: {flaw}", path.display())]
-    Refused {
-        /// The temporary name.
-        path: PathBuf,
-        /// The obstacle, and the remedy.
-        flaw: &'static str,
-    },
+    Refused { path: PathBuf, flaw: &'static str },
     /// The output exists.
     #[error("{}: it exists already", .0.display())]
     Exists(PathBuf),

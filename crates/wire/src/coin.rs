@@ -238,12 +238,9 @@ pub enum CompressedScript<'a> {
     P2pkh(&'a [u8; 20]),
     /// `HASH160 <hash> EQUAL`
     P2sh(&'a [u8; 20]),
-    /// `<key> CHECKSIG`
-    P2pk {
-        /// 2 or 3: the first byte of a compressed key; 4 or 5: an uncompressed key whose y is even or odd.
-        tag: u8,
-        x: &'a [u8; 32],
-    },
+    /// `<key> CHECKSIG`. The tag is 2 or 3, the first byte of a compressed key, or 4 or 5 for an uncompressed
+    /// key whose y is even or odd.
+    P2pk { tag: u8, x: &'a [u8; 32] },
     /// Any other script, uncompressed.
     Raw(&'a [u8]),
 }

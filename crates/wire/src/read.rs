@@ -12,53 +12,27 @@ pub const MAX_SIZE: u64 = 0x0200_0000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The bytes end although at least `needed` more are required.
+    /// The bytes end at `at` although at least `needed` more are required.
     #[error("ends early at byte {at}: {needed} more bytes are needed")]
-    Truncated {
-        /// Offset of the first missing byte.
-        at: usize,
-        /// Minimum number of missing bytes.
-        needed: usize,
-    },
+    Truncated { at: usize, needed: usize },
     /// A CompactSize uses more bytes than its value needs.
     #[error("non-canonical CompactSize at byte {at}")]
-    NonCanonicalCompactSize {
-        /// Offset of the number.
-        at: usize,
-    },
+    NonCanonicalCompactSize { at: usize },
     /// A length or count is above [`MAX_SIZE`].
     #[error("size {size} at byte {at} is above the limit of {MAX_SIZE}")]
-    Oversized {
-        /// Offset of the number.
-        at: usize,
-        size: u64,
-    },
+    Oversized { at: usize, size: u64 },
     /// A VARINT does not fit into 64 bits.
     #[error("VARINT at byte {at} does not fit into 64 bits")]
-    VarIntOverflow {
-        /// Offset of the number.
-        at: usize,
-    },
+    VarIntOverflow { at: usize },
     /// The segwit flag is set, but no input has a witness.
     #[error("superfluous witness record in the transaction that starts at byte {at}")]
-    SuperfluousWitness {
-        /// Offset of the transaction.
-        at: usize,
-    },
+    SuperfluousWitness { at: usize },
     /// The segwit flag is not 1.
     #[error("unknown transaction optional data in the transaction that starts at byte {at}")]
-    UnknownOptionalData {
-        /// Offset of the transaction.
-        at: usize,
-    },
-    /// Bytes follow the end of the data.
+    UnknownOptionalData { at: usize },
+    /// Bytes follow the end of the data, which is at `at`.
     #[error("{extra} unexpected bytes after the end at byte {at}")]
-    Trailing {
-        /// Offset of the first extra byte.
-        at: usize,
-        /// Number of extra bytes.
-        extra: usize,
-    },
+    Trailing { at: usize, extra: usize },
 }
 
 /// A cursor that never reads past its bytes.

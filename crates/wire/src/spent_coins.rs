@@ -49,23 +49,12 @@ pub enum SpentCoinsError {
     /// They are those of another block.
     #[error("the spent coins are those of block {found}")]
     OtherBlock { found: BlockHash },
-    /// Their number is not that of the block's inputs.
+    /// Their number is not that of the block's inputs without the coinbase's.
     #[error("{found} spent coins for a block with {inputs} inputs")]
-    Count {
-        /// Number of coins.
-        found: usize,
-        /// Number of inputs, without the coinbase's.
-        inputs: usize,
-    },
-    /// A coin is malformed.
+    Count { found: usize, inputs: usize },
+    /// A coin is malformed. Its number is that in the list, from 0 on.
     #[error("spent coin {number}, at byte {at}: {source}")]
-    Coin {
-        /// Its number in the list, from 0 on.
-        number: usize,
-        /// Its offset.
-        at: usize,
-        source: CoinFlaw,
-    },
+    Coin { number: usize, at: usize, source: CoinFlaw },
 }
 
 /// What is wrong with one coin.

@@ -106,18 +106,14 @@ pub enum Damage {
 pub enum UndoDefect {
     /// Its checksum differs.
     Checksum,
+    /// It cannot be decoded.
     Malformed(UndoError),
     /// It does not have a coin for each input.
     Shape,
     /// One of its coins is malformed.
     Coin(CoinError),
-    /// It has another number of transactions than the block.
-    TxCount {
-        /// Number in the undo data.
-        found: usize,
-        /// Number in the block, without the coinbase.
-        expected: usize,
-    },
+    /// It has another number of transactions than the block has without the coinbase.
+    TxCount { found: usize, expected: usize },
     /// It does not have the coins that this transaction of the block spent.
     Claims(usize),
 }

@@ -42,10 +42,8 @@ pub struct StageStartJson {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
     /// Bytes of blocks, and the blocks.
-    Blocks {
-        blocks: u32,
-        blocks_total: u32,
-    },
+    Blocks { blocks: u32, blocks_total: u32 },
+    /// Coins; there is nothing else to count.
     Coins,
 }
 

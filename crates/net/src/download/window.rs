@@ -11,13 +11,9 @@ pub(super) enum SlotState {
     Missing,
     /// It was requested from these peers, in this order.
     Requested(Vec<PeerId>),
-    /// It has come, and the caller has it.
-    Delivered {
-        /// The peer that sent it.
-        sender: PeerId,
-        /// Other peers that were asked for it and have not answered.
-        others: Vec<PeerId>,
-    },
+    /// It has come from `sender`, and the caller has it. The others were asked for it and have not answered.
+    Delivered { sender: PeerId, others: Vec<PeerId> },
+    /// The caller has stored it, or had it before.
     Stored,
 }
 

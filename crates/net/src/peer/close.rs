@@ -15,12 +15,7 @@ pub enum CloseReason {
     #[error("could not connect in time")]
     ConnectTimedOut,
     #[error("{what} at {address} cannot be reached: {error}")]
-    NoProxy {
-        /// The proxy or the I2P router.
-        what: &'static str,
-        address: SocketAddr,
-        error: io::ErrorKind,
-    },
+    NoProxy { what: &'static str, address: SocketAddr, error: io::ErrorKind },
     #[error("the proxy: {0}")]
     Proxy(SocksError),
     #[error("the I2P router: {0}")]

@@ -54,14 +54,10 @@ struct PassResult<'a> {
 pub enum Unproven {
     /// This block, its undo data, or an earlier block breaks a rule. No lower block with a fault was found.
     Suspect(Height),
-    /// Creations and spends of these outpoints, and perhaps of others, do not match.
-    Mismatch {
-        outpoints: HashSet<OutPoint>,
-        /// Whether a merge of sorted runs found a mismatch.
-        in_merge: bool,
-        /// Whether an interrupted run has completed blocks, perhaps with claims of peers.
-        is_resumed: bool,
-    },
+    /// Creations and spends of these outpoints, and perhaps of others, do not match. `in_merge` says whether
+    /// a merge of sorted runs found that, and `is_resumed` whether an interrupted run has completed blocks,
+    /// perhaps with claims of peers.
+    Mismatch { outpoints: HashSet<OutPoint>, in_merge: bool, is_resumed: bool },
     /// Two coinbases have the same txid.
     RepeatedCoinbase,
 }

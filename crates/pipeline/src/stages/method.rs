@@ -13,12 +13,9 @@ pub enum Method {
     Join,
     /// Hints name the unspent coins; an aggregate proves the rest.
     Hints(HintMatching),
-    /// Each spend is matched with its coin. Where undo data is missing or damaged, the coin is delivered to
-    /// its spender, and so undo data is made.
-    Routed {
-        /// Whether undo data that is sound is used. If not, all of it is made.
-        uses_undo: bool,
-    },
+    /// Each spend is matched with its coin. Where undo data is missing, damaged or not to be used, the coin
+    /// is delivered to its spender, and so undo data is made.
+    Routed { uses_undo: bool },
 }
 
 /// How the undo data of a block is used.

@@ -33,12 +33,9 @@ pub struct PartialState {
 pub enum MatchState {
     /// The join keeps everything.
     Join,
-    Hints {
-        /// The sum of all coins created less all coins spent; it has the aggregate's key.
-        sum: Sum,
-        /// Amount of unspendable outputs, in satoshi, in blocks without undo data.
-        burned: u64,
-    },
+    /// The sum is that of all coins created less all coins spent; it has the aggregate's key. `burned` is the
+    /// amount of unspendable outputs, in satoshi, in blocks without undo data.
+    Hints { sum: Sum, burned: u64 },
 }
 
 /// A block whose undo data is made or taken from a peer's claims, and what is needed to check its spends
