@@ -14,6 +14,7 @@ use secp256k1::{
     SecretKey,
     ellswift::{ElligatorSwift, Party},
 };
+use std::mem;
 
 /// Length of a public key as it is sent, in bytes.
 pub(crate) const KEY_LEN: usize = 64;
@@ -82,26 +83,19 @@ impl KeyPair {
             packets: PacketCipher::new(expand(&format!("{name}_P"))),
         };
         let terminators = expand("garbage_terminators");
-        let first = terminators.first_chunk().copied().unwrap_or_default();
-        let last = terminators.last_chunk().copied().unwrap_or_default();
-        let (initiator, responder) = (stream("initiator"), stream("responder"));
-        let id = expand("session_id");
-        match role {
-            Role::Initiator => Session {
-                id,
-                send: initiator,
-                receive: responder,
-                our_terminator: first,
-                their_terminator: last,
-            },
-            Role::Responder => Session {
-                id,
-                send: responder,
-                receive: initiator,
-                our_terminator: last,
-                their_terminator: first,
-            },
+        // As the initiator has it.
+        let mut session = Session {
+            id: expand("session_id"),
+            send: stream("initiator"),
+            receive: stream("responder"),
+            our_terminator: terminators.first_chunk().copied().unwrap_or_default(),
+            their_terminator: terminators.last_chunk().copied().unwrap_or_default(),
+        };
+        if role == Role::Responder {
+            mem::swap(&mut session.send, &mut session.receive);
+            mem::swap(&mut session.our_terminator, &mut session.their_terminator);
         }
+        session
     }
 }
 
