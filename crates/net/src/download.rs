@@ -101,7 +101,7 @@ pub struct DownloadTotals {
 }
 
 /// The download of one chain.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Download {
     options: DownloadOptions,
     sizes: SizeEstimate,
@@ -130,23 +130,7 @@ pub struct Download {
 impl Download {
     /// Creates a download whose first block has this height.
     pub fn new(first_height: u32, sizes: SizeEstimate, options: DownloadOptions) -> Self {
-        Self {
-            options,
-            sizes,
-            estimated: None,
-            window: Window::new(first_height),
-            peers: BTreeMap::new(),
-            held_by_group: HashMap::new(),
-            next_marker: 0,
-            totals: DownloadTotals::default(),
-            hedged_bytes: 0,
-            is_whole: false,
-            link: watch::Link::default(),
-            received: 0,
-            last_progress: None,
-            denied: None,
-            actions: Vec::new(),
-        }
+        Self { options, sizes, window: Window::new(first_height), ..Self::default() }
     }
 
     /// Returns a number for a ping that was not used before.

@@ -27,7 +27,7 @@ const MIN_BYTES: f64 = 140.0;
 const MAX_BYTES: f64 = MAX_BLOCK_LEN as f64;
 
 /// Estimates the size of a block from its height and the sizes of its neighbours.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SizeEstimate {
     is_main: bool,
     /// By height divided by [`NEAR`], of blocks that have come.

@@ -25,7 +25,7 @@ struct Slot {
     state: SlotState,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Window {
     start: u32,
     slots: VecDeque<Slot>,
@@ -36,7 +36,7 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn new(start: u32) -> Self {
-        Self { start, slots: VecDeque::new(), bytes: 0, missing: BTreeSet::new(), requested: BTreeSet::new() }
+        Self { start, ..Self::default() }
     }
 
     /// Lowest height that is not stored.

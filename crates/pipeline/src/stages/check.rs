@@ -85,15 +85,8 @@ pub struct Outcome {
 impl Outcome {
     /// An outcome that took no time.
     pub fn new(partial: PartialState) -> Self {
-        Self {
-            partial,
-            reading: Duration::ZERO,
-            checking: Duration::ZERO,
-            scripting: Duration::ZERO,
-            matching: Duration::ZERO,
-            making_undo: Duration::ZERO,
-            ages: SpendAges::default(),
-        }
+        let (reading, checking, scripting, matching, making_undo, ages) = Default::default();
+        Self { partial, reading, checking, scripting, matching, making_undo, ages }
     }
 
     pub fn merge(mut self, other: Self) -> Result<Self, Error> {
@@ -120,11 +113,15 @@ pub fn work(shared: &Shared<'_>, stop: &impl Fn(u32) -> Stop, key: SipKey) -> Re
         outcome: Outcome::new(PartialState::empty(shared.chain.block_count(), key, shared.method)),
     };
     worker.work(stop).inspect_err(|_| shared.failed.store(true, Ordering::Relaxed))?;
-    worker.outcome.checking = worker.outcome.checking.saturating_sub(worker.outcome.scripting);
+    let Worker { applier, mut outcome, .. } = worker;
+    outcome.checking = outcome.checking.saturating_sub(outcome.scripting);
     if let Some(scripts) = shared.routing.scripts {
-        worker.outcome.scripting += scripts.drain_to_end(shared.faults, shared.failed);
+        outcome.scripting += scripts.drain_to_end(shared.faults, shared.failed);
     }
-    worker.finish()
+    let matching = Instant::now();
+    outcome.partial.matching = applier.finish(shared.routing.deliveries)?;
+    outcome.matching += matching.elapsed();
+    Ok(outcome)
 }
 
 struct Worker<'a> {
@@ -152,13 +149,6 @@ impl Worker<'_> {
             self.process_block(&mut block)?;
             self.outcome.checking += started.elapsed();
         }
-    }
-
-    fn finish(mut self) -> Result<Outcome, Error> {
-        let matching = Instant::now();
-        self.outcome.partial.matching = self.applier.finish(self.shared.routing.deliveries)?;
-        self.outcome.matching += matching.elapsed();
-        Ok(self.outcome)
     }
 
     fn process_block(&mut self, block: &mut Block) -> Result<(), Error> {
