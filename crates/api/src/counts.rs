@@ -1,12 +1,12 @@
 //! Numbers of blocks and of what is in them.
 
-use std::ops::AddAssign;
+use derive_more::AddAssign;
 use wire::BlockView;
 
 reported! {
 /// Numbers of blocks, transactions, inputs and outputs that were read and checked. The genesis block counts
 /// as a block with one transaction; coinbase inputs do not count.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, AddAssign)]
 pub struct Counts {
     /// Number of blocks.
     pub blocks: u64,
@@ -45,16 +45,5 @@ impl Counts {
     pub const fn of_words(words: [u64; 6]) -> Self {
         let [blocks, transactions, inputs, outputs, block_bytes, scripts] = words;
         Self { blocks, transactions, inputs, outputs, block_bytes, scripts }
-    }
-}
-
-impl AddAssign for Counts {
-    fn add_assign(&mut self, other: Self) {
-        self.blocks += other.blocks;
-        self.transactions += other.transactions;
-        self.inputs += other.inputs;
-        self.outputs += other.outputs;
-        self.block_bytes += other.block_bytes;
-        self.scripts += other.scripts;
     }
 }
