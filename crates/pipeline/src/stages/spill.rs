@@ -306,7 +306,8 @@ impl<'a> Spill<'a> {
         Ok(run)
     }
 
-    /// Merges runs whenever a level is full, until [`Spill::close`]. Runs in its own thread.
+    /// Merges runs whenever a level is full, until a result of [`Spill::close_at_end`] is dropped. Runs in
+    /// its own thread.
     pub fn run_merge_thread(&self, interrupt: &AtomicBool) {
         // Workers must not wait for a merge thread that has ended.
         let _closes_at_end = self.close_at_end();
@@ -443,14 +444,8 @@ impl<'a> Spill<'a> {
         runs.iter().map(open).collect()
     }
 
-    /// Tells the merge thread to exit.
-    pub fn close(&self) {
-        self.runs().closed = true;
-        self.changed.notify_all();
-    }
-
-    /// Calls [`Spill::close`] when the result is dropped: also if a panic drops it, so that the panic does
-    /// not wait for the merge thread.
+    /// Tells the merge thread to exit when the result is dropped: also if a panic drops it, so that the panic
+    /// does not wait for the merge thread.
     pub const fn close_at_end(&self) -> CloseAtEnd<'_, 'a> {
         CloseAtEnd(self)
     }
@@ -482,7 +477,8 @@ pub struct CloseAtEnd<'s, 'w>(&'s Spill<'w>);
 
 impl Drop for CloseAtEnd<'_, '_> {
     fn drop(&mut self) {
-        self.0.close();
+        self.0.runs().closed = true;
+        self.0.changed.notify_all();
     }
 }
 
