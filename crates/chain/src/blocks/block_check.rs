@@ -51,12 +51,6 @@ impl CheckedBlock {
     }
 }
 
-impl From<Damage> for BlockFlaw {
-    fn from(damage: Damage) -> Self {
-        Self::Damaged(damage)
-    }
-}
-
 impl ExpectedBlock {
     /// The block at a height of a chain.
     ///
@@ -94,7 +88,7 @@ impl ExpectedBlock {
         hashes: &mut BlockHashes,
     ) -> Result<u32, BlockFlaw> {
         hashes.of_block(block, undo_data);
-        self.check_hash(hashes.block)?;
+        self.check_hash(hashes.block).map_err(BlockFlaw::Damaged)?;
         let checked = check_block(&BlockContext {
             params: self.params,
             height: self.height,
@@ -105,7 +99,7 @@ impl ExpectedBlock {
         });
         match checked {
             Err(violation) if violation.rule.class == ViolationClass::Mutated => {
-                Err(Damage::Mutated(violation).into())
+                Err(BlockFlaw::Damaged(Damage::Mutated(violation)))
             }
             checked => {
                 let (params, height) = (self.params, self.height);

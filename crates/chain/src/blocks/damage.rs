@@ -6,7 +6,6 @@ use disk::{
     undo::UndoError,
 };
 use rules::Violation;
-use std::fmt;
 use wire::{BlockHash, CoinError, Height, WireError};
 
 /// All that is damaged or missing of the blocks that a block index, or a scan, places in files.
@@ -87,53 +86,43 @@ impl KnownDamage {
 }
 
 /// What is wrong with the bytes of a block, or of its undo data, whatever the rules say.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Damage {
     /// The block is malformed.
+    #[error("{0}")]
     Block(WireError),
     /// These are the bytes of another block.
+    #[error("the file contains another block here, {0}: the index may belong to other files")]
     OtherBlock(BlockHash),
     /// The header does not commit to the rest of the block.
+    #[error("it does not match its header ({})", .0.detail)]
     Mutated(Violation),
     /// These are other bytes than before in the same run.
+    #[error("it is not what this run has read before; check disk and memory")]
     Changed,
     /// The undo data is not that of the block.
+    #[error("{0}")]
     Undo(UndoDefect),
 }
 
 /// Why undo data is not that of its block.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum UndoDefect {
-    /// Its checksum differs.
+    #[error("its checksum differs")]
     Checksum,
     /// It cannot be decoded.
+    #[error("{0}")]
     Malformed(UndoError),
     /// It does not have a coin for each input.
+    #[error("its numbers of transactions or inputs differ from those of the block")]
     Shape,
     /// One of its coins is malformed.
+    #[error("{0}")]
     Coin(CoinError),
     /// It has another number of transactions than the block has without the coinbase.
+    #[error("it has {found} transactions, the block has {expected}")]
     TxCount { found: usize, expected: usize },
     /// It does not have the coins that this transaction of the block spent.
+    #[error("the coins claimed as spent by transaction {0} of the block differ from those created")]
     Claims(usize),
-}
-
-impl fmt::Display for UndoDefect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Checksum => f.write_str("its checksum differs"),
-            Self::Malformed(error) => error.fmt(f),
-            Self::Shape => {
-                f.write_str("its numbers of transactions or inputs differ from those of the block")
-            }
-            Self::Coin(error) => error.fmt(f),
-            Self::TxCount { found, expected } => {
-                write!(f, "it has {found} transactions, the block has {expected}")
-            }
-            Self::Claims(tx) => write!(
-                f,
-                "the coins claimed as spent by transaction {tx} of the block differ from those created"
-            ),
-        }
-    }
 }

@@ -363,29 +363,12 @@ impl LocatedBlock<'_> {
     }
 
     pub fn damaged(&self, damage: &Damage) -> Error {
-        let (kind, flaw) = match damage {
-            Damage::Block(error) => (FileKind::Blk, error.to_string()),
-            Damage::OtherBlock(found) => {
-                let flaw = format!(
-                    "the file contains another block here, {found}: the index may belong to other files"
-                );
-                (FileKind::Blk, flaw)
-            }
-            Damage::Mutated(violation) => {
-                let flaw = format!("it does not match its header ({})", violation.detail);
-                (FileKind::Blk, flaw)
-            }
-            Damage::Changed => {
-                (FileKind::Blk, "it is not what this run has read before; check disk and memory".to_owned())
-            }
-            Damage::Undo(defect) => (FileKind::Rev, defect.to_string()),
-        };
-        let what = match kind {
-            FileKind::Blk => "the block is damaged",
-            FileKind::Rev => "the undo data is damaged",
+        let (kind, what) = match damage {
+            Damage::Undo(_) => (FileKind::Rev, "the undo data is damaged"),
+            _ => (FileKind::Blk, "the block is damaged"),
         };
         let (path, offset) = self.position(kind);
-        let error = Error::damaged(format!("{what}: {flaw}"))
+        let error = Error::damaged(format!("{what}: {damage}"))
             .at_block(self.height, self.chain.block(self.height).hash)
             .in_file(path, offset)
             .about_file(kind);
