@@ -1,22 +1,11 @@
 //! What a datadir of the tests can be like: the situations of `testkit`, and damage at a place that only the
 //! tests' own chain has.
 
-use super::{
-    BUSY, Case, TIP, blk, block_at, chain, entry, faults::tiny, lowered, options, rev, run, scratch, tree,
-};
-use disk::index::{BlockIndex, BlockStatus, IndexEntry};
-use engine::{Height, reindex::ReindexOptions};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::LazyLock,
-};
+use crate::prelude::*;
 use testkit::{
-    corrupt::{Files, copy_dir, flip_bit, snapshot, truncate, write_files},
-    sibling::sibling,
-    situation::{self, OLDER},
+    corrupt::{Files, snapshot, write_files},
+    situation::OLDER,
 };
-use wire::{ByteOffset, FileNo};
 
 type Cause = fn(&Case);
 

@@ -1,21 +1,8 @@
 //! Shared by tests that let each operation fail, or crash before each: a small datadir, and the loops over
 //! all operations.
 
-use super::{Case, Template};
-use engine::{Error, ErrorKind, Remedy};
-use std::{
-    io,
-    sync::{
-        OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-};
-use testkit::{
-    Chain, ChainSpec,
-    fault::{Crashes, FaultDisk, InjectedFault, Operations, explore},
-    rng::Rng,
-};
+use crate::prelude::*;
+use testkit::fault::explore;
 
 /// A small chain with some spends.
 pub fn tiny() -> &'static Chain {

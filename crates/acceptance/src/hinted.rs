@@ -1,22 +1,11 @@
 //! Shared by tests of hints: the true hints of a chain by a naive count, hint files made from them, and
 //! rebuilds with hints.
 
-use super::{Case, Template, chain, changed, sync::hints_of};
-use disk::index::{BlockIndex, IndexEntry};
-use engine::{
-    AssumeValid, BlockHash, Height, Network,
-    hints::{AggregateKind, HintOptions},
-    reindex::ReindexOptions,
-};
-use hints::{HintFormat, HintWriter, Numbering, renumber};
-use std::{collections::HashSet, path::Path, sync::LazyLock};
-use testkit::{
-    Chain,
-    block::{has_work, mine},
-    corrupt::edit_index,
-    fault::FaultDisk,
-};
-use wire::{BlockArena, BlockTime, Header, OutPoint, Txid, script::is_unspendable};
+use crate::prelude::*;
+use engine::hints::HintOptions;
+use hints::{HintWriter, Numbering, renumber};
+use std::collections::HashSet;
+use wire::script::is_unspendable;
 
 pub const AGGREGATES: [AggregateKind; 3] =
     [AggregateKind::Sha256, AggregateKind::SipHash128, AggregateKind::MuHash3072];

@@ -1,18 +1,9 @@
 //! Shared by the tests of indexes: making, checking and reading them.
 
-use crate::{Case, quiet, run, unwatched};
+use crate::prelude::*;
 use digest::siphash::SipKey;
-use engine::{ChainOptions, Error, Height, Network, ScriptChecks};
-use indexes::{
-    CheckedIndexesReport, IndexKind, IndexOptions, MadeIndexesReport, TxForm, check_indexes, make_indexes,
-    update_indexes,
-};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use indexes::{CheckedIndexesReport, make_indexes, update_indexes};
 pub use testkit::corrupt::{Rows, edit_rows, rows, write_rows};
-use testkit::fault::FaultDisk;
 
 /// Options for all indexes, whose hashes have the same key in all tests.
 pub fn all_indexes(chain: ChainOptions, tx_form: TxForm) -> IndexOptions {

@@ -17,35 +17,12 @@ pub mod undo;
 pub mod update;
 pub mod ways;
 
-use disk::{
-    chainstate::ChainstateReader,
-    index::{BlockStatus, IndexEntry},
-    snapshot::{SnapshotReader, SnapshotWriter},
-};
-use engine::{
-    BlockHash, ChainOptions, Error, ErrorKind, Event, Height, Location, Network, Remedy, ScriptChecks,
-    UndoPolicy, Watch,
-    doctor::{Diagnosis, DoctorOptions},
-    reindex::{ReindexOptions, ReindexReport},
-    utxo::UtxoStatsReport,
-};
-use rules::{ChainParams, params::PinnedUtxoSet};
-use std::{
-    collections::BTreeMap,
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
-    sync::{LazyLock, Mutex, OnceLock, atomic::AtomicBool},
-    time::Duration,
-};
-use tempfile::TempDir;
+use crate::prelude::*;
+use disk::snapshot::{SnapshotReader, SnapshotWriter};
 use testkit::{
-    Chain, ChainSpec, GeneratedBlock,
-    corrupt::{Files, edit_index, flip_bit, overwrite, snapshot, write_files},
-    datadir::{Layout, write_chainstate},
-    fault::FaultDisk,
-    model::{Model, ModelStats},
+    corrupt::{Files, snapshot, write_files},
+    datadir::write_chainstate,
 };
-use wire::{Coin, OutPoint, coin::chainstate_key_order};
 
 /// Numbers of threads for which results must be the same.
 pub const THREADS: [usize; 3] = [1, 2, 8];

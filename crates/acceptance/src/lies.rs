@@ -1,8 +1,7 @@
 //! Falsified undo data.
 
+use crate::prelude::*;
 use disk::undo::{UndoArena, UndoView, write_undo};
-use testkit::{Chain, GeneratedBlock, model::change_output};
-use wire::Coin;
 
 /// Changes code, amount or script of a claim.
 pub type Falsify = fn(code: &mut u32, amount: &mut i64, script: &mut Vec<u8>);

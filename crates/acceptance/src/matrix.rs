@@ -1,7 +1,7 @@
 //! Tables of the documentation in which every cell is the result of a run: of one of the rows, which a
 //! datadir can be like, with one of the columns, which is a command.
 
-use engine::{Error, ErrorKind};
+use crate::prelude::*;
 use std::fmt::Write as _;
 use testkit::pages::assert_named_table;
 

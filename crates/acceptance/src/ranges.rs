@@ -1,17 +1,10 @@
 //! Ranges of a chain, planned, checked and merged in a directory of their own.
 
-use super::{Case, Tree, files, scratch, unwatched};
-use engine::{ChainOptions, Error};
+use crate::prelude::*;
 use ranges::{
     CheckRangeOptions, DeltaReport, FinishRangesOptions, MergeDeltasOptions, PlanRangesOptions, RangePlan,
     RangesReport, check_range, finish_ranges, merge_deltas, plan_ranges,
 };
-use std::{
-    num::NonZeroUsize,
-    path::{Path, PathBuf},
-};
-use tempfile::TempDir;
-use testkit::fault::FaultDisk;
 
 /// A plan, and a directory for deltas.
 pub struct Ranges {

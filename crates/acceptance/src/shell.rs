@@ -1,25 +1,8 @@
 //! Commands as users type them, run on a datadir of the tests: columns of the tables of what each command
 //! does, and steps of other tests.
 
-use super::{
-    Case, block_at,
-    sync::{from, honest, repairing},
-    unwatched,
-};
-use engine::{
-    ChainOptions, Error, Event, Height, Location, Network, ScriptChecks, UndoPolicy, Warning, Watch,
-    doctor::{Advice, Diagnosis, DoctorOptions},
-    hints::HintFormat,
-    reindex::{Engine, ReindexOptions, ReindexReport, SetAsideIndexes},
-};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::{LazyLock, Mutex, atomic::AtomicBool},
-};
-use sync::{RepairOptions, RepairReport, SyncOptions, SyncReport, SyncSink};
-use tempfile::TempDir;
-use testkit::{fault::FaultDisk, peer::ScriptedPeer};
+use crate::prelude::*;
+use sync::SyncSink;
 
 /// Where commands run, and what their arguments mean.
 pub struct Shell {

@@ -1,37 +1,10 @@
 //! Downloads from scripted peers, and what they must leave.
 
-use super::{Case, TIP, chain, changed, leftovers, options, stats, stats_by_height, undo, unwatched};
-use disk::{
-    datadir::Datadir,
-    index::{BlockIndex, BlockStatus, IndexEntry, read_block_index},
-    xor::read_block_obfuscation,
-};
-use engine::{
-    BlockHash, Disk, Error, ErrorKind, Event, EventSink, FileSource, Height, Network, Note, ScriptChecks,
-    Warning,
-    hints::{AggregateKind, HintOptions},
-    verify,
-};
-use std::{
-    collections::BTreeSet,
-    ops::Range,
-    path::{Path, PathBuf},
-    sync::{
-        Arc, LazyLock, Mutex, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
-use sync::{PeerEvent, PeerOptions, RepairOptions, RepairReport, SyncOptions, SyncReport, SyncSink, sync};
-use testkit::{
-    Chain, ChainSpec, GeneratedBlock, corrupt,
-    fault::FaultDisk,
-    peer::{Fault, ScriptedPeer, ServedChain, peer_with},
-    sibling::{greedy_sibling, rebase, sibling},
-};
-use vfs::RealDisk;
-use wire::Header;
+use super::undo;
+use crate::prelude::*;
+use engine::{EventSink, hints::HintOptions, verify};
+use sync::{PeerEvent, PeerOptions, SyncSink, sync};
+use testkit::corrupt;
 
 /// Time that no step of a test takes.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -1,33 +1,9 @@
 //! The undo data of a datadir: what it must be, what is there, ways to damage it, and checks of what a
 //! rebuild has made.
 
-use super::{changed, leftovers, run, tree, trusting, unwatched};
-use digest::obfuscation::Obfuscation;
-use disk::{
-    blk::RECORD_HEADER_LEN,
-    datadir::Datadir,
-    index::{BlockIndex, BlockStatus, IndexEntry, read_block_index},
-    undo::{CHECKSUM_LEN, checksum, write_record},
-    xor::read_block_obfuscation,
-};
-use engine::{
-    BlockHash, ChainOptions, Error, Height, Network, ScriptChecks, UndoPolicy,
-    reindex::{ReindexOptions, ReindexReport},
-    undo::UndoCheck,
-};
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::OnceLock,
-};
-use testkit::{
-    Chain, ChainSpec,
-    corrupt::{copy_dir, edit_index, flip_bit, overwrite, truncate},
-    fault::FaultDisk,
-    rng::Rng,
-};
-use vfs::RealDisk;
-use wire::{ByteOffset, FileNo};
+use crate::prelude::*;
+use disk::undo::{CHECKSUM_LEN, checksum, write_record};
+use engine::undo::UndoCheck;
 
 /// A small chain with some spends.
 pub fn tiny() -> &'static Chain {

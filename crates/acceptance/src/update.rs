@@ -1,25 +1,9 @@
 //! Datadirs whose chainstate is behind the stored blocks, and updates of them.
 
-use super::{options, run, scratch, stats, unwatched, up_to};
-use disk::{
-    block_files::{AppendOptions, BlockFiles},
-    datadir::Datadir,
-    index::{BlockIndex, BlockStatus, IndexEntry},
-    xor::read_block_obfuscation,
-};
-use engine::{BlockHash, ChainOptions, Error, Height, Network, ScriptChecks, update::UpdateReport};
-use std::{num::NonZeroUsize, path::Path};
-use tempfile::TempDir;
-use testkit::{
-    GeneratedBlock,
-    corrupt::edit_index,
-    datadir::{DatadirWriter, Layout},
-    fault::FaultDisk,
-    model::ModelStats,
-    sibling::rebase,
-};
-use vfs::RealDisk;
-use wire::FileNo;
+use crate::prelude::*;
+use disk::block_files::{AppendOptions, BlockFiles};
+use engine::update::UpdateReport;
+use testkit::datadir::DatadirWriter;
 
 /// How an update is run.
 #[derive(Clone, Copy, Debug)]

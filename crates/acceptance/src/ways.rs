@@ -2,23 +2,9 @@
 //! each engine, by index or scan, with hints, by ranges, at once or after interrupts. All of them come to the
 //! same coins, or to the same verdict: a test takes each way that a source allows, and compares.
 
-use super::{
-    Tree, assert_same_tree, bounded, changed, elsewhere, error_text, files, hinted, leftovers, options,
-    ranges::Ranges, run, run_until, scratch, stats, tree, with_threads,
-};
-use disk::datadir::Datadir;
-use engine::{
-    BlockHash, Counts, Error, ErrorKind, Height,
-    hints::AggregateKind,
-    machine::MIN_MEMORY,
-    reindex::{Engine, Matching, ReindexOptions, ReindexReport},
-    utxo::UtxoStatsReport,
-};
-use hinted::{Truth, with_hints, without_undo};
-use hints::HintFormat;
-use std::path::{Path, PathBuf};
-use tempfile::TempDir;
-use testkit::{Chain, datadir::Layout, rng::Rng};
+use super::{error_text, hinted, ranges::Ranges};
+use crate::prelude::*;
+use engine::Counts;
 
 /// How the coins that are spent are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

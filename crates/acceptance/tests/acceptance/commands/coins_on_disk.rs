@@ -2,7 +2,6 @@
 //! disk changes.
 
 use acceptance::prelude::*;
-use disk::chainstate::ChainstateReader;
 use engine::utxo::{StoredCoin, StoredCoins};
 
 /// All coins of the chain in the order of their outpoints, as they should be found.

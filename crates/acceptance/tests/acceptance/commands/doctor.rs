@@ -3,18 +3,13 @@
 
 use crate::sync::unprune::interrupt_flush;
 use acceptance::prelude::*;
-use acceptance::{CORE_DATADIRS, rewrite_chainstate, seen, stored_coins, update::write_in_order};
+use acceptance::{seen, update::write_in_order};
 use engine::{
-    Location,
     doctor::{Absence, ChainstatePosition, DatabaseState, DatadirState, LockState},
-    recover,
-    recover::{Recovery, RecoveryReport},
+    recover::{self, Recovery, RecoveryReport},
 };
-use std::{
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
-    process::Command,
-};
-use testkit::{corrupt::add_table, situation};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use testkit::corrupt::add_table;
 
 /// Every path below `dir` with its length, modification time, owner and bytes: more than a reader may change.
 fn everything(dir: &Path) -> BTreeMap<PathBuf, (u64, i64, i64, u32, Vec<u8>)> {

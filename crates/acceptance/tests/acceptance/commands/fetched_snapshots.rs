@@ -2,17 +2,13 @@
 
 use super::shared_snapshots::{SMALL, Shared, fetch, fetching, from, part, with_height};
 use acceptance::prelude::*;
-use acceptance::write_snapshot;
 use digest::sha256::sha256d;
 use disk::utxo_tree::{UtxoTree, chunk_name};
 use engine::{RemoteBody, snapshot::FetchOptions};
 use std::io::Read as _;
 use std::os::unix::fs::symlink;
 use testkit::snapshot_chain::{self, SNAPSHOT_HEIGHT};
-use wire::{
-    Txid,
-    coin::{chainstate_key_order, compress_output},
-};
+use wire::coin::compress_output;
 
 /// All ways in which a source can be wrong: the other source's chunk is taken, and the first is named.
 #[test]

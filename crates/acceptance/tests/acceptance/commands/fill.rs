@@ -2,8 +2,7 @@
 //! and read with the key that its file reveals. So is the key of the datadir's own files.
 
 use acceptance::prelude::*;
-use acceptance::sync::{assert_sound, branch_of, repair_on, try_repair as run};
-use digest::obfuscation::Obfuscation;
+use acceptance::sync::{repair_on, try_repair as run};
 
 /// A datadir of the same chain with files of another length, in another order, with another key.
 fn other() -> Case {

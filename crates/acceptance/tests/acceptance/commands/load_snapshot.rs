@@ -2,9 +2,7 @@
 //! `oracle` shows the result to a bitcoind.
 
 use acceptance::prelude::*;
-use acceptance::{snapshot_coins, write_snapshot};
-use disk::chainstate::ChainstateReader;
-use engine::{Disk, snapshot::LoadedSnapshotReport};
+use engine::snapshot::LoadedSnapshotReport;
 
 /// Regtest with a pinned UTXO set after the last block of the chain.
 static PARAMS: LazyLock<&ChainParams> =

@@ -4,15 +4,11 @@
 
 use super::update_branches::branch;
 use acceptance::prelude::*;
-use acceptance::{
-    indexes,
-    sync::{from, index, mark_next, marked, run as sync},
-};
+use acceptance::{indexes, sync::run as sync};
 use disk::{blk::write_record, departed, index::IndexRows};
 use engine::Reconsider;
 use std::io::Write as _;
 use testkit::data::shared_data;
-use wire::{Reader, read::write_var_int};
 
 /// Height of the last block that all nodes have.
 const FORK: u32 = 132;

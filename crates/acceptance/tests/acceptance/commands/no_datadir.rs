@@ -2,8 +2,6 @@
 //! there is no datadir.
 
 use acceptance::prelude::*;
-use acceptance::shell::Shell;
-use engine::machine::MIN_MEMORY;
 
 #[test]
 fn operations_fail_without_a_datadir() {

@@ -5,12 +5,9 @@
 //! stay right too is tested beside one (`cli/tests/cli/node/indexes.rs`).
 
 use acceptance::prelude::*;
-use acceptance::{BUSY, matrix::assert_table, shell::Shell};
 use disk::node_indexes::{INDEXES_DIR, NodeIndex};
-use engine::reindex::SetAsideIndexes;
 use leveldb::{Database, write_database};
 use std::slice;
-use wire::read::write_var_int;
 
 /// A row of the table: an index, and its best block.
 struct Row {

@@ -2,12 +2,7 @@
 //! `input/situations.txt` has what it does about each kind of damage.
 
 use acceptance::prelude::*;
-use acceptance::{
-    damage,
-    hinted::add_headers,
-    sync::{assert_sound, branch_of, index, repair_on},
-};
-use disk::blk::RECORD_HEADER_LEN;
+use acceptance::{hinted::add_headers, sync::repair_on};
 use sync::repair;
 
 /// Repairs from an honest peer.

@@ -5,10 +5,7 @@
 //! That bitcoind starts on the results is tested beside one (`cli/tests/cli/node/snapshots.rs`).
 
 use acceptance::prelude::*;
-use acceptance::{
-    matrix::{assert_table, refuses},
-    shell::{Done, Shell},
-};
+use acceptance::shell::Done;
 use std::os::unix::fs::MetadataExt as _;
 use testkit::datadir;
 

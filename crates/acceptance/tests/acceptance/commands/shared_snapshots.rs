@@ -2,10 +2,7 @@
 
 use acceptance::prelude::*;
 use digest::sha256::sha256d;
-use engine::{
-    Disk,
-    snapshot::{CHUNK_LEN, FetchOptions, FetchedSnapshotReport, SharedSnapshotReport},
-};
+use engine::snapshot::{CHUNK_LEN, FetchOptions, FetchedSnapshotReport, SharedSnapshotReport};
 
 /// Length of a chunk, so that small sets have many.
 pub const SMALL: u64 = 1000;

@@ -2,12 +2,11 @@
 //! proof of a snapshot against the blocks detects each wrong coin.
 
 use super::{shared_snapshots::assert_chunks_join, update::repeated_coinbases};
+use acceptance::StoredCoin;
 use acceptance::prelude::*;
-use acceptance::{StoredCoin, snapshot_coins, write_snapshot};
 use digest::sha256::sha256;
 use engine::snapshot::{SnapshotReport, SnapshotVerdict};
-use testkit::{model::change_output, mutation::MutatedChain};
-use wire::coin::chainstate_key_order;
+use testkit::mutation::MutatedChain;
 
 /// SHA-256 of the files that Core's `dumptxoutset` wrote, by height; the last of each network are of v31.99
 /// (b88bffe550a3).

@@ -4,11 +4,8 @@
 use acceptance::prelude::*;
 use bitcoin::consensus::deserialize;
 use digest::muhash::MuHash3072;
-use engine::{
-    Disk,
-    utxo::{BlockAmounts, EachSet, UnspendableAmounts, UtxoStatsAt},
-};
-use testkit::{block::with_coinbase, model::outpoint, mutation::paying};
+use engine::utxo::{BlockAmounts, EachSet, UnspendableAmounts, UtxoStatsAt};
+use testkit::model::outpoint;
 use wire::script::is_unspendable;
 
 /// Number of threads, and memory for the cache in bytes: a commit after each block, after a few, and one.

@@ -1,10 +1,9 @@
 //! Updates: a chainstate that is behind gets the coins that a rebuild gives it, with the same undo data,
 //! whatever the number of threads and the size of commits; and what an update refuses.
 
-use acceptance::CORE_DATADIRS;
 use acceptance::prelude::*;
 use testkit::{
-    block::{HeaderPlan, assemble, with_coinbase},
+    block::{HeaderPlan, assemble},
     make::MadeTx,
     mutation::anyone,
 };

@@ -2,7 +2,6 @@
 //! the genesis block, and back again.
 
 use acceptance::prelude::*;
-use acceptance::undo::checked;
 
 /// Another chain from the same genesis block.
 fn other() -> &'static Chain {

@@ -2,8 +2,7 @@
 //! coins, its block index and its undo data agree, and another update succeeds.
 
 use acceptance::prelude::*;
-use acceptance::undo::{checked, tiny};
-use disk::index::read_block_index;
+use acceptance::undo::tiny;
 
 const BEHIND: u32 = 116;
 

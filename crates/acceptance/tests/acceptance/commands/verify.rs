@@ -2,10 +2,7 @@
 //! differs. What it says of damage is in `input/situations.txt`.
 
 use acceptance::prelude::*;
-use acceptance::{rewrite_chainstate, stored_coins};
 use engine::verify::{Difference, VerifyReport};
-use testkit::model::change_output;
-use wire::Txid;
 
 fn verify(case: &Case, against_chainstate: bool) -> Result<VerifyReport, Error> {
     let before = tree(case.root());

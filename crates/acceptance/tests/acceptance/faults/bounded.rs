@@ -1,7 +1,7 @@
 //! A rebuild whose coins exceed the memory budget: how many sorted runs it leaves, and what repairs while it
 //! is interrupted do. That its result is the same is tested in `ways`.
 
-use acceptance::lies::{FALSIFICATIONS, falsify_claim};
+use acceptance::lies::FALSIFICATIONS;
 use acceptance::prelude::*;
 use disk::checkpoint::Checkpoint;
 

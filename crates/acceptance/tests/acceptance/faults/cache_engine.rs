@@ -1,10 +1,7 @@
 //! The engine with the coins cache: repeated coinbases, faults, interrupts and checkpoints. That it comes to
 //! the same result as the join is tested in `ways`.
 
-use acceptance::faults::tiny;
 use acceptance::prelude::*;
-use engine::reindex::Matching;
-use testkit::block::with_coinbase;
 
 /// Number of threads, and memory for the cache in bytes: a commit after each block, after a few, and one.
 const WAYS: [(usize, Option<usize>); 3] = [(1, Some(1)), (2, Some(30_000)), (3, None)];

@@ -1,9 +1,7 @@
 //! The disk fails once at each operation of a whole rebuild in turn, or the machine crashes there: afterwards
 //! the old chainstate opens, or the new one is complete, and another rebuild succeeds.
 
-use acceptance::faults::tiny;
 use acceptance::prelude::*;
-use vfs::Disk as _;
 
 /// Best block and hash of the chainstate.
 fn found(case: &Case) -> Result<(BlockHash, [u8; 32]), Error> {

@@ -2,7 +2,6 @@
 //! damage would lower it is in `input/situations.txt`.
 
 use acceptance::prelude::*;
-use std::io;
 
 /// Height of the chainstate in a [`Case`].
 const OLD: u32 = 137;

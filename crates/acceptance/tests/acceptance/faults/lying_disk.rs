@@ -1,12 +1,8 @@
 //! A disk returns other bytes than were written, without an error: what is read back is compared, so that it
 //! does not take the place of what was there.
 
+use acceptance::indexes::{assert_sound, behind, make};
 use acceptance::prelude::*;
-use acceptance::{
-    faults::tiny,
-    indexes::{assert_sound, behind, make},
-};
-use indexes::TxForm;
 use testkit::{fault::Lie, fuzz::reseal};
 
 /// Other bytes than were written.

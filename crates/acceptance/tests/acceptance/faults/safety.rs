@@ -2,13 +2,7 @@
 //! and compares the table with the results. `UPDATE_DOCS=1` rewrites it.
 
 use acceptance::prelude::*;
-use acceptance::{
-    damage,
-    matrix::{assert_table, refuses},
-    shell::Shell,
-    write_file as write,
-};
-use engine::utxo::UtxoStatsReport;
+use acceptance::write_file as write;
 use std::os::unix::fs::symlink;
 
 const COMMANDS: [&str; 12] = [

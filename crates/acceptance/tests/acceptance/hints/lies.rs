@@ -2,10 +2,9 @@
 //! hide. Each gets its verdict in every way that uses hints, also after interrupts; with the join as fallback
 //! the verdict is Core's, or the first wrong hint is named. No wrong chainstate results.
 
-use acceptance::hinted::{Block, Hints};
+use acceptance::hinted::Block;
 use acceptance::prelude::*;
-use engine::reindex::Matching;
-use testkit::mutation::{BlockBuilder, BuilderCoin, Draft, paying};
+use testkit::mutation::{BlockBuilder, BuilderCoin, Draft};
 
 /// What a rebuild comes to.
 #[derive(Clone, Copy, PartialEq, Debug)]

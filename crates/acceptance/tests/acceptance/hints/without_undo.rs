@@ -2,17 +2,9 @@
 //! index, not the records, not the files. Above it, and for the last blocks in any case, undo data is made;
 //! if none may be made, it must be there above the hints.
 
-use ::indexes::{
-    IndexKind::{self, CoinStats, Tx, TxoSpender},
-    TxForm,
-};
+use ::indexes::IndexKind::{CoinStats, Tx, TxoSpender};
 use acceptance::prelude::*;
-use acceptance::{
-    hinted::{BURIAL, Hints},
-    indexes,
-    undo::assert_complete_from,
-};
-use engine::reindex::{Matching, SetAsideIndexes};
+use acceptance::{hinted::BURIAL, indexes, undo::assert_complete_from};
 
 /// Number of last blocks that have undo data in any case. A node keeps 288.
 const LAST: u32 = 14;

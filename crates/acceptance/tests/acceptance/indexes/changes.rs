@@ -2,8 +2,7 @@
 
 use acceptance::indexes::{Rows, check, database, edit_rows, make, of_case, rows, with_indexes, write_rows};
 use acceptance::prelude::*;
-use indexes::{IndexFlaw, IndexKind, IndexOptions, TxForm};
-use wire::Reader;
+use indexes::IndexFlaw;
 
 /// The height of the block at each place in the block files, and that of each block.
 struct Heights {

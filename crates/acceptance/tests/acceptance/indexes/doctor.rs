@@ -1,14 +1,10 @@
 //! `doctor` says how each index stands to the chainstate, and which must be made anew.
 
-use acceptance::BUSY;
 use acceptance::indexes::{Rows, assert_sound, behind, database, edit_rows, rows, update, with_indexes};
 use acceptance::prelude::*;
 use acceptance::sync::run as download;
 use engine::doctor::{FoundIndex, IndexSetting, IndexStanding, NodeSettings};
-use engine::reindex::SetAsideIndexes;
-use indexes::{IndexKind, IndexOptions, TxForm};
-use testkit::{corrupt::add_table, situation};
-use wire::read::write_var_int;
+use testkit::corrupt::add_table;
 
 fn index(case: &Case, kind: IndexKind) -> (FoundIndex, Advice, bool) {
     let found = diagnosed(case.root(), false);

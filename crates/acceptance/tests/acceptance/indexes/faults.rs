@@ -1,12 +1,8 @@
 //! Whatever happens while indexes are made or continued, those that are in place stay whole.
 
+use acceptance::indexes::{assert_sound, behind, check, make, of_case, update};
 use acceptance::prelude::*;
-use acceptance::{
-    faults::tiny,
-    indexes::{assert_sound, behind, check, make, of_case, update},
-};
-use engine::{Location, recover};
-use indexes::{IndexOptions, TxForm};
+use engine::recover;
 
 fn tip() -> u32 {
     tiny().tip().height

@@ -2,12 +2,10 @@
 
 use acceptance::prelude::*;
 use acceptance::{
-    faults::tiny,
     indexes::{Rows, all_indexes, assert_sound, make, of_case, with_indexes},
     sync,
 };
-use engine::machine::MIN_MEMORY;
-use indexes::{IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm, bring_indexes};
+use indexes::IndexObserver;
 
 /// A disk that an observer may keep.
 pub fn healthy() -> &'static FaultDisk {

@@ -1,21 +1,14 @@
 //! Indexes that are made are those that the blocks give, by another library, and the same with any number of
 //! threads and any memory.
 
+use acceptance::indexes::{assert_sound, contents, database, make, of_case, of_datadir, rows, with_indexes};
 use acceptance::prelude::*;
-use acceptance::{
-    CORE_DATADIRS,
-    indexes::{assert_sound, contents, database, make, of_case, of_datadir, rows, with_indexes},
-};
 use bitcoin::hashes::Hash as _;
 use bitcoin::{
     Block, OutPoint, ScriptBuf,
     bip158::BlockFilter,
     consensus::{deserialize, encode::serialize},
 };
-use engine::machine::MIN_MEMORY;
-use indexes::{IndexKind, IndexOptions, TxForm};
-use std::collections::HashMap;
-use wire::read::write_var_int;
 
 #[test]
 fn threads_and_memory_do_not_change_a_row() {

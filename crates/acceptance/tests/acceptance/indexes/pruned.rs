@@ -6,10 +6,7 @@ use crate::sync::prune::{END, interrupted_at, long, peer, pruned};
 use acceptance::indexes::{Rows, all_indexes, make, update, with_indexes};
 use acceptance::prelude::*;
 use acceptance::sync::run_on as download;
-use engine::reindex::SetAsideIndexes;
-use indexes::{
-    IndexKind, IndexObserver, IndexOptions, MadeIndexesReport, TxForm, bring_indexes, check_indexes,
-};
+use indexes::IndexObserver;
 
 const KINDS: [IndexKind; 2] = [IndexKind::BlockFilter, IndexKind::CoinStats];
 

@@ -7,8 +7,6 @@ use acceptance::indexes::{
 };
 use acceptance::prelude::*;
 use acceptance::update::{behind as behind_of, update as update_chainstate};
-use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes, check_indexes};
-use wire::read::write_var_int;
 
 #[test]
 fn an_update_gives_the_rows_of_a_new_index() {

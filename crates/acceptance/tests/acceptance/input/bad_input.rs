@@ -1,10 +1,7 @@
 //! Bad input that is not damage of one datadir: directories that are none, other networks, options that do
 //! not fit. What becomes of damage is in `situations.txt`.
 
-use acceptance::BUSY;
 use acceptance::prelude::*;
-use digest::obfuscation::Obfuscation;
-use std::process::Command;
 
 /// What a rebuild is asked for; the kind of the error, and what it says.
 type Refusal = (fn(&Case, &Path) -> ReindexOptions, ErrorKind, &'static [&'static str]);

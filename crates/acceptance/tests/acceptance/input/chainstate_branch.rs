@@ -3,7 +3,6 @@
 
 use crate::commands::update_branches::branch;
 use acceptance::prelude::*;
-use acceptance::undo::checked;
 use engine::doctor::ChainstatePosition;
 
 /// Height of the chainstate.

@@ -2,11 +2,6 @@
 //! compares the table with the results. `UPDATE_DOCS=1` rewrites it.
 
 use acceptance::prelude::*;
-use acceptance::{
-    BUSY, damage,
-    matrix::{assert_table, refuses},
-    shell::Shell,
-};
 
 const COMMANDS: [&str; 7] = [
     "doctor --deep",

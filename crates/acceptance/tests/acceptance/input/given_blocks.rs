@@ -2,7 +2,6 @@
 //! them.
 
 use acceptance::prelude::*;
-use acceptance::sync::{assert_sound, index};
 
 /// Writes files with the blocks at these heights: as bytes, and as hex digits.
 fn write(dir: &Path, heights: impl IntoIterator<Item = u32>) -> Vec<PathBuf> {

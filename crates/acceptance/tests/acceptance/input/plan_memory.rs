@@ -9,15 +9,13 @@
 //! and empty block files of the right lengths, and interrupts the rebuild when the plan is made.
 
 use acceptance::prelude::*;
-use disk::index::{BlockIndex, FileInfo, write_block_index};
+use disk::index::write_block_index;
 use engine::machine::{peak_memory_bytes, resident_bytes};
 use std::{
     env,
     fs::{File, create_dir_all},
     io::Write as _,
-    process::Command,
 };
-use wire::BlockTime;
 
 /// The test below, as the test runner names it.
 const THIS_TEST: &str = "input::plan_memory::the_plan_takes_few_bytes_per_header";

@@ -1,13 +1,10 @@
 //! Which scripts are run: each once, on any number of threads, except those that Core would skip under
 //! `-assumevalid`. The verifier here runs no scripts: it records what it is asked, and fails on demand.
 
-use acceptance::lies::falsify_claim;
 use acceptance::prelude::*;
-use disk::index::BlockIndex;
 use engine::{ScriptVerifier, reindex::ScriptTrust};
-use std::ops::Range;
 use testkit::refusing::Refusing;
-use wire::{BlockArena, ScriptFault, ScriptFlags, TxVerifier, TxView};
+use wire::{ScriptFault, ScriptFlags, TxVerifier, TxView};
 
 #[derive(Debug, Default)]
 struct State {

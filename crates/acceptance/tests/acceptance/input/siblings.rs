@@ -4,7 +4,6 @@
 
 use acceptance::prelude::*;
 use acceptance::update::write_in_order as write;
-use disk::index::read_block_index;
 use testkit::{datadir::read_block, sibling::swapped_sibling};
 
 /// Rebuilds in place. Returns the notes too.

@@ -6,12 +6,7 @@
 //! height and, where it writes one, a true block index, and what it has left out can be downloaded.
 
 use acceptance::prelude::*;
-use acceptance::{
-    damage,
-    shell::{Done, Shell},
-    sync::assert_sound,
-};
-use disk::index::read_block_index;
+use acceptance::shell::Done;
 use testkit::pages::assert_named_table;
 
 const COMMANDS: [&str; 14] = [

@@ -2,14 +2,11 @@
 
 use acceptance::prelude::*;
 use bitcoin::consensus::deserialize;
-use engine::{
-    Txid,
-    blocks::{
-        BlockConsumer, BlockData, BlockRange, PartConsumer, ReadBlocksOptions, SpendingInput, SpendsOptions,
-        UnspentOutputs,
-    },
+use engine::blocks::{
+    BlockConsumer, BlockData, BlockRange, PartConsumer, ReadBlocksOptions, SpendingInput, SpendsOptions,
+    UnspentOutputs,
 };
-use std::{collections::HashMap, ops::RangeInclusive};
+use std::ops::RangeInclusive;
 
 /// Height of the last block of a case: its chainstate is three blocks behind.
 const LAST: u32 = TIP - 3;

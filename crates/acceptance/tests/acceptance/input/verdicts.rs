@@ -1,7 +1,6 @@
 //! What a verdict goes with: the valid chain below a broken block, the note that blocks are checked again,
 //! and the lowest of several damaged blocks. The verdicts themselves are tested in `ways/verdicts.rs`.
 
-use acceptance::lies::falsify_claim;
 use acceptance::prelude::*;
 
 /// Below a broken tip is a valid chain, which --to selects.

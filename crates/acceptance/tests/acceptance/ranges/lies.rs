@@ -7,7 +7,7 @@ use disk::{
     sorted_run::{SortedRunReader, SortedRunWriter},
 };
 use ranges::RangePlan;
-use wire::{Entry, coin::chainstate_key_order};
+use wire::Entry;
 
 /// An entry of a delta.
 struct Row {

@@ -7,7 +7,6 @@ use acceptance::ranges::{Ranges, cut, delta_files};
 use disk::delta::Delta;
 use engine::Stage;
 use ranges::{CheckRangeOptions, MergeDeltasOptions, RangeFile, check_range, merge_deltas};
-use vfs::Disk as _;
 
 #[test]
 fn a_delta_depends_on_nothing_but_the_plan() {

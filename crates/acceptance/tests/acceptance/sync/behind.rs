@@ -3,10 +3,7 @@
 
 use crate::hints::sources::{Answer, Server};
 use acceptance::prelude::*;
-use acceptance::{
-    hinted::Hints,
-    sync::{assert_sound, branch, from, hints_of, run, run_beside, with_holes},
-};
+use acceptance::sync::{run, run_beside, with_holes};
 use engine::reindex::BoundBy;
 
 /// Time for which a peer sends nothing. Checking all blocks takes much less.

@@ -2,17 +2,10 @@
 //! invalid block does not.
 
 use acceptance::prelude::*;
-use acceptance::sync::{
-    appears_beside, assert_sound, branch, branch_of, from, index, invalid_blocks, run, tip,
-};
+use acceptance::sync::{appears_beside, run};
 use bitcoin::hashes::Hash as _;
 use bitcoin::{Block, Transaction, consensus, script::Builder};
-use testkit::{
-    block::{BITS, coinbase},
-    mutation::paying,
-    peer::ServedChain,
-};
-use wire::BlockTime;
+use testkit::block::{BITS, coinbase};
 
 /// A peer that appears has a longer branch. It does not have the blocks of the other one, and saying so must
 /// neither cost it the connection nor the blocks that it has at these heights.

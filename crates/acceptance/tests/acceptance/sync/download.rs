@@ -3,7 +3,7 @@
 
 use super::unprune::interrupt_flush;
 use acceptance::prelude::*;
-use acceptance::sync::{assert_sound, from, index, run, tip, with_holes};
+use acceptance::sync::{run, with_holes};
 use rules::U256;
 
 /// Once, all blocks were downloaded before the rebuild refused to replace it.

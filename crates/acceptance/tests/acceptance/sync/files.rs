@@ -2,12 +2,8 @@
 //! without blocks that the index places.
 
 use acceptance::prelude::*;
-use acceptance::sync::{branch_of, from, run, tiny, tiny_blocks as blocks, tiny_peer as peer};
-use disk::{
-    blk::{RECORD_HEADER_LEN, write_record},
-    index::{BlockIndex, FileInfo},
-};
-use testkit::situation;
+use acceptance::sync::{run, tiny, tiny_blocks as blocks, tiny_peer as peer};
+use disk::blk::write_record;
 
 /// A datadir as a bitcoind leaves it that is killed soon after its first start: it has stored the genesis
 /// block, and written nothing to its databases.

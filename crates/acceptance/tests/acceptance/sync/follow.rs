@@ -3,10 +3,8 @@
 
 use super::branches::wrong_height;
 use acceptance::prelude::*;
-use acceptance::sync::{
-    Seen, assert_checked, branch, branch_of, from, invalid_blocks, mark_next, marked, run_beside, tip,
-};
-use disk::index::{FileInfo, IndexRows};
+use acceptance::sync::{assert_checked, run_beside};
+use disk::index::IndexRows;
 use sync::{FollowEnd, FollowReport};
 use testkit::peer::peer_with as peer;
 

@@ -2,7 +2,7 @@
 //! best valid chain that any peer offers, without checking the same blocks again and again.
 
 use acceptance::prelude::*;
-use acceptance::sync::{Seen, from, index, invalid_blocks, mark_next, marked, run, tip};
+use acceptance::sync::run;
 use std::sync::atomic::AtomicU32;
 use sync::{MarkedBranch, sync};
 use testkit::peer::peer_with as peer;

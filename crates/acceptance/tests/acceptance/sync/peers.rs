@@ -2,11 +2,8 @@
 //! protocol is named with the reason. What each fault does alone is tested in `crates/net`.
 
 use acceptance::prelude::*;
-use acceptance::sync::{from, run, tip};
-use testkit::{
-    block::header_of,
-    peer::{End, ServedChain},
-};
+use acceptance::sync::run;
+use testkit::{block::header_of, peer::End};
 
 /// Blocks that the honest peer sends before the others are closed.
 const FIRST: usize = 5;

@@ -2,9 +2,8 @@
 //! no block is downloaded twice after an interrupt.
 
 use acceptance::prelude::*;
-use acceptance::sync::{appears_beside, from, hints_of, index, interrupt_at, placed, run_on, try_run as run};
+use acceptance::sync::{appears_beside, placed, run_on, try_run as run};
 use disk::undo::checksum;
-use testkit::situation;
 
 /// A chain that is several times as long as what is kept.
 pub fn long() -> &'static Chain {

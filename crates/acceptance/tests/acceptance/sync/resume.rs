@@ -2,7 +2,7 @@
 //! next run goes on without downloading what is stored.
 
 use acceptance::prelude::*;
-use acceptance::sync::{from, placed, run_on, tiny, tiny_blocks as blocks, tiny_peer as peer};
+use acceptance::sync::{placed, run_on, tiny, tiny_blocks as blocks, tiny_peer as peer};
 use disk::scan::{ScannedBlock, scan_files};
 use testkit::datadir::read_block;
 

@@ -2,11 +2,10 @@
 //! they send; who sends false or no coins is named.
 
 use acceptance::prelude::*;
-use acceptance::sync::{Seen, assert_sound, from, interrupt_at, run};
+use acceptance::sync::run;
 use disk::undo::{UndoArena, UndoView};
 use engine::ScriptVerifier;
-use std::{collections::HashMap, ops::Range};
-use wire::{BlockArena, ScriptFault, ScriptFlags, TxVerifier, TxView};
+use wire::{ScriptFault, ScriptFlags, TxVerifier, TxView};
 
 /// Options for a download that asks these peers for spent coins.
 fn asking(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {

@@ -4,11 +4,8 @@
 use super::prune;
 use crate::indexes::in_pass::{healthy, observe_for};
 use acceptance::prelude::*;
-use acceptance::sync::{assert_sound, from, index, interrupt_at, run_on, tip, try_run as run};
-use disk::chainstate::ChainstateReader;
-use engine::reindex::SetAsideIndexes;
-use indexes::{IndexKind, IndexOptions, TxForm, bring_indexes};
-use testkit::{corrupt::edit_rows, situation};
+use acceptance::sync::{run_on, try_run as run};
+use testkit::corrupt::edit_rows;
 
 /// Number of last blocks that are kept.
 const KEPT: u32 = 10;

@@ -4,7 +4,6 @@
 use acceptance::prelude::*;
 use acceptance::seen;
 use engine::undo::{FlawedUndo, MadeUndoReport, UndoCheck};
-use vfs::Disk;
 
 /// Options with a folder of their own for temporary files, since other tests run at the same time.
 fn chain_options(root: &Path, temporary: &TempDir) -> ChainOptions {

@@ -3,7 +3,6 @@
 
 use acceptance::prelude::*;
 use engine::undo::ExportedUndo;
-use vfs::Disk;
 use wire::SpentCoinsForm;
 
 fn export(disk: &dyn Disk, options: &ChainOptions, from: u32, path: &Path) -> Result<ExportedUndo, Error> {

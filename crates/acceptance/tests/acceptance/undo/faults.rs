@@ -3,7 +3,6 @@
 
 use acceptance::prelude::*;
 use acceptance::undo::tiny;
-use disk::index::BlockIndex;
 
 /// Its datadir, with a chainstate three blocks behind: some `rev` files are gone, one is truncated.
 fn lacking() -> Case {

@@ -2,7 +2,6 @@
 
 use acceptance::prelude::*;
 use acceptance::ways::Found;
-use std::ops::Range;
 
 fn assert_is(found: &Found, model: &ModelStats, what: &str) {
     assert_eq!(found.stats.hash_serialized_3, model.hash_serialized_3, "{what}");

@@ -1,7 +1,6 @@
 //! Datadirs written by Bitcoin Core: every way gives the hashes that Core's `gettxoutsetinfo` printed, at
 //! each recorded height, with hints that are made there too.
 
-use acceptance::CORE_DATADIRS;
 use acceptance::prelude::*;
 
 /// Makes hints for the last block, which have one hint for each coin, and are found correct.
