@@ -1,9 +1,6 @@
 //! Mutations of the block as a whole: merkle trees, size, coinbase, signature operations.
 
-use super::{
-    CheckLevel, Mutation,
-    block_builder::{BlockBuilder, Commitment, Draft, anyone, paying},
-};
+use super::{block_builder::Commitment, *};
 use CheckLevel::{Block, Spend};
 use bitcoin::{
     ScriptBuf, Transaction, Witness,
@@ -38,7 +35,7 @@ fn with_commitment(builder: &mut BlockBuilder<'_>, commitment: Commitment) -> Dr
 }
 
 /// A coin with witness version 16: any witness of any size satisfies it.
-fn unknown_witness_coin(builder: &mut BlockBuilder<'_>) -> super::BuilderCoin {
+fn unknown_witness_coin(builder: &mut BlockBuilder<'_>) -> BuilderCoin {
     let coin = builder.take();
     let script = Builder::new().push_opcode(OP_PUSHNUM_16).push_slice([7; 2]).into_script();
     builder.divide(&coin, vec![paying(coin.coin.amount, script)]).remove(0)

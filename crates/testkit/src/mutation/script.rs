@@ -2,11 +2,7 @@
 //! its own (`crates/script/tests`). Each kind of script and each rule of scripts has a row that fails and one
 //! that succeeds; amounts, the coins of other inputs and the annex are part of what is signed.
 
-use super::{
-    CheckLevel, Mutation,
-    block_builder::{BlockBuilder, BuilderCoin, Draft, anyone, paying},
-    failed,
-};
+use super::*;
 use crate::scripts::{Kind, ScriptRef};
 use CheckLevel::Script;
 use bitcoin::{

@@ -1,9 +1,6 @@
 //! Mutations of the coins that a block spends.
 
-use super::{
-    CheckLevel, Mutation,
-    block_builder::{BlockBuilder, Draft, anyone, paying},
-};
+use super::*;
 use CheckLevel::Spend;
 use bitcoin::ScriptBuf;
 

@@ -1,16 +1,8 @@
 //! Mutations of spends through taproot: the budget of signature checks, which the size of the witness limits,
 //! the annex, and leaves of unknown versions.
 
-use super::{
-    CheckLevel, Mutation,
-    block_builder::{BlockBuilder, Draft, paying},
-    failed,
-    script::coin,
-};
-use crate::{
-    keys::{Key, Signer, random_key},
-    rng::Rng,
-};
+use super::{script::coin, *};
+use crate::keys::{Key, Signer, random_key};
 use CheckLevel::Script;
 use bitcoin::{
     ScriptBuf, Transaction, TxOut, Witness,

@@ -1,9 +1,6 @@
 //! Mutations of single transactions: their form and their lock times.
 
-use super::{
-    CheckLevel, Mutation,
-    block_builder::{BlockBuilder, Draft, anyone},
-};
+use super::*;
 use CheckLevel::{Block, Spend};
 use bitcoin::{OutPoint, Sequence, TxIn, absolute::LockTime, transaction::Version};
 
