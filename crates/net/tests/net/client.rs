@@ -1,28 +1,12 @@
 //! The client against scripted peers over loopback sockets.
 
-use crate::common::{
-    chain::{of_sizes, tiny},
-    drive::Driver,
-};
+use crate::common::{chain::of_sizes, *};
 use peregrine_net::{
-    address::PeerAddress,
     addresses::Source,
     message::{AddressRecord, Services},
-    peer::CloseReason,
-    pool::Target,
-    transport::TransportVersion,
 };
-use std::{
-    net::{SocketAddr, TcpListener},
-    sync::Arc,
-    time::Duration,
-};
-use testkit::{
-    peer::{End, Fault, ScriptedPeer, ServedChain},
-    sockets::socks_proxy,
-};
-
-const LIMIT: Duration = Duration::from_secs(90);
+use std::net::{SocketAddr, TcpListener};
+use testkit::sockets::socks_proxy;
 
 fn driver(chain: &Arc<ServedChain>, use_v2: bool, peers: &[&ScriptedPeer]) -> Driver {
     let mut driver = Driver::new(chain, |options| options.pool.peers.use_v2 = use_v2);
@@ -36,11 +20,11 @@ fn everything_is_downloaded_once_from_several_peers() {
     let peers: Vec<ScriptedPeer> = (0..3).map(|_| ScriptedPeer::start(&chain, Fault::None)).collect();
     for use_v2 in [false, true] {
         let mut driver = driver(&chain, use_v2, &peers.iter().collect::<Vec<_>>());
-        driver.run_until(LIMIT, "three peers", |driver| driver.ready.len() == 3);
-        driver.download_all(LIMIT);
+        driver.run_until("three peers", |driver| driver.ready.len() == 3);
+        driver.download_all();
         let expected = if use_v2 { TransportVersion::V2 } else { TransportVersion::V1 };
-        assert!(driver.ready.iter().all(|(_, _, version, _)| *version == expected));
-        assert_eq!(driver.ready[0].3, "/Scripted:131m/", "the user agent is sanitised");
+        assert!(driver.ready.iter().all(|(version, _)| *version == expected));
+        assert_eq!(driver.ready[0].1, "/Scripted:131m/", "the user agent is sanitised");
         let totals = driver.client.download().totals();
         assert!(totals.duplicate_bytes * 50 <= totals.bytes, "{totals:?}");
         assert_eq!((totals.blocks, driver.known.len(), driver.closed.len()), (4_499, 4_500, 0));
@@ -52,8 +36,8 @@ fn a_peer_that_knows_only_version_1_is_dialled_again() {
     let chain = tiny(50, 2_000);
     let peer = ScriptedPeer::start(&chain, Fault::OnlyV1);
     let mut driver = driver(&chain, true, &[&peer]);
-    driver.download_all(LIMIT);
-    assert_eq!(driver.ready[0].2, TransportVersion::V1);
+    driver.download_all();
+    assert_eq!(driver.ready[0].0, TransportVersion::V1);
     assert_eq!(driver.reason(&peer), Some(&CloseReason::ClosedByPeer));
     assert_eq!(peer.accepted(), 2);
 }
@@ -68,7 +52,7 @@ fn odd_but_allowed_peers_are_served() {
         }
         let peer = ScriptedPeer::start(&chain, fault);
         let mut driver = driver(&chain, use_v2, &[&peer]);
-        driver.download_all(LIMIT);
+        driver.download_all();
         assert_eq!(driver.closed, [], "{fault:?}");
     }
 }
@@ -81,7 +65,7 @@ fn a_peer_whose_send_buffer_was_full_is_woken() {
     for use_v2 in [false, true] {
         let peer = ScriptedPeer::start(&chain, Fault::WaitsWhenFull);
         let mut driver = driver(&chain, use_v2, &[&peer]);
-        driver.download_all(LIMIT);
+        driver.download_all();
         assert_eq!((driver.client.download().totals().blocks, driver.closed.len()), (1_029, 0));
         assert_eq!(peer.accepted(), 1);
     }
@@ -105,16 +89,16 @@ fn peers_that_break_the_protocol_or_send_too_little_are_closed_for_it() {
         let mut driver = driver(&chain, use_v2, &[&faulty]);
         if matches!(fault.end(), End::ClosedLate(_)) {
             let is_open = |driver: &Driver| fault == Fault::Mute || !driver.ready.is_empty();
-            driver.run_until(LIMIT, "the handshake", is_open);
+            driver.run_until("the handshake", is_open);
             driver.idle_time = Duration::from_secs(1);
         }
-        driver.run_until(LIMIT, &format!("{fault:?} closed"), |driver| driver.reason(&faulty).is_some());
+        driver.run_until(&format!("{fault:?} closed"), |driver| driver.reason(&faulty).is_some());
         let reason = driver.reason(&faulty).unwrap().to_string();
         assert!(reason.contains(words), "{fault:?}, version 2: {use_v2}: {reason}");
         driver.idle_time = Duration::ZERO;
         let honest = ScriptedPeer::start(&chain, Fault::None);
         driver.add(&honest);
-        driver.download_all(LIMIT);
+        driver.download_all();
         assert!(driver.reason(&honest).is_none(), "{fault:?}: the honest peer was closed");
     }
 }
@@ -129,8 +113,8 @@ fn a_flood_of_addresses_adds_few() {
         options.pool.peers.networks = vec![];
     });
     driver.add(&peer);
-    driver.download_all(LIMIT);
-    driver.run_until(LIMIT, "addresses", |driver| driver.client.dialer.table.len() == 64);
+    driver.download_all();
+    driver.run_until("addresses", |driver| driver.client.dialer.table.len() == 64);
     (0..20).for_each(|_| driver.step());
     assert_eq!(driver.client.dialer.table.len(), 64);
 }
@@ -144,7 +128,7 @@ fn one_connection_is_opened_in_each_group_of_addresses() {
     let services = Services::FULL.with(Services::P2P_V2);
     let record = |peer: &ScriptedPeer| AddressRecord { time: 0, services, address: peer.peer_address() };
     driver.client.add_addresses(&peers.each_ref().map(record), Source::User);
-    driver.download_all(LIMIT);
+    driver.download_all();
     (0..10).for_each(|_| driver.step());
     let accepted = peers.each_ref().map(|peer| peer.accepted());
     assert_eq!((accepted[0] + accepted[1], accepted[2]), (1, 1));
@@ -160,8 +144,8 @@ fn a_proxy_gets_names_and_other_credentials_each_time() {
     names
         .iter()
         .for_each(|name| driver.client.dialer.add_target(Target::Name((*name).to_owned(), 8333), false));
-    driver.run_until(LIMIT, "two connections", |driver| driver.ready.len() == 2);
-    driver.download_all(LIMIT);
+    driver.run_until("two connections", |driver| driver.ready.len() == 2);
+    driver.download_all();
     let requests = requests.lock().unwrap();
     let mut asked: Vec<&str> = requests.iter().map(|(_, _, name)| name.as_str()).collect();
     asked.sort_unstable();
@@ -179,7 +163,7 @@ mod long {
         let peers: Vec<ScriptedPeer> = (0..10).map(|_| ScriptedPeer::start(&chain, Fault::None)).collect();
         let mut driver = Driver::new(&chain, |options| options.pool.peers.bytes_per_second = Some(120_000));
         peers.iter().for_each(|peer| driver.add(peer));
-        driver.download_all(LIMIT);
+        driver.download_all();
         let asked: usize = peers.iter().map(|peer| peer.asked().len()).sum();
         assert_eq!((&*driver.closed, asked), (&[] as &[_], 9));
     }
@@ -196,7 +180,7 @@ fn the_caller_resolves_names_without_a_proxy() {
     assert_eq!(driver.client.dialer.unresolved(driver.client.pool.now()), std::slice::from_ref(&name));
     let dead = Target::Address(PeerAddress::from_socket(unused()));
     driver.client.dialer.resolved(&name, &[dead.clone(), peer.target()], driver.client.pool.now());
-    driver.download_all(LIMIT);
+    driver.download_all();
     assert_eq!(driver.closed, [(dead, CloseReason::Connect(std::io::ErrorKind::ConnectionRefused))]);
     assert_eq!(driver.client.dialer.named(&peer.target()), Some(&name));
 }
@@ -208,7 +192,7 @@ fn memory_stays_within_its_limit() {
     let mut driver = Driver::new(&chain, |options| options.pool.memory_bytes = 12 << 20);
     driver.hold = 8;
     peers.iter().for_each(|peer| driver.add(peer));
-    driver.download_all(LIMIT);
+    driver.download_all();
     // Buffers for sending are beyond the limit.
     assert!(driver.most_memory <= 13 << 20, "{}", driver.most_memory);
     assert!(driver.closed.is_empty(), "{:?}", driver.closed);
@@ -227,7 +211,7 @@ fn what_refuses_is_named() {
         let mut driver =
             Driver::new(&chain, |options| options.pool.peers.proxy = is_proxy.then_some(address));
         driver.client.dialer.add_target(Target::Address(PeerAddress::from_socket(address)), false);
-        driver.run_until(LIMIT, "refused", |driver| !driver.closed.is_empty());
+        driver.run_until("refused", |driver| !driver.closed.is_empty());
         let expected = match is_proxy {
             true => format!("the proxy at {address} cannot be reached: connection refused"),
             false => "could not connect: connection refused".to_owned(),

@@ -1,24 +1,9 @@
 //! Peers behind an I2P router: one session for all streams, nothing outside it, and errors that name the
 //! router.
 
-use crate::common::{
-    chain::tiny,
-    drive::Driver,
-    router::{self, Router},
-};
-use peregrine_net::{
-    address::{Host, NetworkKind, PeerAddress},
-    peer::CloseReason,
-    pool::Target,
-    sam::SamError,
-};
-use std::{
-    sync::{Arc, atomic::Ordering},
-    time::Duration,
-};
-use testkit::peer::{Fault, ScriptedPeer};
-
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::common::{router::Router, *};
+use peregrine_net::{address::NetworkKind, sam::SamError};
+use std::sync::atomic::Ordering;
 
 fn target(number: u8, port: u16) -> Target {
     Target::Address(PeerAddress { host: Host::I2p([number; 32]), port })
@@ -40,8 +25,8 @@ fn behind_router(numbers: &[u8]) -> (Driver, ScriptedPeer, Arc<Router>) {
 #[test]
 fn streams_to_several_peers_share_one_session() {
     let (mut driver, peer, router) = behind_router(&[1, 2, 3]);
-    driver.run_until(LIMIT, "three peers", |driver| driver.ready.len() == 3);
-    driver.download_all(LIMIT);
+    driver.run_until("three peers", |driver| driver.ready.len() == 3);
+    driver.download_all();
     assert_eq!((peer.accepted(), router.created.load(Ordering::Relaxed)), (3, 1));
     assert_eq!(driver.closed, []);
     let requests = router.requests.lock().unwrap().clone();
@@ -57,11 +42,11 @@ fn streams_to_several_peers_share_one_session() {
 fn a_session_that_has_ended_is_created_again() {
     let (mut driver, _peer, router) = behind_router(&[1]);
     router.forgets.store(true, Ordering::Relaxed);
-    driver.run_until(LIMIT, "the stream is refused", |driver| !driver.closed.is_empty());
+    driver.run_until("the stream is refused", |driver| !driver.closed.is_empty());
     assert_eq!(driver.closed[0].1, CloseReason::I2p(SamError::NoSession));
     router.forgets.store(false, Ordering::Relaxed);
     driver.client.dialer.add_target(target(2, 0), false);
-    driver.download_all(LIMIT);
+    driver.download_all();
     assert_eq!(router.created.load(Ordering::Relaxed), 2);
 }
 
@@ -69,7 +54,7 @@ fn a_session_that_has_ended_is_created_again() {
 fn a_router_that_refuses_or_is_absent_is_named() {
     let (mut driver, _peer, router) = behind_router(&[1, 2]);
     router.refuses.store(true, Ordering::Relaxed);
-    driver.run_until(LIMIT, "both streams end", |driver| driver.closed.len() >= 2);
+    driver.run_until("both streams end", |driver| driver.closed.len() >= 2);
     for (_, reason) in &driver.closed[..2] {
         let expected = "the I2P router: refused the request: RESULT=I2P_ERROR MESSAGE=\"no tunnels\"";
         assert_eq!(reason.to_string(), expected);
@@ -79,7 +64,7 @@ fn a_router_that_refuses_or_is_absent_is_named() {
     let nowhere = Some("127.0.0.1:1".parse().unwrap());
     let mut driver = Driver::new(&chain, |options| options.pool.peers.i2p_sam = nowhere);
     driver.client.dialer.add_target(target(1, 0), false);
-    driver.run_until(LIMIT, "no router", |driver| !driver.closed.is_empty());
+    driver.run_until("no router", |driver| !driver.closed.is_empty());
     assert!(driver.closed[0].1.to_string().starts_with("the I2P router at 127.0.0.1:1 cannot"));
 }
 
@@ -87,11 +72,11 @@ fn a_router_that_refuses_or_is_absent_is_named() {
 fn i2p_addresses_are_not_dialled_with_a_port_or_without_a_router() {
     let (mut driver, _peer, router) = behind_router(&[]);
     driver.client.dialer.add_target(target(1, 8333), false);
-    driver.run_until(LIMIT, "a port", |driver| !driver.closed.is_empty());
+    driver.run_until("a port", |driver| !driver.closed.is_empty());
     assert!(router.requests.lock().unwrap().is_empty());
     let chain = tiny(2, 500);
     let mut driver = Driver::new(&chain, |_| ());
     driver.client.dialer.add_target(target(1, 0), false);
-    driver.run_until(LIMIT, "no router", |driver| !driver.closed.is_empty());
+    driver.run_until("no router", |driver| !driver.closed.is_empty());
     assert_eq!(driver.closed[0].1, CloseReason::Connect(std::io::ErrorKind::Unsupported));
 }

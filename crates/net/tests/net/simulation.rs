@@ -4,14 +4,11 @@
 //! A failure of the random networks names its seed:
 //! `SIMULATION_SEED=17 cargo test -p peregrine-net --test net simulation`.
 
+use crate::common::*;
 use crate::simulator::{Branches, Link, Simulation, explains};
-use peregrine_net::{download::DownloadOptions, peer::CloseReason};
+use peregrine_net::download::DownloadOptions;
 use rayon::prelude::*;
-use std::{ops::Range, sync::Arc, time::Duration};
-use testkit::{
-    peer::{End, Fault, ServedChain},
-    rng::Rng,
-};
+use std::ops::Range;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,9 +1,8 @@
 //! A chain of blocks with one transaction each, whose size is as wanted.
 
+use super::*;
 use digest::sha256::sha256d;
-use std::sync::Arc;
-use testkit::peer::ServedChain;
-use wire::{BlockHash, BlockTime, Header, read::write_compact_size};
+use wire::{BlockTime, Header, read::write_compact_size};
 
 /// Makes `count` blocks of about `size` bytes each; block 0 is the genesis block of this chain.
 pub fn tiny(count: usize, size: usize) -> Arc<ServedChain> {

@@ -1,20 +1,15 @@
 //! The caller's side: validates headers by comparing them, checks blocks, and stores them in memory.
 
-use super::{chain::is_intact, clock};
+use super::{chain::is_intact, *};
 use peregrine_net::{
     client::{Client, ClientEvent, ClientOptions},
     headers::locator_heights,
-    peer::{CloseReason, PeerId},
-    pool::{PeerOptions, PoolOptions, Target},
-    transport::TransportVersion,
+    pool::{PeerOptions, PoolOptions},
 };
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
-use testkit::peer::{ScriptedPeer, ServedChain};
-use wire::{BlockHash, Network};
+use std::collections::BTreeSet;
+
+/// Within this time, all that the tests wait for happens.
+const LIMIT: Duration = Duration::from_secs(90);
 
 pub struct Driver {
     pub client: Client,
@@ -23,7 +18,8 @@ pub struct Driver {
     pub known: Vec<BlockHash>,
     given: usize,
     pub stored: BTreeSet<u32>,
-    pub ready: Vec<(PeerId, Target, TransportVersion, String)>,
+    /// Transport and user agent of each peer that is ready.
+    pub ready: Vec<(TransportVersion, String)>,
     pub closed: Vec<(Target, CloseReason)>,
     pub most_memory: usize,
     /// Blocks that are kept before they are accepted.
@@ -79,18 +75,18 @@ impl Driver {
         self.stored.len() == self.chain.height()
     }
 
-    /// Polls until `is_done`, or panics after `limit`.
-    pub fn run_until(&mut self, limit: Duration, what: &str, is_done: impl Fn(&Self) -> bool) {
+    /// Polls until `is_done`, or panics after [`LIMIT`].
+    pub fn run_until(&mut self, what: &str, is_done: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !is_done(self) {
             let seen = (self.stored.len(), &self.ready, &self.closed);
-            assert!(start.elapsed() < limit, "{what}: not within {limit:?}: {seen:?}");
+            assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}: {seen:?}");
             self.step();
         }
     }
 
-    pub fn download_all(&mut self, limit: Duration) {
-        self.run_until(limit, "all blocks", Self::is_done);
+    pub fn download_all(&mut self) {
+        self.run_until("all blocks", Self::is_done);
     }
 
     pub fn step(&mut self) {
@@ -99,9 +95,7 @@ impl Driver {
         clock::skip(if is_idle { self.idle_time } else { Duration::ZERO });
         for event in events {
             match event {
-                ClientEvent::Ready { peer, target, info, transport } => {
-                    self.ready.push((peer, target, transport, info.user_agent));
-                }
+                ClientEvent::Ready { info, transport, .. } => self.ready.push((transport, info.user_agent)),
                 ClientEvent::Closed { target, reason, .. } => self.closed.push((target, reason)),
                 ClientEvent::Headers(batch) => self.headers(&batch),
                 ClientEvent::Block { height, hash, bytes, .. } => self.block(height, hash, &bytes),

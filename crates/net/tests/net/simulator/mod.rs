@@ -6,28 +6,22 @@ mod caller;
 mod chains;
 mod peers;
 
+use crate::common::*;
 use caller::Caller;
 pub use chains::Branches;
 use peers::SimulatedPeer;
 pub use peers::{Link, explains};
 use peregrine_net::{
-    address::{Host, NetGroup},
+    address::NetGroup,
     download::{Action, Arrival, Download, DownloadOptions, MAX_REQUESTED_AT_ONCE, SizeEstimate},
     headers::{HeaderBatch, HeaderFault, HeaderSync},
     message::MAX_LOCATOR,
-    peer::{CloseReason, PeerId},
 };
 use std::{
     collections::{BTreeMap, HashMap},
     ops::Range,
-    sync::Arc,
-    time::{Duration, Instant},
 };
-use testkit::{
-    peer::{Asked, BlockAnswer, Fault},
-    rng::Rng,
-};
-use wire::{BlockHash, Network};
+use testkit::peer::{Asked, BlockAnswer};
 
 const MS: Duration = Duration::from_millis(1);
 /// Time after which a peer whose connection ended is connected again. It doubles a few times, as for the

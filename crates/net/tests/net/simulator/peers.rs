@@ -1,18 +1,8 @@
 //! Simulated peers: a chain, a fault, and a link with a delay and a rate.
 
 use super::chains::Branches;
-use peregrine_net::{
-    headers::HeaderFault,
-    peer::{CloseReason, PeerId},
-};
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
-use testkit::{
-    peer::{End, Fault, ServedChain},
-    rng::Rng,
-};
+use crate::common::*;
+use peregrine_net::headers::HeaderFault;
 
 /// A peer, and how it is reached.
 #[derive(Clone)]
