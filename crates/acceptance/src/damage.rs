@@ -176,18 +176,14 @@ fn forget_above(case: &Case, height: u32) {
     });
 }
 
-fn cut(path: &Path, pos: ByteOffset, by: i64) {
-    truncate(path, pos.0.checked_add_signed(by).unwrap()).unwrap();
-}
-
 fn cut_blk(case: &Case, by: i64) {
     let hit = entry(case, BUSY);
-    cut(&blk(case, &hit), hit.data_pos.unwrap(), by);
+    truncate(&blk(case, &hit), hit.data_pos.unwrap().0.checked_add_signed(by).unwrap()).unwrap();
 }
 
 fn cut_rev(case: &Case, by: i64) {
     let hit = entry(case, BUSY);
-    cut(&rev(case, &hit), hit.undo_pos.unwrap(), by);
+    truncate(&rev(case, &hit), hit.undo_pos.unwrap().0.checked_add_signed(by).unwrap()).unwrap();
 }
 
 fn place_block(case: &Case, pos: u64) {

@@ -4,6 +4,7 @@
 use crate::prelude::*;
 use disk::undo::{CHECKSUM_LEN, checksum, write_record};
 use engine::undo::UndoCheck;
+use strum::VariantArray;
 
 /// A small chain with some spends.
 pub fn tiny() -> &'static Chain {
@@ -124,6 +125,17 @@ impl UndoFiles {
         records
     }
 
+    /// End of the last sound record in a file, among those that the index knows.
+    fn matching_end(&self, number: u32) -> usize {
+        let of_file = self.index.entries.iter().filter(|entry| entry.file == Some(FileNo(number)));
+        let ends = of_file.filter_map(|entry| {
+            let (undo, sum) = self.record(entry)?;
+            let end = entry.undo_pos?.0 as usize + undo.len() + CHECKSUM_LEN;
+            (*sum == checksum(&entry.header.prev, undo)).then_some(end)
+        });
+        ends.max().unwrap_or(0)
+    }
+
     /// Replaces bytes of a file.
     fn write(&self, number: u32, at: usize, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
@@ -133,7 +145,7 @@ impl UndoFiles {
 }
 
 /// What is wrong with the undo data of a datadir.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, VariantArray)]
 pub enum UndoDamage {
     None,
     /// All `rev` files are gone.
@@ -163,21 +175,7 @@ pub enum UndoDamage {
 }
 
 impl UndoDamage {
-    pub const ALL: [Self; 13] = [
-        Self::None,
-        Self::AllGone,
-        Self::HalfGone,
-        Self::Flipped,
-        Self::Truncated,
-        Self::Swapped,
-        Self::OtherChain,
-        Self::NotFlushed,
-        Self::NoPositions,
-        Self::SmallSizes,
-        Self::SizesInRecords,
-        Self::NoSizes,
-        Self::FalseClaim,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     pub fn apply(self, root: &Path, network: Network) {
         let mut files = UndoFiles::read(root, network);
@@ -187,10 +185,8 @@ impl UndoDamage {
             let Some(&(middle, middle_len)) = longest(&records) else { continue };
             let path = files.path(number);
             match self {
-                Self::None => {}
                 Self::AllGone => std::fs::remove_file(&path).unwrap(),
                 Self::HalfGone if number % 2 == 0 => std::fs::remove_file(&path).unwrap(),
-                Self::HalfGone => {}
                 Self::Flipped => flip_bit(&path, (middle + middle_len / 2) as u64, 3).unwrap(),
                 Self::Truncated => truncate(&path, (middle + middle_len / 2) as u64).unwrap(),
                 Self::Swapped => {
@@ -219,29 +215,21 @@ impl UndoDamage {
                     overwrite(&path, from as u64, &zeros).unwrap();
                 }
                 // A block without spends has no claims.
-                Self::FalseClaim if middle_len == 1 => {}
-                Self::FalseClaim => {
+                Self::FalseClaim if middle_len > 1 => {
                     // The last byte of a script.
-                    let (mut record, hash) = (Vec::new(), files.index.entries.iter());
-                    let at = Some(ByteOffset(middle as u64));
-                    let mut found =
-                        hash.filter(|entry| entry.undo_pos == at && entry.file == Some(FileNo(number)));
-                    let prev = found.next().unwrap().header.prev;
+                    let (mut record, mut entries) = (Vec::new(), files.index.entries.iter());
+                    let place = (Some(FileNo(number)), Some(ByteOffset(middle as u64)));
+                    let hit = entries.find(|entry| (entry.file, entry.undo_pos) == place).unwrap();
                     let mut undo = files.rev[&number][middle..middle + middle_len].to_vec();
                     *undo.last_mut().unwrap() ^= 1;
-                    write_record(&mut record, network.magic(), &prev, &undo);
+                    write_record(&mut record, network.magic(), &hit.header.prev, &undo);
                     files.write(number, middle - RECORD_HEADER_LEN, &record);
                 }
-                Self::NoPositions | Self::SmallSizes | Self::SizesInRecords | Self::NoSizes => {}
+                _ => {}
             }
         }
-        let ends: BTreeMap<u32, (usize, usize)> = numbers
-            .iter()
-            .filter_map(|&number| {
-                let records = files.records(number);
-                Some((number, *longest(&records)?))
-            })
-            .collect();
+        let end_of = |&number: &u32| Some((number, *longest(&files.records(number))?));
+        let ends: Vec<(u32, (usize, usize))> = numbers.iter().filter_map(end_of).collect();
         match self {
             Self::NoPositions => files.edit_index(|index| {
                 for entry in index.entries.iter_mut().filter(|entry| entry.hash.0[1] % 3 == 0) {
@@ -398,18 +386,5 @@ fn assert_bytes_in_use_stay(before: &UndoFiles, after: &UndoFiles, scan: bool, w
             let undo_pos = new.undo_pos;
             assert_eq!(*new, IndexEntry { status, undo_pos, ..*old }, "{what}");
         }
-    }
-}
-
-impl UndoFiles {
-    /// End of the last sound record in a file, among those that the index knows.
-    fn matching_end(&self, number: u32) -> usize {
-        let of_file = self.index.entries.iter().filter(|entry| entry.file == Some(FileNo(number)));
-        let ends = of_file.filter_map(|entry| {
-            let (undo, sum) = self.record(entry)?;
-            let end = entry.undo_pos?.0 as usize + undo.len() + CHECKSUM_LEN;
-            (*sum == checksum(&entry.header.prev, undo)).then_some(end)
-        });
-        ends.max().unwrap_or(0)
     }
 }

@@ -7,7 +7,7 @@ use acceptance::undo::assert_mends;
 /// Mends each damage in place or elsewhere in half of the ways, of which others have the other half.
 fn mends(undo: UndoPolicy, half: usize) {
     let (mut resumed, mut spilled) = (0, 0);
-    for (number, damage) in UndoDamage::ALL.into_iter().enumerate() {
+    for (number, &damage) in UndoDamage::ALL.iter().enumerate() {
         let seed = number as u64;
         let chain = Chain::generate(&ChainSpec { signed: false, ..ChainSpec::new(40 + seed, 250_000) });
         let (expected, shuffle) = (Expected::of(&chain), if number % 2 == 0 { 16 } else { 1 });
