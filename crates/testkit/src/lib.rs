@@ -24,13 +24,13 @@ pub mod node;
 pub mod pages;
 pub mod peer;
 pub mod plan;
-pub mod refusing;
 pub mod rng;
 pub mod scripts;
 pub mod sibling;
 pub mod situation;
 pub mod snapshot_chain;
 pub mod sockets;
+pub mod verifiers;
 
 pub use block::GeneratedBlock;
 pub use chain::Chain;

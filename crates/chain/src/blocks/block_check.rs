@@ -121,7 +121,7 @@ pub(crate) fn may_be_merkle_nodes(block: &BlockView<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use testkit::{ChainSpec, refusing::Refusing};
+    use testkit::{ChainSpec, verifiers::Refusing};
     use wire::{BlockArena, Network};
 
     /// Checks the genesis block of regtest after `change`, as the block at a height.

@@ -3,7 +3,7 @@
 
 use acceptance::prelude::*;
 use engine::{ScriptVerifier, reindex::ScriptTrust};
-use testkit::refusing::Refusing;
+use testkit::verifiers::Refusing;
 use wire::{ScriptFault, ScriptFlags, TxVerifier, TxView};
 
 #[derive(Debug, Default)]

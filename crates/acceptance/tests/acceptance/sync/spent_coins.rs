@@ -4,8 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::sync::run;
 use disk::undo::{UndoArena, UndoView};
-use engine::ScriptVerifier;
-use wire::{ScriptFault, ScriptFlags, TxVerifier, TxView};
+use testkit::verifiers::Deciding;
 
 /// Options for a download that asks these peers for spent coins.
 fn asking(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
@@ -21,39 +20,9 @@ fn false_coins(report: &SyncReport) -> Vec<(u32, String)> {
     named.collect()
 }
 
-/// A verifier that, like a signature, accepts only the coin that was really created.
-#[derive(Debug, Default)]
-struct TrueCoins {
-    coins: HashMap<OutPoint, (Sats, Vec<u8>)>,
-}
-
-struct CheckedTx(Vec<bool>);
-
-impl ScriptVerifier for TrueCoins {
-    fn transaction(
-        &self,
-        tx: &TxView<'_>,
-        coins: &[(Sats, Vec<u8>)],
-    ) -> Result<Arc<dyn TxVerifier>, ScriptFault> {
-        let is_true = tx.inputs().zip(coins).map(|(input, coin)| self.coins[&input.prevout()] == *coin);
-        Ok(Arc::new(CheckedTx(is_true.collect())))
-    }
-}
-
-impl TxVerifier for CheckedTx {
-    fn verify(&self, inputs: Range<u32>, _: ScriptFlags) -> Result<(), ScriptFault> {
-        for input in inputs {
-            if !self.0[input as usize] {
-                let input = Some(input);
-                return Err(ScriptFault { input, detail: "another coin".to_owned() });
-            }
-        }
-        Ok(())
-    }
-}
-
-fn verifier() -> Arc<dyn ScriptVerifier> {
-    static COINS: LazyLock<Arc<TrueCoins>> = LazyLock::new(|| {
+/// With a verifier that, like a signature, accepts only the coin that was really created.
+fn with_scripts(mut options: SyncOptions) -> SyncOptions {
+    static COINS: LazyLock<HashMap<OutPoint, (Sats, Vec<u8>)>> = LazyLock::new(|| {
         let (mut arena, mut undo_arena, mut coins) = <(BlockArena, UndoArena, HashMap<_, _>)>::default();
         for block in chain().main().skip(1) {
             let view = arena.parse(&block.bytes).unwrap();
@@ -63,14 +32,12 @@ fn verifier() -> Arc<dyn ScriptVerifier> {
                 coins.insert(prevout, (Sats(amount), script));
             }
         }
-        Arc::new(TrueCoins { coins })
+        coins
     });
-    let verifier: Arc<TrueCoins> = Arc::clone(&COINS);
-    verifier
-}
-
-fn with_scripts(mut options: SyncOptions) -> SyncOptions {
-    options.chain.scripts = ScriptChecks::By(verifier());
+    let verifier = Deciding(|tx, coins| {
+        tx.inputs().zip(coins).map(|(input, coin)| COINS[&input.prevout()] == *coin).collect()
+    });
+    options.chain.scripts = ScriptChecks::By(Arc::new(verifier));
     options
 }
 

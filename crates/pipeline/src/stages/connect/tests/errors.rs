@@ -3,8 +3,9 @@
 
 use super::*;
 use coins::CacheError;
-use std::{cell::Cell, fmt, ops::Range, sync::Arc};
-use wire::{Sats, ScriptFault, ScriptFlags, ScriptVerifier, TxVerifier, TxView, read::write_var_int};
+use std::{cell::Cell, fmt};
+use testkit::verifiers::Deciding;
+use wire::read::write_var_int;
 
 /// Returns the coins after a block at height 1 whose coinbase has three outputs of 1 BTC, and these
 /// outputs.
@@ -18,39 +19,19 @@ fn three_coins() -> (MemoryCoins, [OutPoint; 3]) {
 /// Inputs with this signature script fail.
 const BAD_SIGNATURE: &[u8] = &[1, 0];
 
-#[derive(Debug)]
-struct TestVerifier;
-
-struct TestTx(Vec<bool>);
-
-impl ScriptVerifier for TestVerifier {
-    fn transaction(
-        &self,
-        tx: &TxView<'_>,
-        coins: &[(Sats, Vec<u8>)],
-    ) -> Result<Arc<dyn TxVerifier>, ScriptFault> {
-        assert!(coins.iter().all(|(amount, script)| amount.0 > 0 && script == ANYONE));
-        let inputs: Vec<_> = tx.inputs().map(|input| input.script_sig() == BAD_SIGNATURE).collect();
-        assert_eq!(inputs.len(), coins.len());
-        Ok(Arc::new(TestTx(inputs)))
-    }
-}
-
-impl TxVerifier for TestTx {
-    fn verify(&self, inputs: Range<u32>, _: ScriptFlags) -> Result<(), ScriptFault> {
-        match inputs.into_iter().find(|&input| self.0[input as usize]) {
-            Some(input) => Err(ScriptFault { input: Some(input), ..ScriptFault::default() }),
-            None => Ok(()),
-        }
-    }
-}
+const VERIFIER: Deciding = Deciding(|tx, coins| {
+    assert!(coins.iter().all(|(amount, script)| amount.0 > 0 && script == ANYONE));
+    let inputs: Vec<_> = tx.inputs().map(|input| input.script_sig() != BAD_SIGNATURE).collect();
+    assert_eq!(inputs.len(), coins.len());
+    inputs
+});
 
 #[test]
 fn scripts_are_checked_last_and_only_if_they_are_run() {
     let (coins, [a, b, c]) = three_coins();
     let scripts = Scripts {
         params: ChainParams::of(Network::Regtest),
-        verifier: &TestVerifier,
+        verifier: &VERIFIER,
         skipped_to: None,
         queue_bytes: 0,
     };
