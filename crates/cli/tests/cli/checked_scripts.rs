@@ -2,11 +2,8 @@
 
 #![cfg(feature = "scripts")]
 
-use crate::common::datadirs;
 use crate::prelude::*;
 use disk::index::{IndexEntry, read_block_index};
-use engine::BlockHash;
-use vfs::RealDisk;
 
 const CHECKED: [&str; 2] = ["--assumevalid", "checked"];
 

@@ -7,12 +7,6 @@
 
 use crate::export_history::{Row, export, hash_text, rows};
 use crate::prelude::*;
-use std::{
-    io::{BufRead, BufReader, Write},
-    net::TcpStream,
-    process::Child,
-};
-use testkit::node::free_port;
 
 /// Time in which the server begins to listen.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -3,7 +3,6 @@
 #![cfg(feature = "export")]
 
 use crate::prelude::*;
-use hex_conservative::DisplayHex;
 use rusqlite::Connection;
 use testkit::data::{core_sources, known_tip, unpack_core_datadir};
 

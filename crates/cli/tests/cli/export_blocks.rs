@@ -3,14 +3,11 @@
 
 #![cfg(feature = "export")]
 
-use crate::common::lock;
 use crate::export_history::{Row, export, rows as read};
 use crate::prelude::*;
 use bitcoin::{Block, consensus::deserialize};
 use disk::index::BlockStatus;
 use parquet::file::reader::{FileReader, SerializedFileReader};
-use std::fs::File;
-use testkit::corrupt::edit_index;
 
 /// Exports a table as CSV. Returns its rows, by the names of columns.
 pub fn rows(datadir: &Path, table: &str, words: &[&str]) -> Vec<Row> {

@@ -4,8 +4,7 @@
 
 use crate::prelude::*;
 use digest::sha256::sha256;
-use hex_conservative::{DisplayHex, decode_to_vec};
-use testkit::corrupt::snapshot;
+use hex_conservative::decode_to_vec;
 
 pub type Row = BTreeMap<String, String>;
 

@@ -2,16 +2,10 @@
 //! redirects, errors of the server, and an interrupt.
 #![cfg(feature = "hints-url")]
 
-use crate::common::datadirs;
 use crate::prelude::*;
 use digest::sha256::sha256;
-use hex_conservative::DisplayHex;
 use rustls::{ServerConfig, ServerConnection, StreamOwned, pki_types::PrivatePkcs8KeyDer};
-use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::{SocketAddr, TcpStream},
-    sync::OnceLock,
-};
+use std::net::SocketAddr;
 use testkit::sockets::{listen, socks_proxy};
 
 /// Hints end at this height.

@@ -4,14 +4,8 @@
 //! `PEREGRINE_KILLS=2000 PEREGRINE_SEED=7 cargo test -p peregrine --test cli kill::` runs longer.
 
 use crate::prelude::*;
-use engine::{AssumeValid, BlockHash, RealDisk, ScriptChecks, Watch, reindex::ReindexOptions};
-use std::{
-    fmt, num::NonZeroUsize, os::unix::process::ExitStatusExt, sync::atomic::AtomicBool, thread::sleep,
-};
-use testkit::{
-    corrupt::{Files, snapshot, unlocked_files, write_files},
-    rng::Rng,
-};
+use engine::{AssumeValid, ScriptChecks, Watch, reindex::ReindexOptions};
+use std::{fmt, num::NonZeroUsize, os::unix::process::ExitStatusExt, sync::atomic::AtomicBool};
 
 /// Environment variable of the process that rebuilds with little memory: the datadir.
 const CHILD: &str = "PEREGRINE_TEST_DATADIR";
@@ -145,6 +139,20 @@ impl Case {
         let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
         names.sort();
         assert_eq!(names, [".lock", "blocks", "chainstate"], "{what}");
+    }
+
+    /// Returns the number of blocks that are done, from the help for an interrupted run. Checks that it
+    /// is right about the checkpoint.
+    fn blocks_done(&self, help: &str) -> u64 {
+        let checkpoint = self.net("peregrine-work/manifest").exists();
+        let Some((before, _)) = help.split_once(" blocks are saved") else {
+            assert!(!checkpoint, "the error does not mention the checkpoint: {help}");
+            return 0;
+        };
+        assert!(checkpoint, "there is no checkpoint: {help}");
+        // The text ends in "N of M".
+        let words: Vec<_> = before.rsplit(' ').collect();
+        words[2].parse().unwrap()
     }
 
     fn assert_blocks_untouched(&self) {
@@ -365,22 +373,6 @@ fn interrupted_run_saves_its_state_and_resumes() {
     );
     assert!(interrupts >= 10 && saved > 0, "{interrupts} interrupts, {saved} after a checkpoint");
     case.assert_blocks_untouched();
-}
-
-impl Case {
-    /// Returns the number of blocks that are done, from the help for an interrupted run. Checks that it
-    /// is right about the checkpoint.
-    fn blocks_done(&self, help: &str) -> u64 {
-        let checkpoint = self.net("peregrine-work/manifest").exists();
-        let Some((before, _)) = help.split_once(" blocks are saved") else {
-            assert!(!checkpoint, "the error does not mention the checkpoint: {help}");
-            return 0;
-        };
-        assert!(checkpoint, "there is no checkpoint: {help}");
-        // The text ends in "N of M".
-        let words: Vec<_> = before.rsplit(' ').collect();
-        words[2].parse().unwrap()
-    }
 }
 
 mod long {

@@ -6,11 +6,7 @@ use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     process::{Pid, kill_process},
 };
-use std::{
-    io::{PipeReader, PipeWriter, Write},
-    process::Child,
-    thread::sleep,
-};
+use std::io::{PipeReader, PipeWriter};
 
 /// The program ends within about a second of a signal; this leaves time for a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -1,25 +1,33 @@
 //! What most tests of the program use.
 
 pub use crate::common::{
-    Running, command, done, given, json, peregrine, rebuilt, refused, report, run_on_regtest as run, text,
+    Running, command, datadirs, done, given, json, lock, peregrine, rebuilt, refused, report,
+    run_on_regtest as run, shell, text,
 };
-pub use engine::{Height, Network};
+pub use engine::{BlockHash, Height, Network, RealDisk};
+pub use hex_conservative::DisplayHex;
 pub use rustix::process::Signal;
 pub use serde_json::{Value, json};
 pub use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs::{self, File},
+    io::{BufRead, BufReader, Read, Write},
+    net::TcpStream,
     path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
-    sync::Arc,
-    thread,
+    process::{Child, Command, Output, Stdio},
+    sync::{Arc, LazyLock, Mutex, OnceLock},
+    thread::{self, sleep},
     time::{Duration, Instant},
 };
 pub use tempfile::TempDir;
 pub use testkit::{
     Chain, ChainSpec, GeneratedBlock,
-    corrupt::copy_dir,
+    corrupt::{Files, copy_dir, edit_index, snapshot, unlocked_files, write_files},
     datadir::Layout,
-    node::{Node, PATIENCE, program},
+    node::{Node, PATIENCE, SnapshotDatadirs, Tail, Writer, copy_all, free_port, program},
     peer::{ScriptedPeer, peer_with},
+    rng::Rng,
+    sibling::{rebase, sibling},
+    situation::{self, Place},
+    snapshot_chain::SNAPSHOT_HEIGHT,
 };

@@ -1,12 +1,7 @@
 //! The program beside other processes: locks, signals, a second run, and peers.
 
-use crate::common::{datadirs, lock};
 use crate::prelude::*;
-use std::io::{BufRead as _, BufReader};
-use testkit::{
-    corrupt::{mark_next, unlocked_files},
-    node::free_port,
-};
+use testkit::corrupt::mark_next;
 
 fn reindex(datadir: &Path, more: &[&str]) -> Output {
     run(datadir, &[&["reindex", "--json"], more].concat())

@@ -3,7 +3,6 @@
 
 use crate::hint_sources::{answer, http, ok};
 use crate::prelude::*;
-use testkit::snapshot_chain::SNAPSHOT_HEIGHT;
 
 /// A snapshot of three chunks, cut. Returns the file, the folder and the root.
 fn three_chunks(dir: &Path) -> (PathBuf, PathBuf, String) {
@@ -87,7 +86,6 @@ fn an_interrupt_keeps_what_was_fetched() {
 
 mod node {
     use super::*;
-    use testkit::node::{SnapshotDatadirs, Writer};
 
     /// bitcoind's own snapshot, cut and joined, is what bitcoind loads.
     #[test]

@@ -6,10 +6,7 @@ use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcsetwinsize},
 };
-use std::{
-    fs::{File, OpenOptions},
-    io::Read,
-};
+use std::fs::OpenOptions;
 
 const ROWS: u16 = 30;
 

@@ -15,10 +15,9 @@
 //! any lines. Each JSON object is printed with a line for each field, and must match its schema in
 //! `docs/json`.
 
-use crate::common::{datadirs, schemas::Schemas, shell};
+use crate::common::schemas::Schemas;
 use crate::prelude::*;
 use snapbox::{Assert, Data, assert::DEFAULT_ACTION_ENV, data::DataFormat};
-use std::{io::Read as _, sync::Mutex};
 
 /// Fields of JSON objects that differ from run to run, or from machine to machine.
 const VOLATILE: &[&str] = &[

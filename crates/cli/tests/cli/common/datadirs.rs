@@ -1,22 +1,14 @@
 //! Named datadirs of generated chains: each is made once, and written wherever a test wants it.
 
 use super::run_on_regtest;
+use crate::prelude::*;
 use disk::index::{BlockIndex, BlockStatus};
-use engine::Height;
 use hex_conservative::decode_to_vec;
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{Arc, LazyLock, Mutex, OnceLock},
-};
-use tempfile::TempDir;
 use testkit::{
-    Chain, ChainSpec,
-    corrupt::{Files, edit_index, interrupt_replacement, snapshot, write_files},
-    datadir::{DatadirWriter, Layout},
+    corrupt::interrupt_replacement,
+    datadir::DatadirWriter,
     mutation::{CheckLevel, Mutation, base_chain, mutations},
-    situation,
-    snapshot_chain::{SNAPSHOT_HEIGHT, blocks},
+    snapshot_chain::blocks,
 };
 
 /// The files of each datadir that was written before, by its name.

@@ -3,19 +3,12 @@
 pub mod datadirs;
 pub mod schemas;
 
+use crate::prelude::*;
 use rustix::{
     fs::{FlockOperation, fcntl_lock},
-    process::{Pid, Signal, kill_process},
+    process::{Pid, kill_process},
 };
-use serde_json::Value;
-use std::{
-    fs::File,
-    io::{BufRead, BufReader, Read},
-    path::Path,
-    process::{Child, ChildStderr, Command, Output, Stdio},
-};
-use tempfile::TempDir;
-use testkit::Chain;
+use std::process::ChildStderr;
 
 pub fn command(args: &[&str], datadir: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));

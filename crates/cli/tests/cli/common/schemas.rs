@@ -1,7 +1,6 @@
 //! The schemas in `docs/json`, with which all objects that the program prints are compared.
 
-use serde_json::Value;
-use std::{collections::BTreeSet, fs, sync::Mutex};
+use crate::prelude::*;
 
 /// What kinds of objects there are.
 const KINDS: [&str; 4] = ["report", "failure", "progress", "shared-report"];

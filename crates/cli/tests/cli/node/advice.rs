@@ -2,13 +2,12 @@
 //! prints are run, one after the other, until that is `bitcoind`, which is then started as it is printed.
 
 use super::indexes::copy;
-use crate::common::shell;
 use crate::prelude::*;
 use disk::datadir::Datadir;
 use std::time::{SystemTime, UNIX_EPOCH};
 use testkit::{
     node::{Res, Started},
-    situation::{self, OLDER, Place, TIP},
+    situation::{OLDER, TIP},
 };
 
 /// Maximum number of commands that one situation takes.

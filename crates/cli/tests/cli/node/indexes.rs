@@ -5,11 +5,7 @@
 use crate::prelude::*;
 use bitcoin::{Block, consensus::deserialize};
 use serde_json::json as value;
-use std::sync::OnceLock;
-use testkit::{
-    node::{copy_all, index_options},
-    situation::Place,
-};
+use testkit::node::index_options;
 
 /// Height of the block that is damaged.
 const HIT: u32 = 115;

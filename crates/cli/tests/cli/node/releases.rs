@@ -6,11 +6,7 @@
 
 use crate::prelude::*;
 use std::fmt::Write as _;
-use testkit::{
-    node::{Res, SnapshotDatadirs, Tail, Writer, copy_all},
-    situation::Place,
-    snapshot_chain::{self, SNAPSHOT_HEIGHT},
-};
+use testkit::{node::Res, snapshot_chain};
 
 /// Blocks that are missing in the datadirs, or in their chainstates, that are completed.
 const MISSING: usize = 40;

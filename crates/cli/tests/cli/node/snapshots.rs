@@ -3,10 +3,6 @@
 
 use super::indexes::copy;
 use crate::prelude::*;
-use testkit::{
-    node::{SnapshotDatadirs, Writer},
-    snapshot_chain::SNAPSHOT_HEIGHT,
-};
 
 /// Height of the last block of the chain.
 const TIP: u32 = SNAPSHOT_HEIGHT + 3;

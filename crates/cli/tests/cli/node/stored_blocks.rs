@@ -1,7 +1,6 @@
 //! Stored blocks outside the chain, beside a real bitcoind, which connects what its block index has.
 
-use crate::{common::datadirs, prelude::*};
-use testkit::sibling::{rebase, sibling};
+use crate::prelude::*;
 
 /// bitcoind checks the height in a coinbase only when a block arrives: it once followed such a block.
 #[test]

@@ -2,7 +2,7 @@
 
 use super::indexes::copy;
 use crate::prelude::*;
-use testkit::sibling::{greedy_sibling, rebase, sibling};
+use testkit::sibling::greedy_sibling;
 
 /// Blocks up to a height, with other ones above `fork`, of which the first pays its coinbase too much.
 fn greedy(main: &[GeneratedBlock], fork: usize) -> Vec<GeneratedBlock> {

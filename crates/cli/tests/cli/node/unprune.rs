@@ -3,11 +3,6 @@
 
 use super::indexes::{copy, flags, reorganise};
 use crate::prelude::*;
-use std::thread::sleep;
-use testkit::{
-    node::{Tail, Writer},
-    rng::Rng,
-};
 
 /// Small block files, and pruning by hand.
 const PRUNED: [&str; 3] = ["-fastprune", "-prune=1", "-blockfilterindex"];
