@@ -47,6 +47,13 @@ pub fn write_file(path: impl AsRef<Path>, bytes: impl AsRef<[u8]>) {
     std::fs::write(path, bytes).unwrap();
 }
 
+/// Moves a folder elsewhere, and leaves a link to it.
+pub fn link_away(folder: &Path, target: &Path) {
+    copy_dir(folder, target).unwrap();
+    std::fs::remove_dir_all(folder).unwrap();
+    std::os::unix::fs::symlink(target, folder).unwrap();
+}
+
 /// Options for a generated chain.
 pub fn options(root: &Path) -> ReindexOptions {
     ReindexOptions::new(root, Network::Regtest, ScriptChecks::LeftOut)
@@ -139,21 +146,25 @@ pub fn run_until(options: &ReindexOptions, at: u64) -> (Result<ReindexReport, Er
     (run_on(&disk, options), disk.count())
 }
 
+/// Gives all that is below `dir` to `visit`, which says whether to go into a folder.
+fn walk(dir: &Path, visit: &mut impl FnMut(&Path) -> bool) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if visit(&path) && path.is_dir() {
+            walk(&path, visit);
+        }
+    }
+}
+
 /// Files of Peregrine below `dir` other than results.
 pub fn leftovers(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut pending = vec![dir.to_owned()];
-    while let Some(next) = pending.pop() {
-        for entry in std::fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy();
-            if name.contains("peregrine") || name.contains("exchange") || name.contains("manifest") {
-                found.push(path);
-            } else if path.is_dir() {
-                pending.push(path);
-            }
-        }
-    }
+    walk(dir, &mut |path: &Path| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        let is_left = ["peregrine", "exchange", "manifest"].iter().any(|word| name.contains(word));
+        found.extend(is_left.then(|| path.to_owned()));
+        !is_left
+    });
     found
 }
 
@@ -208,24 +219,20 @@ pub fn files(dir: &Path) -> Tree {
 /// Every directory and file below `dir`, with its bytes; lock files, which readers leave too, are left out.
 pub fn tree(dir: &Path) -> Tree {
     let mut found = BTreeMap::new();
-    let mut pending = vec![dir.to_owned()];
-    while let Some(next) = pending.pop() {
-        for entry in std::fs::read_dir(next).unwrap() {
-            let path = entry.unwrap().path();
-            // The work directory of an interrupted run is beside the datadir's own files.
-            if path.ends_with("peregrine-work") {
-                continue;
-            }
-            if path.is_dir() {
-                pending.push(path.clone());
-                found.insert(path, None);
-            } else if !path.ends_with(".lock") && !path.ends_with("LOCK") {
-                // A dangling link has no bytes.
-                let bytes = if path.is_symlink() { Vec::new() } else { std::fs::read(&path).unwrap() };
-                found.insert(path, Some(bytes));
-            }
+    walk(dir, &mut |path: &Path| {
+        // The work directory of an interrupted run is beside the datadir's own files.
+        if path.ends_with("peregrine-work") {
+            return false;
         }
-    }
+        if path.is_dir() {
+            found.insert(path.to_owned(), None);
+        } else if !path.ends_with(".lock") && !path.ends_with("LOCK") {
+            // A dangling link has no bytes.
+            let bytes = if path.is_symlink() { Vec::new() } else { std::fs::read(path).unwrap() };
+            found.insert(path.to_owned(), Some(bytes));
+        }
+        true
+    });
     found
 }
 

@@ -418,16 +418,14 @@ fn a_remote_folder_gives_no_more_than_was_asked_for() {
     let slow = remote("slow");
     let options = FetchOptions { sources: vec![FileSource::Remote(slow.clone())], ..with("") };
     let interrupt = AtomicBool::new(false);
-    let started = std::time::Instant::now();
-    std::thread::scope(|scope| {
+    let started = Instant::now();
+    thread::scope(|scope| {
         let run = scope.spawn(|| engine::snapshot::fetch(&FaultDisk::healthy(), &options, quiet(&interrupt)));
-        while !slow.is_asked.load(Ordering::Relaxed) {
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        }
+        wait_until("a chunk is asked for", || slow.is_asked.load(Ordering::Relaxed));
         interrupt.store(true, Ordering::Relaxed);
         let done = run.join().unwrap();
         assert_fails(done, ErrorKind::Interrupted, &["interrupted", "chunks are proven and kept in"]);
     });
-    assert!(started.elapsed() < std::time::Duration::from_secs(15));
+    assert!(started.elapsed() < Duration::from_secs(15));
     assert!(fetch(&with("")).unwrap().chunks_kept > 0);
 }

@@ -2,8 +2,7 @@
 //! and compares the table with the results. `UPDATE_DOCS=1` rewrites it.
 
 use acceptance::prelude::*;
-use acceptance::write_file as write;
-use std::os::unix::fs::symlink;
+use acceptance::{link_away, write_file as write};
 
 const COMMANDS: [&str; 12] = [
     "doctor",
@@ -53,9 +52,7 @@ fn stats(case: &Case, disk: &FaultDisk) -> Result<UtxoStatsReport, Error> {
 fn rows() -> Vec<Row> {
     vec![
         row("a chainstate a few blocks behind the block files", |_, _| {}),
-        row("a chainstate at the tip", |case, _| {
-            run(&case.options()).unwrap();
-        }),
+        row("a chainstate at the tip", |case, _| drop(run(&case.options()).unwrap())),
         of("no chainstate", "chainstate: absent"),
         of("a chainstate that does not open", "chainstate: CURRENT"),
         of("an empty chainstate directory", "chainstate: empty folder"),
@@ -71,17 +68,11 @@ fn rows() -> Vec<Row> {
             write(case.net("chainstate/notes.txt"), "mine");
         }),
         row("`chainstate` is a symbolic link", |case, elsewhere| {
-            let (link, target) = (case.net("chainstate"), elsewhere.join("ssd"));
-            copy_dir(&link, &target).unwrap();
-            fs::remove_dir_all(&link).unwrap();
-            symlink(target, link).unwrap();
+            link_away(&case.net("chainstate"), &elsewhere.join("ssd"));
         }),
         of("`chainstate` is a dangling symbolic link", "chainstate: a link to nothing"),
         row("`blocks` is a symbolic link", |case, elsewhere| {
-            let (link, target) = (case.net("blocks"), elsewhere.join("hdd"));
-            copy_dir(&link, &target).unwrap();
-            fs::remove_dir_all(&link).unwrap();
-            symlink(target, link).unwrap();
+            link_away(&case.net("blocks"), &elsewhere.join("hdd"));
         }),
         Row {
             disk: |case, disk| disk.with_mount(&case.net("chainstate")),

@@ -133,9 +133,7 @@ fn an_index_that_is_a_link_needs_space_where_the_link_leads() {
     options.chain.work_dir = Some(std::env::temp_dir());
     make(&FaultDisk::healthy(), &options).unwrap();
     let (live, target) = (database(&case, IndexKind::Tx), elsewhere.path().join("txindex"));
-    copy_dir(&live, &target).unwrap();
-    fs::remove_dir_all(&live).unwrap();
-    std::os::unix::fs::symlink(&target, &live).unwrap();
+    acceptance::link_away(&live, &target);
 
     let full = || make(&FaultDisk::healthy().with_free_space(elsewhere.path(), 0), &options);
     let error = refused_by(elsewhere.path(), ErrorKind::Environment, &["disk space"], full);
