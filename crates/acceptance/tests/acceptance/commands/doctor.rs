@@ -6,7 +6,8 @@ use acceptance::prelude::*;
 use acceptance::{seen, update::write_in_order};
 use engine::{
     doctor::{Absence, ChainstatePosition, DatabaseState, DatadirState, LockState},
-    recover::{self, Recovery, RecoveryReport},
+    recover,
+    recover::{Recovery, RecoveryReport},
 };
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use testkit::corrupt::add_table;
