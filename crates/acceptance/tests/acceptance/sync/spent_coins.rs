@@ -20,7 +20,7 @@ fn false_coins(report: &SyncReport) -> Vec<(u32, String)> {
     named.collect()
 }
 
-/// With a verifier that, like a signature, accepts only the coin that was really created.
+/// The same options, with a verifier that, like a signature, accepts only the coin that was really created.
 fn with_scripts(mut options: SyncOptions) -> SyncOptions {
     static COINS: LazyLock<HashMap<OutPoint, (Sats, Vec<u8>)>> = LazyLock::new(|| {
         let (mut arena, mut undo_arena, mut coins) = <(BlockArena, UndoArena, HashMap<_, _>)>::default();
