@@ -225,7 +225,13 @@ impl UndoDamage {
                     write_record(&mut record, network.magic(), &hit.header.prev, &undo);
                     files.write(number, middle - RECORD_HEADER_LEN, &record);
                 }
-                _ => {}
+                Self::None
+                | Self::HalfGone
+                | Self::FalseClaim
+                | Self::NoPositions
+                | Self::SmallSizes
+                | Self::SizesInRecords
+                | Self::NoSizes => {}
             }
         }
         let end_of = |&number: &u32| Some((number, *longest(&files.records(number))?));

@@ -484,7 +484,7 @@ fn remedy_of(error: &io::Error) -> Option<Remedy> {
 }
 
 /// The system's number of the error of a medium (`EIO`).
-const IO_ERROR: i32 = 5;
+pub const IO_ERROR: i32 = 5;
 /// The system's number of the error of symbolic links that lead to each other (`ELOOP`).
 const LINK_LOOP: i32 = 40;
 /// The system's number of the error of a damaged file system (`EUCLEAN`).

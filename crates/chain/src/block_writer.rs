@@ -161,7 +161,7 @@ impl<'a> BlockWriter<'a> {
                 })
             }
         };
-        // The caller, whose verifier has run, waits for a result of each block.
+        // The verifier is the caller's code and may panic, and the download waits for a result of each block.
         catch_unwind(AssertUnwindSafe(store)).unwrap_or_else(|_| send(failed(Error::panicked())))
     }
 

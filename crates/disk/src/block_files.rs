@@ -40,8 +40,8 @@ impl<'a> BlockFiles<'a> {
         self.datadir.block_file_path(kind, number)
     }
 
-    /// Returns where the whole blocks that follow each other from byte `from` on end; `None` if another
-    /// record is beyond, or has another key. One that a crash left incomplete ends them too.
+    /// Returns where the whole blocks that follow each other from byte `from` on end; `None` if there are
+    /// others beyond, or some with another key.
     fn end_of_blocks(&self, number: FileNo, from: u64) -> Result<Option<u64>, DiskError> {
         let path = self.path(FileKind::Blk, number);
         let len = self.disk.metadata(&path).during("look at", &path)?.map_or(0, |found| found.len);
@@ -53,15 +53,14 @@ impl<'a> BlockFiles<'a> {
         search.skip_to(from);
         let (mut end, mut arena) = (from, BlockArena::default());
         while let Some(record) = search.next_record()? {
+            let block = search.read_block(&record, &mut arena)?;
+            let Some(block) = block.filter(|block| block.len() == record.size as usize) else { continue };
             let follows = record.data_pos == end + RECORD_HEADER_LEN as u64;
             if !follows || record.obfuscation != self.obfuscation {
                 return Ok(None);
             }
-            let block = search.read_block(&record, &mut arena)?;
-            if block.is_some_and(|block| block.len() == record.size as usize) {
-                end = record.data_pos + u64::from(record.size);
-                search.skip_to(end);
-            }
+            end = record.data_pos + block.len() as u64;
+            search.skip_to(end);
         }
         Ok(Some(end))
     }

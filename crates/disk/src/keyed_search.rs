@@ -99,8 +99,8 @@ impl<'a> KeyedSearch<'a> {
         }
     }
 
-    /// Reads a block, whatever its record states about its length; `None` if none is there. The buffer
-    /// contains the block then.
+    /// Reads a block, whatever its record states about its length while the budget lasts; `None` if none is
+    /// there. The buffer contains the block then.
     pub fn read_block(
         &mut self,
         record: &KeyedRecord,

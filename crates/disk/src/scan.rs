@@ -27,8 +27,8 @@ use wire::{BlockArena, BlockHash, ByteOffset, FileNo, Header, Reader};
 const NO_SPENDS: &[u8] = &[0];
 
 /// Bytes hashed to find blocks, per byte of a `rev` file, after which the search for records out of chain
-/// order ends: crafted files must not waste time. A block that is passed over, or that matches besides
-/// another one, counts as much as its parent's hash. A file of a real node stays far below that.
+/// order ends: crafted files must not waste time. Each block that is passed over, and each sibling of
+/// the one that is found, counts as 32 bytes. A file of a real node stays far below that.
 const MAX_WASTED_HASHES_PER_BYTE: u64 = 256;
 
 /// A block found in a `blk` file.

@@ -213,7 +213,7 @@ impl<'d> SnapshotWriter<AtomicFile<'d>> {
     /// is on the medium.
     ///
     /// # Errors
-    /// [`DiskError::CallerError`] if coins are missing, [`DiskError::File`]; there is nothing at the path
+    /// [`DiskError::CallerError`] if coins are missing, [`DiskError::File`]; nothing is written at the path
     /// then.
     pub fn finish(self) -> Result<u64, DiskError> {
         let (file, written) = self.end()?;

@@ -119,8 +119,8 @@ impl<'d> Writer<'d> {
     /// Writes the rest, and gives the output its name. When it returns, all of it is on the medium.
     ///
     /// # Errors
-    /// [`UnfinishedError`] if the disk fails; there is nothing at the path then, unless only the last sync
-    /// failed.
+    /// [`UnfinishedError`] if the disk fails, or if something has the path by now; nothing is written there
+    /// then, unless only the last sync failed.
     pub fn finish(self, metadata: &Metadata) -> Result<Written, UnfinishedError> {
         match self.0 {
             Kind::Parquet(writer) => writer.finish(metadata),

@@ -57,7 +57,7 @@ impl<'d> ParquetWriter<'d> {
     pub fn finish(mut self, metadata: &Metadata) -> Result<Written, UnfinishedError> {
         let files = self.parts.len() as u32;
         let mut bytes = 0;
-        // The first part is locked until it is complete, and so the last one.
+        // The first part is completed last: its lock protects the others.
         for (number, part) in (0..files).zip(self.parts.drain(..)).rev() {
             bytes += part.finish(&of_part(metadata, (number, files), self.rows))?;
         }

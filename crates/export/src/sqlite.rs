@@ -13,7 +13,8 @@ use std::path::Path;
 use vfs::{AtomicFile, Disk, During as _, UnfinishedError, unfinished};
 use wire::Txid;
 
-/// SQLite ends our lock of the file when it ends its own, unless that is exclusive when it reads the schema.
+/// When SQLite gives up a lock of the file, ours ends too. In this mode it keeps its own; the mode must be
+/// set before it first reads the file.
 const CREATE: &str = "\
     PRAGMA locking_mode = EXCLUSIVE;
     PRAGMA journal_mode = OFF;
@@ -29,7 +30,8 @@ const BATCH_ROWS: usize = 1 << 12;
 type OwnedRow = (String, u32, i64, bool, u32, String);
 
 pub struct SqliteWriter<'d> {
-    // Before the connection, whose end is that of the file's lock: the file is removed first.
+    // Dropped before the connection, which ends the lock when it is closed: the file is removed under the
+    // lock.
     file: AtomicFile<'d>,
     connection: Connection,
     disk: &'d dyn Disk,
@@ -99,7 +101,7 @@ fn flaw(disk: &dyn Disk, file: &AtomicFile<'_>, error: rusqlite::Error) -> Unfin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{env, fs, process::Command};
+    use std::fs;
     use tempfile::TempDir;
 
     /// SQLite writes by itself: its own limit stands for a full disk.
@@ -114,28 +116,5 @@ mod tests {
         assert_eq!((error.source.kind(), error.action), (io::ErrorKind::StorageFull, "write"));
         drop(writer);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
-    }
-
-    /// Once, reading the schema ended the lock. It excludes processes, not threads, so this test starts
-    /// itself again as the other process.
-    #[test]
-    fn sqlite_does_not_end_the_lock() {
-        const OTHER: &str = "PEREGRINE_TEST_SQLITE";
-        let create = |path: &Path| unfinished::create(&vfs::RealDisk, path, unfinished::SUFFIX);
-        if let Some(path) = env::var_os(OTHER) {
-            let is_refused = matches!(create(Path::new(&path)), Err(UnfinishedError::Refused { .. }));
-            std::process::exit(if is_refused { 10 } else { 11 });
-        }
-        let dir = TempDir::new().unwrap();
-        let path = dir.path().join("utxos.sqlite");
-        let file = create(&path).unwrap();
-        let connection = Connection::open(file.temporary_path()).unwrap();
-        for statement in CREATE.split(';').chain(["COMMIT"]) {
-            connection.execute_batch(statement).unwrap();
-            let mut command = Command::new(env::current_exe().unwrap());
-            let name = "sqlite::tests::sqlite_does_not_end_the_lock";
-            let output = command.args(["--exact", name]).env(OTHER, &path).output().unwrap();
-            assert_eq!(output.status.code(), Some(10), "{statement}: {output:?}");
-        }
     }
 }

@@ -16,7 +16,8 @@ use super::coding::{DELETION, Input, MAX_SEQUENCE, VALUE, put_string};
 /// Maximum number of bytes that a database's logs take in memory, with a [`Row`] for each operation. Core's
 /// batches have about 32 MiB, and LevelDB begins a new log when the last one takes more memory than a write
 /// buffer: 2 MiB for chainstates, and a quarter of its cache for a `txindex`, up to 256 MiB with a -dbcache
-/// of 10 GiB. So a node's logs are shorter.
+/// of 10 GiB. So one log of a node is shorter. A shutdown while a full one is written to a table leaves two,
+/// which are refused if they are longer together: bitcoind merges them when it starts.
 pub(super) const MAX_LOG_BYTES: u64 = if cfg!(test) { 16 << 20 } else { 256 << 20 };
 
 /// Why logs are not read, although they may be intact.

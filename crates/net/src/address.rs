@@ -221,7 +221,7 @@ pub enum AddressError {
     /// The bytes end early.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// The network has its number from BIP 155.
+    /// `kind` is the number of the network in BIP 155.
     #[error("an address of network {kind} has {len} bytes")]
     Length { kind: u8, len: usize },
 }

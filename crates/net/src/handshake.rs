@@ -17,7 +17,7 @@ pub const MIN_VERSION: i32 = 31_800;
 /// Maximum number of messages that are ignored before `verack`.
 const MAX_EARLY_MESSAGES: u32 = 32;
 
-/// Our own description, and what is of use.
+/// Our own description, and whether spent coins are of use.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HandshakeOptions {
     /// Name and version of our program, such as `/peregrine:1.0.0-rc.1/`.

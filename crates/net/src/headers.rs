@@ -272,6 +272,8 @@ impl HeaderSync {
             // What another peer sent before is skipped, unless this one is on a branch that is known too.
             peer.last = (peer.stale_batches != 1).then_some(last);
             peer.state = PeerState::Idle;
+            // Beside one that sends what is known, all others are asked.
+            self.all_are_asked |= peer.stale_batches > 1;
             if is_news {
                 // It has more than the last leader: the others wait, so that not all send the same.
                 self.leader = Some(id);

@@ -47,7 +47,7 @@ const BLOCK_BYTES: u64 = 300;
 /// Maximum number of blocks above a chainstate that are left to bitcoind, which connects some in a second.
 const MAX_LEFT: u32 = 1_000;
 
-/// The same with pruning: mainnet has abandoned no more at once since 2010; testnets have.
+/// The same with pruning: the most that mainnet has abandoned at once since 2010; testnets more.
 const MAX_LEFT_BY_PRUNING: u32 = 24;
 
 /// The part of the memory beyond what both need for blocks that wait in it for the rebuild: one in this many.
@@ -303,12 +303,20 @@ impl Rebuilder<'_> {
         let deleted = DeletedBlocks { hash_at, kept_from, made };
         before_pruning(files, Some(&deleted), &options.set_aside_indexes)
     }
+
+    /// Whether blocks are connected sooner than the chainstate would be rebuilt. An error if bitcoind must
+    /// complete it first.
+    fn is_done(&self, chain: &HeaderChain, target: Height) -> Result<bool, Error> {
+        let Self { files, chainstate, .. } = *self;
+        let must_rebuild = chainstate.must_rebuild && chainstate.unfinished.is_none();
+        let near = Chainstate { must_rebuild, ..chainstate }.is_sooner_connected(files, chain, target)?;
+        near.and(chainstate.unfinished).map_or(Ok(near.is_some()), |error| Err(error.clone()))
+    }
 }
 
 impl Follower for Rebuilder<'_> {
     fn rebuilds(&self, chain: &HeaderChain, target: Height) -> Result<bool, Error> {
-        let is_connected = self.chainstate.is_sooner_connected(self.files, chain, target)?.is_some();
-        Ok(!self.options.blocks_only && !is_connected)
+        Ok(!self.options.blocks_only && !self.is_done(chain, target)?)
     }
 
     fn headers_known(
@@ -323,13 +331,7 @@ impl Follower for Rebuilder<'_> {
         let prunes = options.prune_bytes.is_some();
         // Without pruning, the chainstate is rebuilt after the download.
         let cannot_follow = |error: Error| if prunes { Err(error) } else { Ok(None) };
-        let is_done = self.chainstate.is_sooner_connected(files, chain, target)?.is_some();
-        if let Some(error) = self.chainstate.unfinished {
-            let finished = Chainstate { must_rebuild: false, ..self.chainstate };
-            if finished.is_sooner_connected(files, chain, target)?.is_some() {
-                return Err(error.clone());
-            }
-        }
+        let is_done = self.is_done(chain, target)?;
         let (aside, indexed) =
             if prunes { self.check_indexes(chain, target, is_done)? } else { Default::default() };
         let memory_bytes = fetch::memory_bytes(&options.chain);

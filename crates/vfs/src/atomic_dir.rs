@@ -18,7 +18,7 @@ pub struct AtomicDir<'d> {
 impl<'d> AtomicDir<'d> {
     /// Begins the folder `path`. `is_own` tells which names its files have. `begin_first` gets the path of
     /// the file `first`, which it creates with [`unfinished::create`] and which stays locked until it is
-    /// complete: no other process fills the folder before.
+    /// complete: no other job fills the folder before. Its lock ends shortly before the folder has its name.
     ///
     /// # Errors
     /// [`UnfinishedError::Refused`] if the temporary name is taken, or a file in the folder is not its own.

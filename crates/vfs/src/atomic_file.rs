@@ -75,7 +75,12 @@ impl<'d> AtomicFile<'d> {
             return Err(flaw).during("rename to its final name", &self.temporary);
         }
         let renamed = match self.is_new {
-            true => self.disk.rename_new(&self.temporary, &self.path),
+            true => self.disk.rename_new(&self.temporary, &self.path).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    io::Error::new(error.kind(), "something else has that name by now; write another file")
+                }
+                _ => error,
+            }),
             false => self.disk.rename(&self.temporary, &self.path),
         };
         renamed.during("rename to its final name", &self.temporary)?;

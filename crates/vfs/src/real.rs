@@ -532,7 +532,8 @@ struct OwnLock {
 }
 
 /// The locks of this process. Those of the system belong to the whole process: another thread would get them
-/// too, and closing any descriptor of the file ends them. So no file is opened that is listed here.
+/// too, and closing any descriptor of the file ends them. So a file that is listed here is opened only by the
+/// job that holds it, and closed when it needs the lock no more.
 static OWN_LOCKS: Mutex<Vec<OwnLock>> = Mutex::new(Vec::new());
 
 fn own_locks() -> MutexGuard<'static, Vec<OwnLock>> {

@@ -11,7 +11,7 @@ pub enum UnfinishedError {
     /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Another process writes the file, or something else has the temporary name. The flaw has the remedy.
+    /// Another job writes the file, or something else has the temporary name. `flaw` also says what to do.
     #[error("{}: {flaw}", path.display())]
     Refused { path: PathBuf, flaw: &'static str },
     /// The output exists.

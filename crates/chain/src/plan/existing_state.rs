@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use api::{
-    error::{Error, ErrorKind},
+    error::{Error, ErrorKind, IO_ERROR},
     event::{Event, EventSink},
     lower_tip::{Gap, LowerPart, LowerTip},
     note::Warning,
@@ -55,8 +55,9 @@ impl ExistingState {
     /// Reads the existing databases, as far as possible; with `scan` the block index too.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`](api::error::ErrorKind::Environment) if this user may not read a file of
-    /// them, or if a newer bitcoind wrote them: what only that can read is not to be replaced.
+    /// [`ErrorKind::Environment`](api::error::ErrorKind::Environment) if a file of them cannot be read for
+    /// another reason than a bad sector, or if a newer bitcoind wrote them: what only that can read is not to
+    /// be replaced.
     pub fn read(files: &Files<'_>, scan: bool) -> Result<Self, Error> {
         let best_block = read_best_block(files.disk, &files.datadir.chainstate_dir());
         let best_block = unless_damaged(files.disk, best_block.map_err(Error::from))?.flatten();
@@ -236,10 +237,11 @@ fn unless_damaged<T>(disk: &dyn Disk, read: Result<T, Error>) -> Result<Option<T
         Ok(found) => return Ok(Some(found)),
         Err(error) => error,
     };
-    if !error.needs_bitcoind() && (error.kind == ErrorKind::Damaged || error.is_of_medium()) {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<FileError>());
+    let is_of_medium = cause.is_some_and(|cause| cause.source.raw_os_error() == Some(IO_ERROR));
+    if !error.needs_bitcoind() && (error.kind == ErrorKind::Damaged || is_of_medium) {
         return Ok(None);
     }
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<FileError>());
     let denied = cause.filter(|cause| cause.source.kind() == io::ErrorKind::PermissionDenied);
     let run_as = denied.and_then(|denied| Remedy::run_as_owner(disk, &denied.path));
     Err(error.with_remedies(run_as))

@@ -251,8 +251,9 @@ pub fn before_rebuild(
         Some(without) => without.harm(&entries, kind, end),
         None => Ok(None),
     };
+    let is_there = |kind: IndexKind| kind.is_in(files.disk, files.datadir.net_dir());
     for &kind in without_undo.iter().flat_map(|it| it.wanted) {
-        if !kind.is_in(files.disk, files.datadir.net_dir())? {
+        if !is_there(kind)? {
             lacks_undo(kind, Height(0))?;
         }
     }
@@ -283,7 +284,7 @@ pub fn before_rebuild(
             }
             return lacks_undo(kind, entry.height);
         }
-        Ok(None)
+        if is_there(kind)? { lacks_undo(kind, Height(0)) } else { Ok(None) }
     });
     set_aside.map_err(|mut error| {
         // They cannot be made in the same run.
@@ -308,7 +309,9 @@ impl WithoutUndo<'_> {
             let entry = entries.find(&entries.plan.chain.block(height).hash)?;
             Ok((!entry.is_some_and(|entry| entry.status.has_undo())).then_some(height))
         };
-        let mut heights = (end.0 + 1..=self.to.0).map(Height).filter(|_| kind.needs_undo());
+        // bitcoind wants that of the index's best block too, unless it is the last (Core `GetFirstBlock`).
+        let is_behind = kind.needs_undo() && end < entries.plan.chain.tip_height();
+        let mut heights = (end.0.max(1)..=self.to.0).map(Height).filter(|_| is_behind);
         let lacking = heights.find_map(|height| lacks_undo(height).transpose());
         let Some(height) = lacking.transpose()? else { return Ok(None) };
         let harm = format!(

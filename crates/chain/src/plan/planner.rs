@@ -448,7 +448,7 @@ pub fn links_of_index<'a>(
     let (mut hashes, mut nodes, mut heights) = (Vec::new(), Vec::new(), Vec::new());
     let rows = IndexRows::open(disk, dir).map_err(of_index)?;
     let index = rows.stream(|entry| {
-        // bitcoind writes undo data only for blocks that it has connected; see `KnownDamage::change_entry`.
+        // bitcoind writes undo data only for blocks that it has connected; see `BlockStatus::not_connected`.
         let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo() && entry.status.was_connected());
         hashes.push(entry.hash);
         heights.push(entry.height);

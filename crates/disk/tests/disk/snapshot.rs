@@ -276,9 +276,9 @@ fn a_wrong_order_or_count_is_a_caller_error() {
     assert!(!other.exists() && !incomplete(&other).exists());
     std::fs::write(incomplete(&other), "left by a crash").unwrap();
     let writer = SnapshotWriter::create(&RealDisk, &other, Network::Main.magic(), BASE, 1).unwrap();
-    assert_eq!(std::fs::read(incomplete(&other)).unwrap(), b"");
+    assert_eq!(std::fs::read(incomplete(&other)).unwrap(), b"", "the next writer replaces it");
     drop(writer);
-    assert!(!incomplete(&other).exists(), "the next writer removes it");
+    assert!(!incomplete(&other).exists(), "it removes its own");
 }
 
 #[test]

@@ -263,8 +263,8 @@ fn sqlite_has_the_table_of_bitcoin_core() {
     assert!(rows.unwrap().map(Result::unwrap).eq(expected));
 }
 
-/// Once, closing the database ended the lock of its file before that had its name. Locks exclude processes,
-/// not threads, so this test starts itself again as the other process.
+/// Once, reading the schema ended the lock, and so did closing the database before the file had its name. The
+/// lock of the system excludes only processes, so this test starts itself again as the other one.
 #[test]
 fn a_database_stays_locked_until_it_has_its_name() {
     const OTHER: &str = "PEREGRINE_TEST_SQLITE";

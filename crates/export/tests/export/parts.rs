@@ -66,8 +66,8 @@ fn a_run_completes_what_a_crash_has_left() {
     }
 }
 
-/// Reading the file of a lock again ends the lock, and once another thread did that. It excludes processes,
-/// not threads, so this test starts itself again as the other process.
+/// Reading the file of a lock again ends the lock, and once another thread did that. The lock of the system
+/// excludes only processes, so this test starts itself again as the other one.
 #[test]
 fn a_directory_that_is_continued_stays_locked() {
     const OTHER: &str = "PEREGRINE_TEST_PARTS";

@@ -101,7 +101,8 @@ impl Fetch<'_> {
     /// `is_more`: whether their peer had offered fewer before.
     fn added(&mut self, added: &AddedHeaders, is_more: bool) {
         let is_in_chain = added.shared == added.height;
-        // A branch that gets longer may become the chain. Two that are sent in turns are new for ever.
+        // A branch that gets longer may become the chain. If a peer sends two in turns, their headers are new
+        // every time.
         let is_progress = if is_in_chain { added.new > 0 } else { is_more };
         if is_progress {
             self.seen.sources.note_progress(self.client.pool.now());

@@ -260,24 +260,6 @@ fn whole_blocks_beyond_the_bytes_in_use_are_not_overwritten() {
     }
 }
 
-/// Once, up to 8 MB were read for each of them before the first block was appended.
-#[test]
-fn of_many_records_beyond_the_bytes_in_use_few_are_read() {
-    let case = Case::new([0; 8], AppendOptions { preallocate: false, ..AppendOptions::default() });
-    let (blocks, mut index) = (last_blocks(2), Index::default());
-    case.append(&RealDisk, &blocks[..1], &mut index, 0).unwrap();
-    let magic = Network::Regtest.magic();
-    let coinbase = [&[1, 1, 0, 0, 0, 1][..], &[0; 32], &[0xff; 4]].concat();
-    let record = [&magic[..], &950u32.to_le_bytes(), &[7; 80], &coinbase].concat();
-    let path = case.datadir.blk_path(FileNo(0));
-    std::fs::write(&path, [std::fs::read(&path).unwrap(), record.repeat(1_000)].concat()).unwrap();
-    let disk = FaultDisk::healthy();
-    let mut appender = case.appender(&disk, index.infos.clone());
-    let (file, _) = appender.append_block(Height(1), blocks[1].header.time, &blocks[1].bytes).unwrap();
-    assert_eq!(file, FileNo(1));
-    assert!(disk.count() < 100, "{} operations", disk.count());
-}
-
 #[test]
 fn refuses_to_append_to_files_that_lack_bytes_in_use() {
     let case = Case::new([0; 8], AppendOptions { preallocate: false, ..AppendOptions::default() });

@@ -37,6 +37,13 @@ fn a_chainstate_that_cannot_be_read_now_is_not_replaced_by_a_lower_one() {
         run_on(&disk, &up_to(options, 100)).unwrap_err();
         assert_same_tree(&before, case.root(), &format!("operation {at}"));
     }
+    // A bad sector is damage.
+    for (dir, options) in [("chainstate", case.options()), ("blocks/index", case.scan())] {
+        let mut files = tree(&case.net(dir)).into_keys();
+        let table = files.find(|path| path.extension().is_some_and(|end| end == "ldb")).unwrap();
+        let disk = FaultDisk::healthy().with_unreadable(&case.net(dir).join(table), 3);
+        assert_eq!(run_on(&disk, &options).unwrap().height, Height(TIP), "{dir}");
+    }
 }
 
 /// bitcoind does not start if the index places any block in a file that does not exist. A mark as invalid was

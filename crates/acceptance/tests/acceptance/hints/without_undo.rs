@@ -117,14 +117,14 @@ fn indexes_that_need_undo_data_which_stays_missing_are_refused() {
     indexes::make(&FaultDisk::healthy(), &indexes::of_case(&case, TxForm::ByTxid)).unwrap();
     case.forget_undo(|entry| entry.height.0 <= 100);
     let options = making(&source);
-    let words = ["blockfilter: it is made from undo data", "of block 61 ", "coinstatsindex: it is "];
+    let words = ["blockfilter: it is made from undo data", "of block 60 ", "coinstatsindex: it is "];
     assert_offers(&refused(&options, ErrorKind::Usage, &words), &[Remedy::SetIndexesAside]);
     let set_aside = ReindexOptions { set_aside_indexes: SetAsideIndexes::Any, ..options.clone() };
     let wanting = |options: &ReindexOptions, kind| {
         changed(options.clone(), |it| it.hints.as_mut().unwrap().wanted_indexes = vec![kind])
     };
     let wanted = |block| ["coinstatsindex is turned on in bitcoind's settings", block];
-    let error = refused(&wanting(&set_aside, CoinStats), ErrorKind::Usage, &wanted("of block 61 "));
+    let error = refused(&wanting(&set_aside, CoinStats), ErrorKind::Usage, &wanted("of block 60 "));
     assert_offers(&error, &[Remedy::WithoutHints]);
     run(&set_aside).unwrap();
     let is_there = |kind: &IndexKind| kind.is_in(&RealDisk, &case.net("")).unwrap();
