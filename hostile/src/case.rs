@@ -496,9 +496,9 @@ impl Case<'_> {
             (Started::No(_), Started::No(error))
                 if NAMED_SETTINGS.iter().any(|words| self.log.contains(words))
                     && !error.contains("restart with -reindex") => {}
-            // With JSON, only `doctor` names it.
+            // Only `doctor` names it.
             (Started::No(was), Started::No(error))
-                if [&was, error].iter().all(|words| words.contains("Settings file could not be read")) => {}
+                if OTHER_FILES.iter().any(|words| was.contains(words) && error.contains(words)) => {}
             (Started::No(was), Started::No(error))
                 if self.runs.done && !self.is_index_locked(&was, error) && !is_other_index(&was, error) =>
             {
@@ -649,6 +649,9 @@ impl Case<'_> {
 
 /// What a report says of a setting that keeps the node from starting.
 const NAMED_SETTINGS: [&str; 2] = ["bitcoind does not start", "bitcoind stops at this height"];
+
+/// What a node says that does not start because of a file that rebuilds do not read.
+const OTHER_FILES: [&str; 2] = ["Settings file could not be read", "Invalid or corrupt peers.dat"];
 
 /// What a node says that cannot go on because of a damaged index.
 const INDEX_ERRORS: [&str; 4] = ["index", "LevelDB", "filter", "leveldb"];
