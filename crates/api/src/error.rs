@@ -264,8 +264,10 @@ impl Error {
 
     /// Whether the medium could not be read at this place, as if the file were damaged.
     pub fn is_of_medium(&self) -> bool {
-        let cause = self.cause.as_ref().and_then(|cause| cause.downcast_ref::<io::Error>());
-        cause.is_some_and(|cause| cause.raw_os_error() == Some(IO_ERROR))
+        let cause = self.cause.as_ref();
+        let of_file = cause.and_then(|cause| cause.downcast_ref::<FileError>()).map(|error| &error.source);
+        let source = of_file.or_else(|| cause?.downcast_ref::<io::Error>());
+        source.is_some_and(|source| source.raw_os_error() == Some(IO_ERROR))
     }
 
     /// Turns damage to what this run has just written, named `what`, into an error of the environment: the
@@ -484,7 +486,7 @@ fn remedy_of(error: &io::Error) -> Option<Remedy> {
 }
 
 /// The system's number of the error of a medium (`EIO`).
-pub const IO_ERROR: i32 = 5;
+const IO_ERROR: i32 = 5;
 /// The system's number of the error of symbolic links that lead to each other (`ELOOP`).
 const LINK_LOOP: i32 = 40;
 /// The system's number of the error of a damaged file system (`EUCLEAN`).

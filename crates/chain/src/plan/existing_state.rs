@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use api::{
-    error::{Error, ErrorKind, IO_ERROR},
+    error::{Error, ErrorKind},
     event::{Event, EventSink},
     lower_tip::{Gap, LowerPart, LowerTip},
     note::Warning,
@@ -237,11 +237,10 @@ fn unless_damaged<T>(disk: &dyn Disk, read: Result<T, Error>) -> Result<Option<T
         Ok(found) => return Ok(Some(found)),
         Err(error) => error,
     };
-    let cause = error.source().and_then(|cause| cause.downcast_ref::<FileError>());
-    let is_of_medium = cause.is_some_and(|cause| cause.source.raw_os_error() == Some(IO_ERROR));
-    if !error.needs_bitcoind() && (error.kind == ErrorKind::Damaged || is_of_medium) {
+    if !error.needs_bitcoind() && (error.kind == ErrorKind::Damaged || error.is_of_medium()) {
         return Ok(None);
     }
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<FileError>());
     let denied = cause.filter(|cause| cause.source.kind() == io::ErrorKind::PermissionDenied);
     let run_as = denied.and_then(|denied| Remedy::run_as_owner(disk, &denied.path));
     Err(error.with_remedies(run_as))
