@@ -287,9 +287,13 @@ pub fn before_rebuild(
         if is_there(kind)? { lacks_undo(kind, Height(0)) } else { Ok(None) }
     });
     set_aside.map_err(|mut error| {
-        // They cannot be made in the same run.
-        let keeps = |remedy: &Remedy| without_undo.is_none() || !matches!(remedy, Remedy::BringIndexes(_));
-        error.remedies.retain(keeps);
+        // Those that need undo data cannot be made in the same run.
+        error.remedies.retain(|remedy| match remedy {
+            Remedy::BringIndexes(kinds) if without_undo.is_some() => {
+                !kinds.iter().flatten().any(|kind| kind.needs_undo())
+            }
+            _ => true,
+        });
         error
     })
 }
