@@ -136,13 +136,12 @@ pub fn plan(
             watch.sink.event(Event::Warning(Warning::SnapshotUnchanged { dir: second.dir, base }));
         }
     }
-    let hinted_to = match options.hints.as_ref().zip(hint_reader.as_ref()) {
-        Some((hints, reader)) => Some(hints::use_of(&options.chain, hints, reader.info(), &plan)?.0),
-        None => None,
-    };
-    let hints = options.hints.as_ref().filter(|hints| hints.without_undo);
-    let without_undo = hints.zip(hinted_to);
-    let without_undo = without_undo.map(|(hints, to)| WithoutUndo { to, wanted: &hints.wanted_indexes });
+    let (mut without_undo, mut reads_last_blocks_first) = (None, false);
+    if let Some((hints, reader)) = options.hints.as_ref().zip(hint_reader.as_ref()) {
+        let (to, _) = hints::use_of(&options.chain, hints, reader.info(), &plan)?;
+        without_undo = hints.without_undo.then_some(WithoutUndo { to, wanted: &hints.wanted_indexes });
+        reads_last_blocks_first = to < reader.info().height;
+    }
     let set_aside = match in_place {
         true => indexes::before_rebuild(files, &plan, damage, without_undo, &options.set_aside_indexes)?,
         false => SetAside::default(),
@@ -153,8 +152,6 @@ pub fn plan(
         None => Accepted::WithoutLast(awaiting.as_ref().map_or(0, |blocks| blocks.left)),
     };
     let lost_blocks = if in_place { before.check(&plan, files, accepted, watch.sink)? } else { 0 };
-    let hints_end = hint_reader.as_ref().map(|reader| reader.info().height);
-    let reads_last_blocks_first = hinted_to < hints_end;
     let awaited = awaiting.filter(|_| !reads_last_blocks_first).map(|blocks| {
         plan.block_bytes += blocks.bytes;
         let Awaiting { kept_bytes_max, settle_bytes, .. } = blocks;
