@@ -9,7 +9,7 @@ use crate::{
 use clap::Args as ClapArgs;
 use engine::{
     AssumeValid, BuriedDeployment, ChainOptions, ChainParams, Datadir, Disk as _, Error, ErrorKind, FileKind,
-    Height, Location, Network, RealDisk, Remedy, dir_of,
+    Height, IndexKind, Location, Network, RealDisk, Remedy, dir_of,
     doctor::{Advice, LastStart, NodeSettings, StartFault},
 };
 use hex_conservative::decode_to_vec;
@@ -409,6 +409,11 @@ impl CoreArgs {
 impl Located {
     pub fn network(&self) -> Network {
         self.params.network
+    }
+
+    /// The indexes that bitcoind's settings turn on.
+    pub fn index_kinds(&self) -> Vec<IndexKind> {
+        self.settings.indexes.iter().map(|setting| setting.kind).collect()
     }
 
     pub fn location(&self) -> Location {

@@ -135,7 +135,7 @@ pub fn make(args: &MakeIndexArgs) -> Done {
     paths::check(&located, run.work_dir.as_deref(), &[])?;
     let mut options = run.options(&located);
     options.chain.keep_old = *keep_old;
-    options.also = located.settings.indexes.iter().map(|setting| setting.kind).collect();
+    options.also = located.index_kinds();
     options.tx_form = *txindex_rows;
     let made = run.datadir.run(Some(&options.chain), stages::MAKE_INDEXES, |watch| {
         indexes::make_indexes(&RealDisk, &options, watch)

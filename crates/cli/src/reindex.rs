@@ -137,7 +137,7 @@ impl ReindexArgs {
                 aggregate: self.aggregate,
                 without_undo: self.without_undo,
                 on_failure_join: self.on_hint_failure == OnHintFailure::Join,
-                wanted_indexes: located.settings.indexes.iter().map(|setting| setting.kind).collect(),
+                wanted_indexes: located.index_kinds(),
             }),
         }
     }

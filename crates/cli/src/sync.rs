@@ -146,7 +146,7 @@ impl SyncArgs {
                 aggregate: AggregateKind::Sha256,
                 without_undo: true,
                 on_failure_join: self.on_hint_failure == OnHintFailure::Join,
-                wanted_indexes: located.settings.indexes.iter().map(|setting| setting.kind).collect(),
+                wanted_indexes: located.index_kinds(),
             }),
             blocks_only: self.blocks_only,
             prune_bytes: self.prune,
