@@ -106,7 +106,7 @@ impl<'d, T: Table> RowFile<'d, T> {
         Self::begin(unfinished::create_new(disk, path, unfinished::SUFFIX)?, path, format, columns)
     }
 
-    /// Begins the file at `path` in one that was created to become it.
+    /// Begins with an empty file, which gets the name `path` when it is complete.
     pub(crate) fn begin(
         file: AtomicFile<'d>,
         path: &Path,

@@ -17,8 +17,8 @@ pub struct KnownDamage {
     pub stale: u32,
     /// Hashes of the blocks whose undo data is damaged, sorted.
     pub undo: Vec<BlockHash>,
-    /// Height of the lowest block that is damaged, or that is missing below a stored one while there is one
-    /// chainstate.
+    /// Height of the lowest block that is damaged or, unless there is a second chainstate, missing below a
+    /// stored one.
     pub lowest: Option<Height>,
     /// Number of the damaged blocks that are in files that do not exist.
     pub lost: u32,
@@ -43,8 +43,8 @@ impl KnownDamage {
         self.blocks.is_empty() && self.undo.is_empty()
     }
 
-    /// Whether the block index does not agree with it, or may have connected blocks above missing ones: those
-    /// above a UTXO snapshot whose chainstate has been moved away.
+    /// Whether the block index has to change: it does not agree with this, or may have connected blocks above
+    /// missing ones, which are left of a UTXO snapshot whose chainstate has been moved away.
     pub fn changes_index(&self) -> bool {
         self.lowest.is_some() || !self.undo.is_empty()
     }
