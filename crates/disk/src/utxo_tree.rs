@@ -185,7 +185,7 @@ impl<'d> ChunkWriter<'d> {
         let tree = UtxoTree { block, len: self.len, leaves, chunk_len: self.chunk_len as u64 };
         self.write_file(DESCRIPTION_NAME, describe(&tree).as_bytes())?;
         self.tree.write_all(&tree.encode())?;
-        self.tree.commit()?;
+        let _locked = self.tree.commit_held()?;
         self.dir.commit()?;
         Ok(tree)
     }

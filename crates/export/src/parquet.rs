@@ -56,12 +56,15 @@ impl<'d> ParquetWriter<'d> {
 
     pub fn finish(mut self, metadata: &Metadata) -> Result<Written, UnfinishedError> {
         let files = self.parts.len() as u32;
-        let mut bytes = 0;
-        // The first part is completed last: its lock protects the others.
+        let (mut bytes, mut locked) = (0, None);
+        // The first part is completed last: its lock protects the others until the directory has its name.
         for (number, part) in (0..files).zip(self.parts.drain(..)).rev() {
-            bytes += part.finish(&of_part(metadata, (number, files), self.rows))?;
+            let (len, file) = part.finish_held(&of_part(metadata, (number, files), self.rows))?;
+            bytes += len;
+            locked = file;
         }
         self.dir.commit()?;
+        drop(locked);
         Ok(Written { files, rows: self.rows, bytes })
     }
 
@@ -81,6 +84,7 @@ mod tests {
     use std::ffi::OsString;
     use std::fs::{self, File};
     use std::path::PathBuf;
+    use std::sync::mpsc;
     use tempfile::TempDir;
     use testkit::fault::FaultDisk;
     use vfs::RealDisk;
@@ -116,6 +120,24 @@ mod tests {
                 break;
             }
         }
+    }
+
+    /// Once, the directory was unlocked before it had its name: another run emptied it.
+    #[test]
+    fn no_other_run_takes_the_directory_before_it_has_its_name() {
+        let dir = TempDir::new().unwrap();
+        let [out, part] = ["out", "out.peregrine-part/part-0000.parquet"].map(|name| dir.path().join(name));
+        let (tries, tried) = mpsc::channel();
+        let other = out.clone();
+        let disk = FaultDisk::healthy().watched(move || {
+            if part.exists() {
+                tries.send(write(&RealDisk, &other).is_ok()).unwrap();
+            }
+        });
+        write(&disk, &out).unwrap();
+        let tried: Vec<bool> = tried.try_iter().collect();
+        assert!(!tried.is_empty() && !tried.contains(&true), "{tried:?}");
+        assert_eq!(RealDisk.list(&out).unwrap().len(), 4);
     }
 
     #[test]

@@ -175,7 +175,15 @@ impl<'d, T: Table> RowFile<'d, T> {
 
     /// Writes the rest and, where the format has a place for it, the metadata, and gives the file its name.
     /// Returns its size in bytes. When it returns, the file is on the medium.
-    pub fn finish(mut self, metadata: &[(&str, String)]) -> Result<u64, UnfinishedError> {
+    pub fn finish(self, metadata: &[(&str, String)]) -> Result<u64, UnfinishedError> {
+        Ok(self.finish_held(metadata)?.0)
+    }
+
+    /// The same, but the file stays locked until what is returned with its size is dropped.
+    pub(crate) fn finish_held(
+        mut self,
+        metadata: &[(&str, String)],
+    ) -> Result<(u64, Option<AtomicFile<'d>>), UnfinishedError> {
         self.flush()?;
         let file = match self.encoder {
             Encoder::Parquet { mut writer, .. } => {
@@ -195,8 +203,7 @@ impl<'d, T: Table> RowFile<'d, T> {
             Encoder::Csv { mut file, text } => file.write_all(text.as_bytes()).map(|()| file),
         };
         let CountedFile { file, written } = file.map_err(|error| write_error(&self.path, error))?;
-        file.map_or(Ok(()), AtomicFile::commit)?;
-        Ok(written)
+        Ok((written, file.map(AtomicFile::commit_held).transpose()?))
     }
 }
 

@@ -232,6 +232,12 @@ impl FaultDisk {
         Self { user: Some(user), ..self }
     }
 
+    /// Calls `watch` before each change, as another program that acts meanwhile. It must not use this disk.
+    pub fn watched(self, mut watch: impl FnMut() + Send + 'static) -> Self {
+        *locked(&self.state.watcher) = Some(Box::new(move |_: &State, _: bool| watch()));
+        self
+    }
+
     /// Gives no rights to `group`, as a process that is not in it.
     pub fn with_foreign_group(self, group: u32) -> Self {
         Self { foreign_group: Some(group), ..self }

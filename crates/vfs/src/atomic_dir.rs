@@ -17,8 +17,8 @@ pub struct AtomicDir<'d> {
 
 impl<'d> AtomicDir<'d> {
     /// Begins the folder `path`. `is_own` tells which names its files have. `begin_first` gets the path of
-    /// the file `first`, which it creates with [`unfinished::create`] and which stays locked until it is
-    /// complete: no other job fills the folder before. Its lock ends shortly before the folder has its name.
+    /// the file `first`, which it creates with [`unfinished::create`]. While it is locked, no other job fills
+    /// the folder: the caller completes it last, with [`crate::AtomicFile::commit_held`].
     ///
     /// # Errors
     /// [`UnfinishedError::Refused`] if the temporary name is taken, or a file in the folder is not its own.
@@ -40,6 +40,9 @@ impl<'d> AtomicDir<'d> {
         let begun = temporary.join(first);
         // It stays if there is something in it.
         let first = begin_first(&begun).inspect_err(|_| drop(disk.remove_dir(&temporary)))?;
+        // The job that has completed it locks it until the folder has its name.
+        let is_complete = disk.exists(&begun).during("look for", &begun)?;
+        let _lock = is_complete.then(|| unfinished::lock(disk, &begun, unfinished::IN_USE)).transpose()?;
         let dir = Self { disk, path: path.to_owned(), temporary, is_own, is_temporary: true };
         dir.clear(Some(&unfinished::temporary(&begun, unfinished::SUFFIX)))?;
         Ok((dir, first))

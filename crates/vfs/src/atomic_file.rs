@@ -68,7 +68,15 @@ impl<'d> AtomicFile<'d> {
     /// # Errors
     /// Any I/O error, also if the temporary name is that of another file by now. The final name then has its
     /// old content, or the new one if only the last sync failed.
-    pub fn commit(mut self) -> Result<(), FileError> {
+    pub fn commit(self) -> Result<(), FileError> {
+        self.commit_held().map(drop)
+    }
+
+    /// The same, but a file that is locked stays so until what is returned is dropped.
+    ///
+    /// # Errors
+    /// The errors of [`AtomicFile::commit`].
+    pub fn commit_held(mut self) -> Result<Self, FileError> {
         self.file.sync().during("sync", &self.temporary)?;
         if !self.file.is_at(&self.temporary).during("look for", &self.temporary)? {
             let flaw = io::Error::other("another program has removed or replaced it; run again");
@@ -85,7 +93,8 @@ impl<'d> AtomicFile<'d> {
         };
         renamed.during("rename to its final name", &self.temporary)?;
         self.is_temporary = false;
-        sync_dir_of(self.disk, &self.path)
+        sync_dir_of(self.disk, &self.path)?;
+        Ok(self)
     }
 
     /// Removes the file.

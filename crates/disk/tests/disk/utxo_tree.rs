@@ -9,7 +9,7 @@ use peregrine_disk::{
     snapshot::SnapshotOutput as _,
     utxo_tree::{ChunkWriter, TREE_NAME, UtxoTree, chunk_name},
 };
-use std::{fs, path::Path};
+use std::{fs, path::Path, sync::mpsc};
 use tempfile::TempDir;
 use testkit::{corrupt::snapshot, fault::FaultDisk, rng::Rng};
 use vfs::{Disk, RealDisk};
@@ -155,6 +155,24 @@ fn a_folder_is_never_replaced_and_files_of_others_stay() {
     writer.append(&bytes).unwrap();
     drop(writer);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+/// Once, the folder was unlocked before it had its name: another run emptied it.
+#[test]
+fn no_other_run_takes_a_folder_before_it_has_its_name() {
+    let (dir, bytes) = (TempDir::new().unwrap(), bytes(200));
+    let [set, tree] = ["set", "set.peregrine-part/utxotree"].map(|name| dir.path().join(name));
+    let (tries, tried) = mpsc::channel();
+    let other = (set.clone(), bytes.clone());
+    let disk = FaultDisk::healthy().watched(move || {
+        if tree.exists() {
+            tries.send(write(&RealDisk, &other.0, &other.1).is_ok()).unwrap();
+        }
+    });
+    write(&disk, &set, &bytes).unwrap();
+    let tried: Vec<bool> = tried.try_iter().collect();
+    assert!(!tried.is_empty() && !tried.contains(&true), "{tried:?}");
+    assert_complete(&set, &bytes);
 }
 
 /// Whichever operation fails, and whatever a power cut takes: a folder with its name is complete, and the
