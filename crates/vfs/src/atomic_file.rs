@@ -1,6 +1,6 @@
 //! A file that is complete under its name, or not there.
 
-use super::{Disk, During as _, FileError, WriteFile, remove_if_there, sync_dir_of};
+use super::{Disk, During as _, FileError, WriteFile, remove_if_there, rename_new, sync_dir_of};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -82,16 +82,11 @@ impl<'d> AtomicFile<'d> {
             let flaw = io::Error::other("another program has removed or replaced it; run again");
             return Err(flaw).during("rename to its final name", &self.temporary);
         }
-        let renamed = match self.is_new {
-            true => self.disk.rename_new(&self.temporary, &self.path).map_err(|error| match error.kind() {
-                io::ErrorKind::AlreadyExists => {
-                    io::Error::new(error.kind(), "something else has that name by now; write another file")
-                }
-                _ => error,
-            }),
-            false => self.disk.rename(&self.temporary, &self.path),
-        };
-        renamed.during("rename to its final name", &self.temporary)?;
+        let Self { disk, temporary, path, .. } = &self;
+        match self.is_new {
+            true => rename_new(*disk, temporary, path)?,
+            false => disk.rename(temporary, path).during("rename to its final name", temporary)?,
+        }
         self.is_temporary = false;
         sync_dir_of(self.disk, &self.path)?;
         Ok(self)

@@ -489,6 +489,17 @@ pub fn remove_if_there(disk: &dyn Disk, path: &Path) -> Result<bool, FileError> 
     Ok(is_there)
 }
 
+/// Renames a complete file to `path`, unless something else has that name by now.
+pub fn rename_new(disk: &dyn Disk, temporary: &Path, path: &Path) -> Result<(), FileError> {
+    let renamed = disk.rename_new(temporary, path).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => {
+            io::Error::new(error.kind(), "something else has that name by now; write another file")
+        }
+        _ => error,
+    });
+    renamed.during("rename to its final name", temporary)
+}
+
 /// Returns a path whose last name ends with `suffix` in addition.
 pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_os_string();

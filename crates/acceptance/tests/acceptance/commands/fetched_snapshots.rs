@@ -334,6 +334,24 @@ fn a_fetch_resumes_after_interrupts_and_power_cuts() {
     }
 }
 
+/// Once, it was replaced.
+#[test]
+fn a_file_that_gets_the_name_during_a_fetch_stays() {
+    let (shared, files) = (Shared::of_chain(), scratch());
+    let (good, output) = (shared.copy(&files, "good"), files.path().join("out"));
+    let (begun, mine) = (part(&output), output.clone());
+    let disk = FaultDisk::healthy().watched(move || {
+        if begun.exists() {
+            fs::write(&mine, "mine").unwrap();
+        }
+    });
+    let options = shared.fetching(&[&good], &output);
+    let done = engine::snapshot::fetch(&disk, &options, quiet(&AtomicBool::new(false)));
+    assert_fails(done, ErrorKind::Environment, &["something else has that name by now"]);
+    assert_eq!(fs::read(&output).unwrap(), b"mine");
+    assert!(part(&output).exists(), "the proven chunks are kept");
+}
+
 /// A folder on another machine that answers as a test wants.
 #[derive(Debug)]
 struct Remote {

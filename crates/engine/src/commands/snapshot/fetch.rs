@@ -37,7 +37,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use vfs::{AtomicFile, Disk, During as _, ReadAt, WriteAt, dir_of, unfinished};
+use vfs::{AtomicFile, Disk, During as _, ReadAt, WriteAt, rename_new, sync_dir_of, unfinished};
 use wire::{BlockHash, Height, Network};
 
 /// Suffix of the file in which chunks are joined. No other program uses it.
@@ -513,9 +513,8 @@ impl Fetch<'_> {
             let _ = disk.remove_file(temporary);
             return Ok(bytes);
         }
-        disk.rename(temporary, output).during("rename to its final name", temporary)?;
-        let dir = dir_of(output);
-        disk.sync_dir(dir).during("sync", dir)?;
+        rename_new(disk, temporary, output)?;
+        sync_dir_of(disk, output)?;
         Ok(self.tree.len)
     }
 
