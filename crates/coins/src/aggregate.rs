@@ -451,7 +451,7 @@ fn negated(number: [u64; 4]) -> [u64; 4] {
 }
 
 #[inline]
-fn outpoint_bytes(outpoint: &OutPoint) -> [u8; OUTPOINT_LEN] {
+pub(crate) fn outpoint_bytes(outpoint: &OutPoint) -> [u8; OUTPOINT_LEN] {
     let mut bytes = [0; OUTPOINT_LEN];
     bytes[..32].copy_from_slice(&outpoint.txid.0);
     bytes[32..].copy_from_slice(&outpoint.vout.to_le_bytes());

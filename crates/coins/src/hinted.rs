@@ -7,13 +7,55 @@
 //! output was: wrong hints can make a rebuild fail, but cannot make it accept a wrong set of coins.
 
 use crate::{
-    aggregate::Sum,
+    aggregate::{Sum, outpoint_bytes},
     delta::{EffectSink, OutputStatus},
     join::Effects,
     mismatch::Mismatch,
 };
-use std::collections::HashSet;
+use digest::siphash::{SipKey, siphash24_128};
 use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
+
+/// Number of first bits of a hash by which [`OutPointSet`] finds others that are near.
+const PREFIX_BITS: u32 = 16;
+
+/// A set of outpoints: a sorted list of hashes of 16 bytes, since a hash table of outpoints takes five times
+/// as much memory. Nobody else knows the key, so that nobody can choose outpoints with equal hashes.
+#[derive(Debug)]
+pub struct OutPointSet {
+    key: SipKey,
+    hashes: Vec<u128>,
+    /// Where the hashes with each prefix begin, and the end of all.
+    starts: Vec<u32>,
+}
+
+impl OutPointSet {
+    /// Creates the set of the outpoints that have these hashes under `key`.
+    pub fn new(key: SipKey, mut hashes: Vec<u128>) -> Self {
+        hashes.sort_unstable();
+        hashes.shrink_to_fit();
+        let start = |of: usize| hashes.partition_point(|&hash| prefix(hash) < of) as u32;
+        let starts = (0..=1usize << PREFIX_BITS).map(start).collect();
+        Self { key, hashes, starts }
+    }
+
+    /// Returns the hash of an outpoint under a key.
+    pub fn hash(SipKey(k0, k1): SipKey, outpoint: &OutPoint) -> u128 {
+        siphash24_128(k0, k1, &outpoint_bytes(outpoint))
+    }
+
+    fn contains(&self, outpoint: &OutPoint) -> bool {
+        if self.hashes.is_empty() {
+            return false;
+        }
+        let hash = Self::hash(self.key, outpoint);
+        let (from, to) = (self.starts[prefix(hash)], self.starts[prefix(hash) + 1]);
+        self.hashes[from as usize..to as usize].binary_search(&hash).is_ok()
+    }
+}
+
+fn prefix(hash: u128) -> usize {
+    (hash >> (u128::BITS - PREFIX_BITS)) as usize
+}
 
 /// The hints of one block.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +66,7 @@ pub struct Hints<'h> {
     pub counts_unspendable: bool,
     /// Coins that go to the join although they are hinted spent: blocks spend them that are matched with the
     /// join.
-    pub spent_in_join: &'h HashSet<OutPoint>,
+    pub spent_in_join: &'h OutPointSet,
 }
 
 /// The reason why hints cannot be those of a block.
@@ -164,4 +206,23 @@ pub fn apply_without_undo(
         }
     }
     cursor.finish().map(|()| burned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Once, it was a hash table of outpoints, which took up to 85 bytes for each.
+    #[test]
+    fn a_set_has_its_outpoints_only_and_takes_few_bytes_for_each() {
+        let outpoint = |vout: u32| OutPoint { txid: Txid([vout as u8; 32]), vout };
+        for count in [0, 1, 2, 100_000u32] {
+            let key = SipKey(1, 2);
+            let hashes = (0..count).map(|vout| OutPointSet::hash(key, &outpoint(vout))).collect();
+            let set = OutPointSet::new(key, hashes);
+            assert!((0..2 * count.max(1)).all(|vout| set.contains(&outpoint(vout)) == (vout < count)));
+            let bytes = 16 * set.hashes.capacity() + 4 * set.starts.capacity();
+            assert!(bytes <= 16 * count as usize + 300_000, "{count} outpoints take {bytes} bytes");
+        }
+    }
 }

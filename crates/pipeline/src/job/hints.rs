@@ -27,9 +27,12 @@ use chain::{
     blocks::{chain::Chain, files::Files},
     plan::planner::Plan,
 };
-use coins::aggregate::{Aggregate, AggregateKey};
-use std::{collections::HashSet, ops::RangeInclusive, path::Path, sync::atomic::AtomicBool};
-use wire::{BlockHash, Height, Network, OutPoint};
+use coins::{
+    aggregate::{Aggregate, AggregateKey},
+    hinted::OutPointSet,
+};
+use std::{ops::RangeInclusive, path::Path, sync::atomic::AtomicBool};
+use wire::{BlockHash, Height, Network};
 
 /// Result of `check_hints`.
 #[derive(Clone, Debug)]
@@ -111,17 +114,16 @@ fn spent_by(
     chain: &Chain,
     heights: RangeInclusive<u32>,
     interrupt: &AtomicBool,
-) -> Result<HashSet<OutPoint>, Error> {
-    let (mut spent, mut buffers) = (HashSet::new(), BlockBuffers::default());
+) -> Result<OutPointSet, Error> {
+    let (key, mut spent, mut buffers) = (machine::random_key()?, Vec::new(), BlockBuffers::default());
     let reader = BlockReader::new(chain, files);
     for height in heights.map(Height) {
         Error::check_interrupt(interrupt)?;
         let located = reader.read(height, false, &mut buffers)?;
         let block = located.parse(buffers.block.bytes(), &mut buffers.arena)?;
-        spent.extend(block.prevouts());
+        spent.extend(block.prevouts().map(|outpoint| OutPointSet::hash(key, &outpoint)));
     }
-    spent.shrink_to_fit();
-    Ok(spent)
+    Ok(OutPointSet::new(key, spent))
 }
 
 /// Checks that the hints in `file` can belong to a chain.

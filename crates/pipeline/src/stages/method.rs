@@ -1,10 +1,9 @@
 //! The methods of matching spends with coins.
 
 use api::options::UndoPolicy;
-use coins::aggregate::Aggregate;
+use coins::{SipKey, aggregate::Aggregate, hinted::OutPointSet};
 use hints::HintReader;
-use std::collections::HashSet;
-use wire::{Height, OutPoint};
+use wire::Height;
 
 /// How effects are applied.
 #[expect(clippy::large_enum_variant, reason = "a job has one")]
@@ -43,13 +42,14 @@ pub struct HintMatching {
     /// How the undo data of the blocks above is used.
     pub above: UndoUse,
     /// Coins that blocks above spend, and that the hints call spent because they cover these blocks too.
-    pub spent_above: HashSet<OutPoint>,
+    pub spent_above: OutPointSet,
 }
 
 impl HintMatching {
     /// Matching with undo data and no hints: all outputs up to `height` are hinted spent.
     pub fn all_spent(aggregate: Aggregate, height: Height) -> Self {
-        let (digest, above, spent_above) = ([0; 32], UndoUse::Required, HashSet::new());
+        let spent_above = OutPointSet::new(SipKey(0, 0), Vec::new());
+        let (digest, above) = ([0; 32], UndoUse::Required);
         Self { hints: None, aggregate, height, with_undo: true, digest, above, spent_above }
     }
 }
