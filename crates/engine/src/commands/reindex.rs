@@ -331,7 +331,10 @@ impl<'a> Rebuild<'a> {
         self.check_disk_need(planned, &job)?;
         let infos = plan.new_index.as_ref().map_or(&plan.index_files, |index| &index.files);
         let scans_in_place = options.chain.scan && options.output.is_none();
-        let undo_files = UndoFiles::new(files, self.target.datadir(), infos, scans_in_place)?;
+        // Behind a download, the block index is still being written.
+        let (target, is_index_complete) = (self.target, awaited.is_none());
+        let prepare_index = &|| if is_index_complete { target.prepare_index() } else { Ok(()) };
+        let undo_files = UndoFiles::new(files, target.datadir(), infos, scans_in_place, prepare_index)?;
         self.prepare_changes(planned, &undo_files, method, lacking)?;
         let suspects = self.suspect;
         let goes_on_below = |height, rests_on_undo| {

@@ -175,7 +175,7 @@ pub fn make_of_last(
         clock.lap(Stage::Plan);
         let parent = options.work_dir.clone().unwrap_or_else(|| temp_dir(disk));
         let work = &WorkDir::exclusive(disk, &parent);
-        let undo_files = &UndoFiles::new(files, &result, &plan.index_files, false)?;
+        let undo_files = &UndoFiles::new(files, &result, &plan.index_files, false, &|| Ok(()))?;
         undo_files.start_over()?;
         let method = &Method::Routed { uses_undo: true };
         let job = Job { undo_sink: Some(undo_files), ..Job::new(files, plan, options, method, work, watch) };

@@ -26,6 +26,8 @@ pub struct UndoFiles<'d> {
     result: &'d Datadir,
     /// For each pair of files, the bytes of the `rev` file in use.
     used: Vec<u32>,
+    /// Called when it is certain that the block index must record undo data.
+    prepare_index: &'d (dyn Fn() -> Result<(), Error> + Sync),
     state: Mutex<State<'d>>,
 }
 
@@ -51,11 +53,15 @@ impl<'d> UndoFiles<'d> {
     ///
     /// `keeps_all`: whether all bytes of the `rev` files stay, not only those in use by `infos`. After a
     /// scan, these are the ones that it recognized, but an old block index may refer to more.
+    ///
+    /// `prepare_index` is called before the first undo data is written, and finds what will be in the way of
+    /// a new block index: damage to undo data can show hours before the end.
     pub fn new(
         files: &'d Files<'d>,
         result: &'d Datadir,
         infos: &[FileInfo],
         keeps_all: bool,
+        prepare_index: &'d (dyn Fn() -> Result<(), Error> + Sync),
     ) -> Result<Self, Error> {
         let before = UsedBefore::read(files.disk, files.datadir)?;
         let used = (0..).map(FileNo).zip(infos).map(|(number, info)| {
@@ -64,7 +70,7 @@ impl<'d> UndoFiles<'d> {
             Ok(u32::try_from(len).unwrap_or(u32::MAX).min(in_use))
         });
         let used = used.collect::<Result<_, Error>>()?;
-        Ok(Self { files, result, used, state: Mutex::default() })
+        Ok(Self { files, result, used, prepare_index, state: Mutex::default() })
     }
 
     /// Checks that records can be appended to the `rev` files of the blocks from `from` on whose undo data is
@@ -91,6 +97,7 @@ impl<'d> UndoFiles<'d> {
         if let Some(made) = &state.made {
             return Ok(Arc::clone(made));
         }
+        (self.prepare_index)()?;
         let Files { disk, datadir, obfuscation, .. } = *self.files;
         let made = MadeUndo::begin(disk, datadir, self.result, obfuscation, self.used.clone())?;
         Ok(Arc::clone(state.made.insert(Arc::new(made))))
@@ -121,6 +128,7 @@ impl UndoSink for UndoFiles<'_> {
             Err(DiskError::DamagedWorkFile { .. }) => return Ok(false),
             resumed => Arc::new(resumed.map_err(starting_over_helps)?),
         };
+        (self.prepare_index)()?;
         *self.state() = State { made: Some(Arc::clone(&resumed)), positions: Vec::new() };
         let (mut made, mut by_file) = (made.to_vec(), BTreeMap::<FileNo, Vec<_>>::new());
         made.sort_unstable();

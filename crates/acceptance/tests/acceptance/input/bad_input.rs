@@ -92,13 +92,23 @@ fn a_scan_does_not_end_the_index_at_a_file_without_blocks() {
     assert_eq!(case.index().last_file, last);
 }
 
-/// The damage is found while blocks are checked. The record was once made and appended before the run failed.
+/// The damage is found while blocks are checked. The record was once made and appended before the run failed,
+/// and once the run failed only at its end, after hours.
 #[test]
 fn a_damaged_record_is_not_replaced_if_the_index_cannot_be() {
-    let case = Case::new();
-    case.flip_undo(BUSY);
-    write_file(case.blocks("index.peregrine/notes.txt"), "mine");
-    refused(&case.options(), ErrorKind::Environment, &["index.peregrine", "move it away"]);
+    for (name, flaw) in [("index.peregrine", "move it away"), ("index.old", "kept under this name")] {
+        for engine in [Engine::Join, Engine::Cache] {
+            let case = Case::new();
+            case.flip_undo(BUSY);
+            write_file(case.blocks(name).join("notes.txt"), "mine");
+            let options = changed(case.options(), |it| (it.engine, it.chain.keep_old) = (engine, true));
+            refused_by(case.root(), ErrorKind::Environment, &[name, flaw], || {
+                let (done, events) = run_seen(&options);
+                assert!(!stages(&events).contains(&"prove"), "{name}, {engine:?}");
+                done
+            });
+        }
+    }
 }
 
 /// Core ignores what follows a block in its record, and so does `-reindex`: such a record was once reported
