@@ -284,8 +284,9 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Brings a peer online, and waits until blocks are requested from it: its headers are known then. Meanwhile,
-/// another peer sends its blocks one by one, since one that sends nothing for ten seconds would be closed.
+/// Brings a peer online, and waits until it is asked for a block that it has: by then, it has sent its
+/// headers. Meanwhile, another peer, which stays held, sends its blocks one by one, since one that sends
+/// nothing for ten seconds would be closed.
 pub fn appears_beside(other: &ScriptedPeer, appearing: &ScriptedPeer, blocks: Range<usize>) {
     appearing.set_offline(false);
     let mut sent = blocks.start;
@@ -295,7 +296,6 @@ pub fn appears_beside(other: &ScriptedPeer, appearing: &ScriptedPeer, blocks: Ra
         thread::sleep(Duration::from_millis(120));
         !appearing.asked().is_empty()
     });
-    other.hold_at(usize::MAX);
 }
 
 /// The index of a datadir of generated blocks.

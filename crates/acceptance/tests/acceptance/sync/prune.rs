@@ -240,6 +240,7 @@ fn a_much_longer_branch_above_the_end_does_not_stop_the_rebuild() {
     let (report, _) = run_while(&pruned(dir.path(), &[&other, &longer]), |_| {
         wait_until("100 blocks", || other.asked().len() > 100);
         appears_beside(&other, &longer, 100..200);
+        other.hold_at(usize::MAX);
     });
     let (expected, found) = (&stats_by_height(long())[379], stats(dir.path(), Network::Regtest).unwrap());
     assert_eq!((report.chainstate_height, report.height), (Some(Height(379)), Height(400)));
