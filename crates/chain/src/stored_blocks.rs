@@ -208,6 +208,13 @@ impl StoredBlocks {
         self.keeps_lost || is_short && entry.height <= self.connected_to
     }
 
+    /// The lowest block of the chain above the chainstate that is not stored, if files have lost blocks. That
+    /// blocks above it count as connected is not what Core's check of its block index accepts.
+    fn lowest_lost(&self) -> Option<Height> {
+        let lost = self.missing().find(|&height| height > self.connected_to && !self.has(height));
+        lost.filter(|_| !(self.keeps_lost || self.short_files.is_empty()))
+    }
+
     /// Keeps the entries of lost blocks that a chainstate is above, until they are stored again.
     pub const fn keep_below(&mut self, best: Height) {
         self.connected_to = best;
@@ -462,7 +469,7 @@ pub fn write_index(
     sink: &dyn EventSink,
 ) -> Result<(), Error> {
     let params = files.params;
-    let below_chainstate = below_chainstate(files, chain)?;
+    let (below_chainstate, lowest_lost) = (below_chainstate(files, chain)?, stored.lowest_lost());
     let added = chain.heights_by_hash().into_iter().filter_map(|height| {
         let mut entry = IndexEntry::of_header(chain.hash(height)?, *chain.header(height)?, height);
         stored.change_entry(&mut entry, params);
@@ -471,6 +478,9 @@ pub fn write_index(
     let change = |entry: &mut IndexEntry| {
         if chain.hash(entry.height) == Some(entry.hash) {
             stored.change_entry(entry, params);
+            if lowest_lost.is_some_and(|lost| entry.height > lost) {
+                entry.status = entry.status.not_connected();
+            }
         } else if entry.file.is_some_and(|file| deleted.contains(&file)) {
             let status = entry.status.without_data();
             *entry = IndexEntry { status, file: None, data_pos: None, undo_pos: None, ..*entry };

@@ -70,7 +70,7 @@ pub struct Plan {
     pub tip_is_contested: bool,
     /// If undo data is made: the lowest block from which on nothing shows that the blocks of the chain were
     /// ever connected, or they are marked as invalid. None of them is below the best block of the old
-    /// chainstate, or, without a mark, has undo data of its own.
+    /// chainstate, or, without a mark, counts as connected and has undo data of its own.
     pub never_connected_from: Option<Height>,
     /// Whether any of the undo data that bitcoind reads when it starts at the last block is not on disk.
     pub lacks_last_undo: bool,
@@ -448,8 +448,7 @@ pub fn links_of_index<'a>(
     let (mut hashes, mut nodes, mut heights) = (Vec::new(), Vec::new(), Vec::new());
     let rows = IndexRows::open(disk, dir).map_err(of_index)?;
     let index = rows.stream(|entry| {
-        // bitcoind writes undo data only for blocks that it has connected; see `BlockStatus::not_connected`.
-        let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo() && entry.status.was_connected());
+        let undo_pos = entry.undo_pos.filter(|_| entry.status.has_undo());
         hashes.push(entry.hash);
         heights.push(entry.height);
         // `IndexRows::stream` reports no invalid position, so no entry is dropped here.

@@ -71,6 +71,8 @@ const KNOWN: u16 = 128;
 const RECONSIDERED: u16 = 256;
 /// The block index marks the block's scripts as checked ([`Node::with_mark`]).
 const CHECKED: u16 = 512;
+/// The block index does not count the block as connected, whether it has undo data or not.
+const UNCONNECTED: u16 = 1024;
 
 const _: () = assert!(size_of::<Node>() == 32, "a million of them must fit into the smallest budget");
 
@@ -113,6 +115,11 @@ impl Node {
 
     fn data(&self) -> Option<(FileNo, NonZeroU32)> {
         self.data_pos.map(|pos| (self.file, pos))
+    }
+
+    /// The position of undo data that shows that the block was connected.
+    fn connected_undo(&self) -> Option<NonZeroU32> {
+        self.undo_pos.filter(|_| !self.has(UNCONNECTED))
     }
 }
 
@@ -290,8 +297,9 @@ impl<'a> Tree<'a> {
         self.nodes.get(number as usize).map_or(BlockTime(0), |node| node.time)
     }
 
+    /// Where the undo data of a block is, if it shows that the block was connected.
     pub fn undo_pos(&self, number: u32) -> Option<ByteOffset> {
-        self.nodes.get(number as usize)?.undo_pos.map(|pos| ByteOffset(pos.get().into()))
+        self.nodes.get(number as usize)?.connected_undo().map(|pos| ByteOffset(pos.get().into()))
     }
 
     /// Sets or removes the position of a block's undo data. Returns false if there can be no record at that
@@ -358,8 +366,8 @@ impl<'a> Tree<'a> {
         let time = |number: u32| self.nodes[number as usize].time;
         let above = || orphans.iter().copied().filter(|number| time(*number) >= time(tip.node));
         let last = above().max_by_key(|number| time(*number))?;
-        let lacks_undo = tip.height > Height(0) && self.nodes[tip.node as usize].undo_pos.is_none();
-        let was_connected = |number: u32| lacks_undo || self.nodes[number as usize].undo_pos.is_some();
+        let lacks_undo = tip.height > Height(0) && self.undo_pos(tip.node).is_none();
+        let was_connected = |number: u32| lacks_undo || self.undo_pos(number).is_some();
         let roots = self.roots.iter().filter(|root| orphans.binary_search(&root.node).is_ok());
         let lowest = roots.min_by_key(|root| (time(root.node) < time(tip.node), time(root.node)));
         Some(Orphans {
@@ -455,7 +463,7 @@ impl<'a> Tree<'a> {
     fn evaluate(&mut self, block: &BestTip, preferred: Option<u32>, request: &ChainRequest<'_>) {
         let node = &self.nodes[block.node as usize];
         let parent = self.nodes.get(node.parent as usize).map_or(CONNECTED | STORED, |parent| parent.state);
-        let mut state = node.state & (FAILED | KNOWN | RECONSIDERED | CHECKED) | LINKED;
+        let mut state = node.state & (FAILED | KNOWN | RECONSIDERED | CHECKED | UNCONNECTED) | LINKED;
         state |= parent & (FAILED | INVALID | PREFERRED | RECONSIDERED);
         if preferred == Some(block.node) {
             state |= PREFERRED;
@@ -500,7 +508,7 @@ impl<'a> Tree<'a> {
                 let other = &self.nodes[tip.node as usize];
                 // Among branches of equal work, prefer the preferred one, then one that was connected, then
                 // the one that was stored first.
-                let rank = |node: &Node| (!node.has(PREFERRED), node.undo_pos.is_none(), node.data());
+                let rank = |node: &Node| (!node.has(PREFERRED), node.connected_undo().is_none(), node.data());
                 block.work > tip.work || block.work == tip.work && rank(node) < rank(other)
             });
             if eligible && better {
@@ -640,7 +648,7 @@ impl<'a> Tree<'a> {
     /// Reports whether block and undo data are on disk (the genesis block needs no undo data).
     fn has_undo(&self, number: u32) -> bool {
         let node = &self.nodes[number as usize];
-        node.data_pos.is_some() && (node.undo_pos.is_some() || number == self.genesis)
+        node.data_pos.is_some() && (node.connected_undo().is_some() || number == self.genesis)
     }
 }
 

@@ -154,10 +154,12 @@ fn undo_files_without_block_files_are_refused() {
 /// What happens to a block file: it ends early, or is gone, perhaps with a disk that is not mounted.
 const LOSSES: [fn(&Path); 2] = [|blk| truncate(blk, 100).unwrap(), |blk| fs::remove_file(blk).unwrap()];
 
-/// A datadir in small files with a chainstate at a height, one of whose files is lost.
-fn with_lost_file(height: u32, lose: fn(&Path)) -> Case {
+/// A datadir in small files, with a chainstate if its height is given, one of whose files is lost.
+fn with_lost_file(height: Option<u32>, lose: fn(&Path)) -> Case {
     let case = in_small_files();
-    acceptance::run(&up_to(case.options(), height)).unwrap();
+    if let Some(height) = height {
+        acceptance::run(&up_to(case.options(), height)).unwrap();
+    }
     lose(&blk(&case, case.index().entries.iter().find(|entry| entry.height == Height(50)).unwrap()));
     case
 }
@@ -167,7 +169,7 @@ fn with_lost_file(height: u32, lose: fn(&Path)) -> Case {
 #[test]
 fn a_lost_file_below_a_chainstate_stays_in_the_index_until_its_blocks_come() {
     for lose in LOSSES {
-        let (case, peer) = (with_lost_file(tiny().tip().height, lose), peer());
+        let (case, peer) = (with_lost_file(Some(tiny().tip().height), lose), peer());
         let before = case.index().entries;
         try_run(&from(case.root(), &[])).unwrap_err();
         assert!(case.index().entries == before);
@@ -177,11 +179,30 @@ fn a_lost_file_below_a_chainstate_stays_in_the_index_until_its_blocks_come() {
     }
 }
 
+/// Until the rebuild ended, they stayed connected, which Core's check of its block index does not accept.
+#[test]
+fn blocks_above_a_lost_file_do_not_count_as_connected_and_keep_their_undo_data() {
+    for lose in LOSSES {
+        let (case, peer) = (with_lost_file(None, lose), peer());
+        try_run(&impatient(from(case.root(), &[]))).unwrap_err();
+        let entries = case.index().entries;
+        let lost = entries.iter().filter(|entry| !entry.status.has_data());
+        let lowest = lost.clone().map(|entry| entry.height).min().unwrap();
+        for IndexEntry { height, status, .. } in entries.iter().filter(|entry| entry.height > Height(0)) {
+            assert_eq!(status.was_connected(), *height < lowest, "height {height}");
+            assert_eq!(status.has_undo(), status.has_data(), "height {height}");
+        }
+        let (report, _) = run(&from(case.root(), &[&peer]));
+        assert_eq!(report.rebuild.unwrap().undo.unwrap().blocks as usize, lost.count(), "no other is made");
+        assert_synced(case.root(), tiny(), "a lost file without a chainstate");
+    }
+}
+
 /// It took the blocks as stored, because the index still placed them, and failed.
 #[test]
 fn a_rebuild_awaits_the_blocks_of_a_lost_file_below_the_old_chainstate() {
     for lose in LOSSES {
-        let (case, peer) = (with_lost_file(60, lose), peer());
+        let (case, peer) = (with_lost_file(Some(60), lose), peer());
         assert!(run(&from(case.root(), &[&peer])).0.rebuild.is_some());
         assert_synced(case.root(), tiny(), "rebuilt");
     }

@@ -1,6 +1,6 @@
 //! Up to which height of the chosen chain scripts need not be run.
 
-use super::{BestTip, CHECKED, Choice, Node, Tree};
+use super::{BestTip, CHECKED, Choice, Node, Tree, UNCONNECTED};
 use disk::index::{BlockStatus, IndexEntry};
 use rules::U256;
 use wire::{BlockHash, Height};
@@ -21,6 +21,7 @@ impl Node {
         let IndexEntry { status, tx_count, .. } = *entry;
         let is_valid = status.validity() == BlockStatus::VALID_SCRIPTS && !status.is_failed();
         self.state |= if is_valid && tx_count > 0 { CHECKED } else { 0 };
+        self.state |= if status.was_connected() { 0 } else { UNCONNECTED };
         self
     }
 }
