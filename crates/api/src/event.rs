@@ -42,13 +42,13 @@ pub enum Event {
 /// What the memory limit of a job is divided into: what each part is for, and its bytes.
 pub type MemoryTable = [(&'static str, u64); 8];
 
-/// How many blocks have been read and checked.
+/// How many blocks have been read and checked, or bytes of a database, which has none.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Number of blocks done.
     pub blocks: u32,
     pub blocks_total: u32,
-    /// Bytes of block data done.
+    /// Bytes of block data, or of the database, done.
     pub bytes: u64,
     /// Bytes of block data in total, as far as known. The block index holds no lengths, so this is an upper
     /// bound, and it falls.

@@ -74,7 +74,7 @@ pub fn check_tables(
     disk: &dyn Disk,
     dir: &Path,
     read_up_to: u64,
-    should_stop: impl Fn() -> bool,
+    should_stop: impl Fn(u64, u64) -> bool,
 ) -> Result<(), DiskError> {
     match exists(disk, &dir.join("CURRENT"))? {
         true => Ok(Database::open(disk, dir)?.check_tables(read_up_to, should_stop)?),

@@ -150,16 +150,28 @@ impl<'d> Database<'d> {
 
     /// Checks the length, the footer and the index of each live table, and reads its filter, where damage is
     /// no error, as in LevelDB: what is read when a table is opened, a 30th of its bytes. Reads and verifies
-    /// all blocks of those with up to `read_up_to` bytes. Ends early if `should_stop` returns true.
+    /// all blocks of those with up to `read_up_to` bytes. Ends early if `should_stop` returns true, which is
+    /// told before each table how many bytes of how many are done.
     ///
     /// # Errors
     /// [`LevelDbError::Damaged`] for the first table that is damaged; [`LevelDbError::File`].
-    pub fn check_tables(&self, read_up_to: u64, should_stop: impl Fn() -> bool) -> Result<(), LevelDbError> {
-        let tables = self.manifest.levels.iter().flatten();
-        tables.take_while(|_| !should_stop()).try_for_each(|live| {
+    pub fn check_tables(
+        &self,
+        read_up_to: u64,
+        should_stop: impl Fn(u64, u64) -> bool,
+    ) -> Result<(), LevelDbError> {
+        let (mut done, total) = (0u64, self.table_bytes());
+        for live in self.manifest.levels.iter().flatten() {
+            if should_stop(done, total) {
+                break;
+            }
             let table = self.open_table(live, false)?;
-            if live.size <= read_up_to { table.check_blocks() } else { Ok(()) }
-        })
+            if live.size <= read_up_to {
+                table.check_blocks()?;
+            }
+            done = done.saturating_add(live.size);
+        }
+        Ok(())
     }
 
     /// Reads and verifies all blocks of the table in a file with this name. Returns whether it is a live one.

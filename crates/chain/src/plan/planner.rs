@@ -420,7 +420,7 @@ pub fn tree_of_index(files: &Files<'_>) -> Result<(Tree<'static>, BlockIndex), E
         return Err(damaged_index(&dir, detail));
     }
     // bitcoind ends when it merges a damaged table, also if all rows there are superseded.
-    check_tables(files.disk, &dir, u64::MAX, || false).map_err(of_index)?;
+    check_tables(files.disk, &dir, u64::MAX, |_, _| false).map_err(of_index)?;
     Ok((tree, index))
 }
 

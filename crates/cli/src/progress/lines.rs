@@ -51,10 +51,11 @@ pub fn progress(state: &State, as_json: bool, now: Instant) -> Option<String> {
     }];
     if let Some(amount) = amount.filter(|amount| amount.total > 0) {
         match amount.work {
-            Work::Blocks { blocks, blocks_total } => parts.extend([
-                HumanShare { done: amount.done, total: amount.total }.to_string(),
-                format!("{} of {} blocks", count(blocks), count(blocks_total)),
-            ]),
+            Work::Blocks { blocks, blocks_total } => {
+                parts.push(HumanShare { done: amount.done, total: amount.total }.to_string());
+                let text = format!("{} of {} blocks", count(blocks), count(blocks_total));
+                parts.extend((blocks_total > 0).then_some(text));
+            }
             Work::Coins => parts.push(format!("{} of {} coins", count(amount.done), count(amount.total))),
         }
         parts.extend(rate_text(amount, now));
@@ -69,10 +70,10 @@ pub fn progress(state: &State, as_json: bool, now: Instant) -> Option<String> {
 fn progress_json(state: &State, stage: Stage, now: Instant) -> ProgressJson<'static> {
     let amount = state.amount.as_ref();
     let blocks = amount.and_then(|amount| match amount.work {
-        Work::Blocks { blocks, blocks_total } => Some((blocks, blocks_total)),
-        Work::Coins => None,
+        Work::Blocks { blocks, blocks_total } if blocks_total > 0 => Some((blocks, blocks_total)),
+        _ => None,
     });
-    let of = |is_blocks: bool| amount.filter(|_| blocks.is_some() == is_blocks);
+    let of = |is_bytes: bool| amount.filter(|amount| (amount.work != Work::Coins) == is_bytes);
     ProgressJson::Progress {
         time: time(),
         stage,
@@ -124,5 +125,11 @@ mod tests {
             serde_json::from_str(&progress(&state, true, start + Duration::from_secs(10)).unwrap()).unwrap();
         assert_eq!((&object["event"], &object["stage"]), (&"progress".into(), &"check".into()));
         assert_eq!((&object["blocks_total"], object["coins"].is_null()), (&964_000.into(), true));
+        let tables =
+            engine::Progress { blocks: 0, blocks_total: 0, bytes: 1_000_000, bytes_total: 4_000_000 };
+        state.event(&Event::Progress(tables), start);
+        assert_eq!(line(&state, 0), "check 25 %, 1 of 4 MB", "a database has no blocks");
+        let object = serde_json::to_value(progress_json(&state, Stage::Check, start)).unwrap();
+        assert_eq!((&object["bytes_total"], object["blocks"].is_null()), (&4_000_000.into(), true));
     }
 }

@@ -41,7 +41,7 @@ pub struct StageStartJson {
 /// What is counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
-    /// Bytes of blocks, and the blocks.
+    /// Bytes of blocks, and the blocks; or bytes of a database, and no blocks.
     Blocks { blocks: u32, blocks_total: u32 },
     /// Coins; there is nothing else to count.
     Coins,
@@ -183,7 +183,7 @@ impl State {
             return None;
         }
         let (amount, stage) = (self.amount.as_ref()?, self.stage?);
-        let Work::Blocks { .. } = amount.work else { return None };
+        let Work::Blocks { blocks_total: 1.., .. } = amount.work else { return None };
         let (remaining, rate) = (amount.remaining(now)?, amount.rate(now)?);
         self.has_estimate = true;
         let text = format!(

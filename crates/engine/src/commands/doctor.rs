@@ -410,7 +410,7 @@ impl Examination<'_> {
         let dir = self.datadir.chainstate_dir();
         let opened = ChainstateReader::open(self.disk, &dir);
         let flush_interrupted = matches!(opened, Err(DiskError::InterruptedFlush { .. }));
-        let checked = opened.and_then(|_| check_tables(self.disk, &dir, WITHOUT_COINS_LEN, || false));
+        let checked = opened.and_then(|_| check_tables(self.disk, &dir, WITHOUT_COINS_LEN, |_, _| false));
         let read = checked.map_err(Error::from);
         let read = if flush_interrupted { Ok(()) } else { read };
         ChainstateState {

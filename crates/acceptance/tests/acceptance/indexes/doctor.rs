@@ -2,6 +2,7 @@
 
 use acceptance::indexes::{Rows, assert_sound, behind, database, edit_rows, rows, update, with_indexes};
 use acceptance::prelude::*;
+use acceptance::seen;
 use acceptance::sync::run as download;
 use engine::doctor::{FoundIndex, IndexSetting, IndexStanding, NodeSettings};
 use testkit::corrupt::add_table;
@@ -38,6 +39,17 @@ fn sound_indexes_need_nothing() {
     fs::rename(indexes.join("coinstatsindex"), indexes.join("coinstats")).unwrap();
     let (found, _, is_sound) = index(&case, IndexKind::CoinStats);
     assert!(matches!(found.standing, IndexStanding::Superseded) && is_sound, "{found:?}");
+}
+
+/// Nothing was seen of it for minutes.
+#[test]
+fn reading_the_tables_of_an_index_is_progress() {
+    let (case, _) = with_indexes(TxForm::ByTxid);
+    let options = DoctorOptions { deep: true, ..DoctorOptions::new(case.root(), Network::Regtest) };
+    let (_, events) = seen(|watch| diagnose(&FaultDisk::healthy(), &options, watch).unwrap());
+    let is_of_tables =
+        |event: &&Event| matches!(event, Event::Progress(it) if it.blocks_total == 0 && it.bytes_total > 0);
+    assert!(events.iter().filter(is_of_tables).count() >= IndexKind::ALL.len(), "each has a table");
 }
 
 /// It was to be made anew for ever, since what is made is the other one.

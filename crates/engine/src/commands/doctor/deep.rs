@@ -4,7 +4,7 @@ use super::diagnosis::{ChainstateState, DatadirState, DeepState};
 use super::indexes::{FoundIndex, IndexStanding};
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, Watch},
+    event::{Event, Progress, Watch},
     options::{ChainOptions, ScriptChecks},
     remedy::Remedy,
     stage::Stage,
@@ -67,7 +67,10 @@ pub fn read_all(
 /// Reads all tables of the databases that bitcoind goes on with besides the chainstate and the block index.
 fn read_tables(files: &Files<'_>, found: &mut DatadirState, watch: Watch<'_>) -> Result<(), Error> {
     let flaw_of = |dir: &Path| -> Result<Option<Error>, Error> {
-        let read = check_tables(files.disk, dir, u64::MAX, || watch.interrupt.load(Ordering::Relaxed));
+        let read = check_tables(files.disk, dir, u64::MAX, |bytes, bytes_total| {
+            watch.sink.event(Event::Progress(Progress { blocks: 0, blocks_total: 0, bytes, bytes_total }));
+            watch.interrupt.load(Ordering::Relaxed)
+        });
         Error::check_interrupt(watch.interrupt)?;
         Ok(read.err().map(Error::from))
     };

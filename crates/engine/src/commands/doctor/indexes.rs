@@ -154,7 +154,7 @@ pub fn find(
         }
         if !is_held {
             let dir = files.datadir.net_dir().join(index.kind.database_dir());
-            check_tables(files.disk, &dir, 0, || interrupt.load(Ordering::Relaxed))?;
+            check_tables(files.disk, &dir, 0, |_, _| interrupt.load(Ordering::Relaxed))?;
         }
         let Some((tree, infos)) = tree else { return Ok(IndexStanding::NotExamined) };
         if branch.is_empty() {
