@@ -48,7 +48,7 @@ pub fn find(
     output: &Path,
     is_same: impl FnOnce(&Delta) -> bool,
 ) -> Result<Option<Delta>, Error> {
-    if !disk.exists(output).during("look for", output)? {
+    if !disk.exists(output).during_creation(output)? {
         return Ok(None);
     }
     let found = Delta::exists(disk, output)?.then(|| Delta::read(disk, output)).transpose()?;

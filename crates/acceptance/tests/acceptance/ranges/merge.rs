@@ -185,6 +185,19 @@ fn an_interrupted_check_is_resumed_and_a_finished_one_is_kept() {
     assert_eq!((error.kind, &*error.remedies), (ErrorKind::Usage, &[Remedy::OtherName][..]), "{error}");
 }
 
+/// It was damage, "cannot look for", with no advice.
+#[test]
+fn an_output_below_a_file_is_refused_like_any_other() {
+    let (_case, cut) = cut(1, None);
+    write_file(cut.path("file"), "");
+    let checked = cut.check_as(&cut.check_options(0), "file/x").map(drop);
+    let merged = cut.merge(&cut.check_all().unwrap(), (None, false), "file/x").map(drop);
+    for done in [checked, merged] {
+        let error = assert_fails(done, ErrorKind::Environment, &["cannot create: not a directory"]);
+        assert_eq!(error.remedies, [Remedy::OtherName]);
+    }
+}
+
 /// It was said that a block is invalid or the undo data false, with the advice to copy files of another node.
 #[test]
 fn a_coinbase_that_is_made_again_is_left_to_a_rebuild() {
