@@ -62,7 +62,8 @@ remedies! {
     /// Write the result to a directory that is empty or new ([`crate::options::ReindexOptions::output`]).
     EmptyOutput: "pass an empty or new directory";
     /// Write temporary files to another place ([`crate::options::ChainOptions::work_dir`]).
-    OtherWorkDir: "use another work directory", with "work-dir": "pass another --work-dir";
+    OtherWorkDir: "use another work directory", with "work-dir": "pass another --work-dir",
+        command: "set TMPDIR to another directory";
     /// Choose another name for a file.
     OtherName: "choose another name";
     /// Keep what is there, which an earlier run has made.

@@ -125,6 +125,8 @@ mod tests {
         let lower = remedy_text(&Remedy::AcceptLowerTipAt(Height(7)));
         assert!(lower.contains(": peregrine reindex --to 7 --accept-lower-tip --datadir "), "{lower}");
         assert_eq!(remedy_text(&Remedy::OtherName), "choose another name");
+        // A command without the option was to use another work directory all the same.
+        assert_eq!(remedy_text(&Remedy::OtherWorkDir), "set TMPDIR to another directory");
         assert!(remedy_text(&Remedy::CheckRangeAgain).ends_with("peregrine range check"));
     }
 }

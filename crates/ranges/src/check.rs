@@ -9,7 +9,7 @@ use api::{
     disk_need::DiskNeed,
     error::{Error, ErrorKind},
     event::{Event, Watch},
-    options::{AssumeValid, ChainOptions, ScriptChecks, UndoPolicy},
+    options::{AssumeValid, ChainOptions, ResumeOptions, ScriptChecks, UndoPolicy},
     remedy::Remedy,
     stage::Stage,
 };
@@ -70,18 +70,19 @@ pub fn check_range(
     }
     let output = &unfinished::target(disk, output)?;
     let work = &new_delta::work_dir(disk, output);
-    let done = delta_of_range(disk, plan, options, work, watch);
+    let done = delta_of_range(disk, plan, options, work, Some(&options.chain.resume), watch);
     let (new, delta) = done.map_err(new_delta::beside_output)?;
     new.finish(&delta, output)
 }
 
 /// Checks all blocks of a range in a work directory, and returns the delta, whose files are there. After an
-/// error from which another run can continue, the work directory stays.
+/// error from which another run can continue, the work directory stays. Without `resume`, none can.
 pub fn delta_of_range<'w, 'd>(
     disk: &dyn Disk,
     plan: &RangePlan,
     options: &CheckRangeOptions,
     work: &'w WorkDir<'d>,
+    resume: Option<&ResumeOptions>,
     watch: Watch<'_>,
 ) -> Result<(NewDelta<'w, 'd>, Delta), Error> {
     let clock = &mut Clock::start();
@@ -98,12 +99,11 @@ pub fn delta_of_range<'w, 'd>(
     let job_plan = Plan::of_range(files, chain, shared, choice);
     let job_plan = &job_plan.map_err(without_index)?;
     clock.lap(Stage::Plan);
-    let resume = Some(&chain_options.resume);
     let job = &Job { resume, ..Job::new(files, job_plan, chain_options, &Method::Join, work, watch) };
     let done = write_delta((job, work), plan, options, clock);
     done.map_err(|error| {
         let error = without_index(work.explain(error));
-        let error = checkpoint::with_resume_hint(error, work, chain_options.resume.restart);
+        let error = checkpoint::with_resume_hint(error, work, options.chain.resume.restart);
         if error.kind == ErrorKind::Consensus || !work.may_have_checkpoint() {
             // This error is the one to report.
             let _ = work.remove();

@@ -13,7 +13,7 @@ use api::{
     event::{Event, EventSink as _, Warnings, Watch},
     machine,
     note::Warning,
-    options::{ChainOptions, ReindexOptions, ResumeOptions, ScriptChecks},
+    options::{ChainOptions, ReindexOptions, ScriptChecks},
     report::ScriptsReport,
     stage::Stage,
 };
@@ -294,15 +294,14 @@ fn recheck(
     let work = &WorkDir::exclusive(disk, &home);
     while chosen.len() < count && !left.is_empty() {
         let range = left.swap_remove((u64::from_le_bytes(machine::random()?) % left.len() as u64) as usize);
-        let resume = ResumeOptions { restart: true, ..ResumeOptions::default() };
         let again = CheckRangeOptions {
-            chain: ChainOptions { resume, ..options.chain.clone() },
+            chain: options.chain.clone(),
             range: range.number,
             // Only what the range amounts to is compared.
             checker: String::new(),
             program: String::new(),
         };
-        let checked = delta_of_range(disk, plan, &again, work, watch);
+        let checked = delta_of_range(disk, plan, &again, work, None, watch);
         let content = checked.and_then(|(new, delta)| new.clear().map(|()| delta.content()));
         let removed = work.remove();
         if content? != range.content {

@@ -6,7 +6,10 @@ use acceptance::prelude::*;
 use acceptance::ranges::{Ranges, cut, delta_files};
 use disk::delta::Delta;
 use engine::Stage;
-use ranges::{CheckRangeOptions, MergeDeltasOptions, RangeFile, check_range, merge_deltas};
+use ranges::{
+    CheckRangeOptions, FinishRangesOptions, MergeDeltasOptions, RangeFile, check_range, finish_ranges,
+    merge_deltas,
+};
 
 #[test]
 fn a_delta_depends_on_nothing_but_the_plan() {
@@ -183,6 +186,31 @@ fn an_interrupted_check_is_resumed_and_a_finished_one_is_kept() {
     assert!(cut.path("link").is_symlink() && delta_files(&cut.path("elsewhere")) == expected);
     let error = cut.check_as(&cut.check_options(0), "whole").unwrap_err();
     assert_eq!((error.kind, &*error.remedies), (ErrorKind::Usage, &[Remedy::OtherName][..]), "{error}");
+}
+
+/// The same command was said to resume, though what it had saved was removed.
+#[test]
+fn a_second_check_that_is_interrupted_saves_nothing() {
+    let (_case, cut) = cut(1, Some(1));
+    let merged = cut.merge_all(&cut.check_all().unwrap()).unwrap();
+    let mut chain = ChainOptions { work_dir: Some(cut.dir.path().to_owned()), ..cut.chain.clone() };
+    chain.hooks.join_bytes = Some(1);
+    let options = FinishRangesOptions { chain, recheck_percent: Some(100.0) };
+    let finish = |disk: &FaultDisk| {
+        let (inputs, output) = (std::slice::from_ref(&merged), scratch());
+        finish_ranges(disk, &cut.plan, inputs, &options, output.path(), quiet(disk.interrupt()))
+    };
+    let counting = FaultDisk::counting_changes();
+    finish(&counting).unwrap();
+    let (count, mut interrupted) = (counting.count(), 0);
+    for at in (1..count).step_by((count / 30).max(1) as usize) {
+        if let Err(error) = finish(&FaultDisk::interrupting_at(at)) {
+            assert_eq!((error.kind, error.remedies.len()), (ErrorKind::Interrupted, 0), "{at}: {error}");
+            interrupted += 1;
+        }
+        assert_eq!(leftovers(cut.dir.path()), [] as [PathBuf; 0]);
+    }
+    assert!(interrupted > 3, "{interrupted}");
 }
 
 /// It was damage, "cannot look for", with no advice.
