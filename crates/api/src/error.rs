@@ -262,6 +262,18 @@ impl Error {
         self.with_remedies(others)
     }
 
+    /// Replaces what needs the block index in the remedies, for a run that has scanned the block files.
+    #[must_use]
+    pub fn of_scan(mut self) -> Self {
+        let remedies = std::mem::take(&mut self.remedies).into_iter();
+        self.with_remedies(remedies.filter_map(|remedy| match remedy {
+            Remedy::RebuildIndex | Remedy::GiveBlock => None,
+            Remedy::MakeUndo | Remedy::RebuildChainstate => Some(Remedy::ReindexByScan),
+            Remedy::EndBelowDamage => Some(Remedy::EndBelowDamageByScan),
+            other => Some(other),
+        }))
+    }
+
     /// Whether the medium could not be read at this place, as if the file were damaged.
     pub fn is_of_medium(&self) -> bool {
         let cause = self.cause.as_ref();

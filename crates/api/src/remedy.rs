@@ -124,6 +124,10 @@ remedies! {
     /// ([`crate::options::ReindexOptions::until_damage`]).
     EndBelowDamage: "rebuild the chainstate up to the block below",
         command: "rebuild up to the damage with: peregrine reindex --until-damage";
+    /// The same without the block index.
+    #[strum(serialize = "end-below-damage")]
+    EndBelowDamageByScan: "rebuild the block index, and the chainstate up to the block below",
+        command: "rebuild up to the damage with: peregrine reindex --scan --until-damage";
     /// Take blocks from block files, those of the datadir itself or others (`RepairOptions::sources`).
     TakeFromFiles: "take blocks from the files in a folder, each with its own key",
         command: "take blocks from the files of a folder, each with its own key, with: peregrine repair \

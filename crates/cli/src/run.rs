@@ -39,5 +39,6 @@ pub fn record<T>(
         recorder.event(Event::Warning(Warning::DirectoryNotSynced { dir: dir.to_owned() }));
     }
     recorder.close();
-    done
+    let is_scan = chain.is_some_and(|chain| chain.scan);
+    done.map_err(|error| if is_scan { error.of_scan() } else { error })
 }

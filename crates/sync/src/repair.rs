@@ -356,7 +356,9 @@ fn download(
             };
             let detail = format!("{what} still damaged or missing, and there is no peer to ask for them");
             let help = [Remedy::NamePeer, Remedy::TakeFromFiles, Remedy::EndBelowDamage];
-            return Err(Error::environment(detail).with_remedies(help));
+            let error = Error::environment(detail).with_remedies(help);
+            // The block index lacks them, so that a rebuild by it would be refused.
+            return Err(if is_tip_lost { error.of_scan() } else { error });
         }
         _ => {
             // Only peers know how high the lost blocks reach.

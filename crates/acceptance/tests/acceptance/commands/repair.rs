@@ -225,6 +225,19 @@ fn a_chainstate_of_another_chain_is_set_aside_also_without_a_block_index() {
     assert_sound(case.root(), chain(), "a chainstate of another chain");
 }
 
+/// A rebuild by the block index was advised, which lacks the chainstate's best block, and is refused.
+#[test]
+fn without_peers_lost_last_blocks_are_left_by_a_scan() {
+    let (case, store) = (Case::at_tip(), scratch());
+    damage::cause("chainstate: of another chain", &case, store.path());
+    let words = ["the last blocks are still damaged or missing"];
+    let error = assert_fails(try_repair(&repairing(case.root(), &[])), ErrorKind::Environment, &words);
+    assert_eq!(error.remedies.last(), Some(&Remedy::EndBelowDamageByScan), "{error}");
+    let rebuilt = |options| run(&ReindexOptions { until_damage: true, ..options });
+    assert_fails(rebuilt(case.options()), ErrorKind::Damaged, &["the block index does not contain"]);
+    assert_eq!(rebuilt(case.scan()).unwrap().height, Height(TIP));
+}
+
 /// The old index, which may come back, can refer to what a scan does not recognize.
 #[test]
 fn without_an_index_no_byte_of_undo_files_is_overwritten() {
