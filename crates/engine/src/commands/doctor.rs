@@ -297,10 +297,11 @@ impl Examination<'_> {
             state.blocks.lost += 1;
             state.blocks.first = Some((Height(0), files.params.genesis_hash));
         }
-        let lacks_genesis =
-            !state.index.state.is_sound() && state.key.is_none() && !survey::has_genesis(files);
+        let has_no_index = !state.index.state.is_sound() && state.key.is_none();
+        let lacks_genesis = has_no_index && !survey::has_genesis(files);
         let circumstances = Circumstances {
             files: lengths.scan_precondition(lacks_genesis),
+            is_new: has_no_index && survey::is_new(files, lengths),
             has_lost_genesis,
             obstacle: find_obstacle(disk, datadir)?,
             blocksdir: self.other_blocksdir(&state.start.last),

@@ -653,8 +653,17 @@ fn a_new_datadir_is_sound() {
     try_run(&SyncOptions { blocks_only: true, ..from_to(dir.path(), &[&peer], 0) }).unwrap();
     let found = diagnosed(dir.path(), false);
     assert!(found.is_sound() && found.advice == Advice::StartBitcoind, "{found:?}");
-    edit_index(&dir.path().join("regtest/blocks/index"), |index| *index = Default::default()).unwrap();
-    assert_eq!(diagnosed(dir.path(), false).advice, Advice::ReindexByScan);
+    // Of a bitcoind that was killed before it wrote them, both databases were to be rebuilt. With more blocks
+    // they are: it would overwrite these.
+    for (height, advice) in [(0, Advice::StartBitcoind), (1, Advice::ReindexByScan)] {
+        let stored = SyncOptions { blocks_only: true, ..from_to(dir.path(), &[&peer], height) };
+        try_run(&stored).unwrap();
+        let index = dir.path().join("regtest/blocks/index");
+        edit_index(&index, |index| *index = Default::default()).unwrap();
+        assert_eq!(diagnosed(dir.path(), true).advice, advice);
+        fs::remove_dir_all(&index).unwrap();
+        assert_eq!(diagnosed(dir.path(), false).advice, advice);
+    }
 }
 
 #[test]

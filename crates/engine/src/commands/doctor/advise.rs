@@ -26,6 +26,8 @@ pub enum ScanPrecondition {
 pub struct Circumstances {
     /// The block files.
     pub files: ScanPrecondition,
+    /// Whether bitcoind begins there as in an empty datadir, and no block is lost.
+    pub is_new: bool,
     /// Whether the genesis block was overwritten, which a scan restores.
     pub has_lost_genesis: bool,
     /// What is in the way of all commands.
@@ -161,6 +163,9 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
         || found.is_refused_for(Subject::SecondChainstate)
     {
         return Advice::MoveSnapshotAway;
+    }
+    if circumstances.is_new {
+        return Advice::StartBitcoind;
     }
     // Reading all coins has shown no damage, if it was asked for.
     let is_usable = chainstate.state.is_sound() && found.deep.as_ref().is_none_or(|deep| deep.coins.is_ok());

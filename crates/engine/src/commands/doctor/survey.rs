@@ -12,8 +12,9 @@ use chain::{
 use disk::{
     blk::BlockRecord,
     block_files::{RecordBuffer, used_bytes},
+    chainstate::read_heads,
     datadir::{Datadir, FileKind},
-    index::FileInfo,
+    index::{FileInfo, read_block_index},
 };
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::{Disk, During as _};
@@ -95,6 +96,24 @@ fn in_last_files(files: &Files<'_>, is_in: impl Fn(FileNo) -> bool) -> bool {
 /// can be read.
 pub fn has_genesis(files: &Files<'_>) -> bool {
     is_in_file(files, FileNo(0), |it| it.hash == files.params.genesis_hash).unwrap_or(true)
+}
+
+/// Whether neither database has a block, and the only file none but the genesis block, as when a first start
+/// was killed: bitcoind begins again (Core `LoadGenesisBlock`), and overwrites no other block.
+pub fn is_new(files: &Files<'_>, lengths: &FileLengths) -> bool {
+    if lengths.blk.len() > 1 || !lengths.blk.contains_key(&0) {
+        return false;
+    }
+    let Files { disk, datadir, params, .. } = *files;
+    let dir = datadir.index_dir();
+    let is_empty = match read_block_index(disk, &dir) {
+        Ok(index) => index.entries.is_empty(),
+        Err(_) => !disk.exists(&dir.join("CURRENT")).unwrap_or(true),
+    };
+    let is_other = |it: &BlockRecord| it.hash != params.genesis_hash;
+    is_empty
+        && read_heads(disk, &datadir.chainstate_dir()).is_ok_and(|heads| heads.is_empty())
+        && !is_in_file(files, FileNo(0), is_other).unwrap_or(true)
 }
 
 fn is_in_file(
