@@ -31,8 +31,6 @@ const BAN: Duration = Duration::from_secs(24 * 60 * 60);
 /// Where an address was learned from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Source {
-    /// The user gave it. There is no limit for this source.
-    User,
     /// An earlier run knew it.
     Saved,
     /// A DNS seed with this number.
@@ -104,12 +102,10 @@ impl AddressTable {
             entry.known.services = entry.known.services.with(record.services);
             return false;
         }
-        let is_user = source == Source::User;
         let from_source = self.per_source.get(&source).copied().unwrap_or_default();
         let in_group = self.per_group.get(&group).copied().unwrap_or_default();
-        let is_usable = is_usable(&address);
         let fits = from_source < MAX_PER_SOURCE && in_group < MAX_PER_GROUP && self.len() < MAX_ENTRIES;
-        if !(is_user || is_usable && fits) {
+        if !(is_usable(&address) && fits) {
             return false;
         }
         let (bytes_per_second, needs_v1, failures) = Default::default();
@@ -191,13 +187,13 @@ impl AddressTable {
     }
 
     /// Notes that an address could not be reached, or that its peer was useless. After some failures in a row
-    /// it is removed, unless the user gave it.
+    /// it is removed.
     pub fn failed(&mut self, address: &PeerAddress, now: Instant) {
         let Some(entry) = self.entry_mut(address) else { return };
         let failures = entry.known.failures.saturating_add(1);
         entry.known.failures = failures;
         entry.not_before = Some(now + RETRY * (1 << failures.min(6)) / 2);
-        if failures >= MAX_FAILURES && entry.source != Source::User {
+        if failures >= MAX_FAILURES {
             self.remove(address);
         }
     }
@@ -268,7 +264,6 @@ mod tests {
             table.add(&full(11 + at / 200, at % 200, 0), Source::Seed(at as u16));
         }
         assert_eq!(table.len(), MAX_ENTRIES);
-        assert!(table.add(&record("127.0.0.1", Services(0)), Source::User), "the user's are always added");
     }
 
     #[test]
@@ -352,8 +347,5 @@ mod tests {
         assert!(table.get(&address.address).is_none());
         assert_eq!((table.len(), table.per_source[&Source::Seed(0)], table.per_group.len()), (1, 1, 1));
         assert!(table.get(&full(2, 2, 3).address).is_some());
-        table.add(&address, Source::User);
-        (0..20).for_each(|_| table.failed(&address.address, now));
-        assert!(table.get(&address.address).is_some(), "the user's stay");
     }
 }

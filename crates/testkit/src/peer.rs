@@ -72,16 +72,7 @@ impl ScriptedPeer {
     /// If the system gives no port.
     #[must_use]
     pub fn start(chain: &Arc<ServedChain>, fault: Fault) -> Self {
-        Self::start_at("127.0.0.1", chain, fault)
-    }
-
-    /// Starts a peer at a free port of a loopback address.
-    ///
-    /// # Panics
-    /// If the system gives no port.
-    #[must_use]
-    pub fn start_at(ip: &str, chain: &Arc<ServedChain>, fault: Fault) -> Self {
-        let listener = TcpListener::bind((ip, 0)).expect("a loopback address has a free port");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback address has a free port");
         let address = listener.local_addr().expect("it is bound");
         let shared = Arc::new(Shared {
             fault,

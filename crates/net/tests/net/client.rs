@@ -1,10 +1,6 @@
 //! The client against scripted peers over loopback sockets.
 
 use crate::common::{chain::of_sizes, *};
-use peregrine_net::{
-    addresses::Source,
-    message::{AddressRecord, Services},
-};
 use std::net::{SocketAddr, TcpListener};
 use testkit::sockets::socks_proxy;
 
@@ -117,21 +113,6 @@ fn a_flood_of_addresses_adds_few() {
     driver.run_until("addresses", |driver| driver.client.dialer.table.len() == 64);
     (0..20).for_each(|_| driver.step());
     assert_eq!(driver.client.dialer.table.len(), 64);
-}
-
-#[test]
-fn one_connection_is_opened_in_each_group_of_addresses() {
-    let chain = tiny(100, 2_000);
-    let ips = ["127.1.0.1", "127.1.0.2", "127.2.0.1"];
-    let peers = ips.map(|ip| ScriptedPeer::start_at(ip, &chain, Fault::None));
-    let mut driver = Driver::new(&chain, |options| options.only_user_targets = false);
-    let services = Services::FULL.with(Services::P2P_V2);
-    let record = |peer: &ScriptedPeer| AddressRecord { time: 0, services, address: peer.peer_address() };
-    driver.client.add_addresses(&peers.each_ref().map(record), Source::User);
-    driver.download_all();
-    (0..10).for_each(|_| driver.step());
-    let accepted = peers.each_ref().map(|peer| peer.accepted());
-    assert_eq!((accepted[0] + accepted[1], accepted[2]), (1, 1));
 }
 
 #[test]
