@@ -488,7 +488,10 @@ mod tests {
     #[test]
     fn each_unusable_chainstate_has_its_own_error() {
         for (rows, want) in [
-            (vec![(&b"B"[..], vec![0; 32]), (b"H", vec![2])], "interrupted flush, run reindex"),
+            (
+                vec![(&b"B"[..], vec![0; 32]), (b"H", vec![2])],
+                "bitcoind was stopped while it wrote the chainstate",
+            ),
             (vec![(b"C", vec![0; 3])], "no best block"),
             (vec![(b"B", vec![0; 31])], "no best block"),
             (vec![(b"B", vec![0; 32]), (b"c", vec![0])], "before 0.15"),

@@ -121,7 +121,8 @@ pub enum DiskError {
         flaw: String,
     },
     /// Core was stopped while it wrote the chainstate, which now mixes the coins of two blocks.
-    #[error("{}: chainstate is inconsistent: interrupted flush, run reindex", dir.display())]
+    #[error("{}: bitcoind was stopped while it wrote the chainstate; if it has the blocks, it completes that \
+             when it starts; otherwise, rebuild it", dir.display())]
     InterruptedFlush { dir: PathBuf },
     /// An operation that the job needs is impossible at this path, or must not be done there.
     #[error("{}: {flaw}", path.display())]

@@ -11,17 +11,11 @@ use api::{
 use chain::{
     blocks::files::Files,
     plan::{
-        best_block::{can_replay, lacks_undo},
-        existing_state::ExistingState,
+        existing_state::{ExistingState, unfinished_flush},
         planner::is_pruned,
-        second_chainstate::CHECKED_AT_START,
     },
 };
-use disk::{
-    DiskError,
-    chainstate::{ChainstateReader, read_heads},
-    index::find_height,
-};
+use disk::{DiskError, chainstate::ChainstateReader, index::find_height};
 use pipeline::stages::finish;
 use wire::BlockHash;
 
@@ -49,8 +43,8 @@ pub fn read_all(
 
 /// Whether the chainstate cannot stay: bitcoind was stopped while it wrote the coins, or blocks are to be
 /// deleted, and the coins cannot be read. Also returns the error for a run that would connect blocks to it,
-/// if bitcoind can complete the flush: it does not lack blocks for that, or undo data to start then.
-/// `is_resumed` is whether an earlier run has begun to replace it, and may have stored these blocks.
+/// if bitcoind can complete the flush ([`unfinished_flush`]). `is_resumed` is whether an earlier run has
+/// begun to replace it, and may have stored the blocks that bitcoind lacked.
 ///
 /// # Errors
 /// The same errors; if blocks are to be deleted, [`ErrorKind::Damaged`] after an interrupted flush that
@@ -66,21 +60,13 @@ pub fn must_be_replaced(
         return Ok((false, None));
     }
     let dir = files.datadir.chainstate_dir();
-    if let Err(error @ DiskError::InterruptedFlush { .. }) = ChainstateReader::open(files.disk, &dir) {
+    if let Err(DiskError::InterruptedFlush { .. }) = ChainstateReader::open(files.disk, &dir) {
         let is_replaced = is_resumed || options.unprune && is_pruned(files)?;
-        let can_finish = match read_heads(files.disk, &dir)?[..] {
-            [new, old] if !is_replaced => {
-                can_replay(files, new, old)? && !lacks_undo(files, new, CHECKED_AT_START)?
-            }
-            _ => false,
+        let unfinished = if is_replaced { None } else { unfinished_flush(files)? };
+        return match unfinished {
+            Some(error) if prunes => Err(error),
+            unfinished => Ok((true, unfinished)),
         };
-        if !can_finish {
-            return Ok((true, None));
-        }
-        let detail = "bitcoind was stopped while it wrote the chainstate, and completes it from its blocks";
-        let error = Error::damaged(detail).in_file(dir, None).caused_by(error);
-        let error = error.with_remedies([Remedy::LetBitcoindFinish]);
-        return if prunes { Err(error) } else { Ok((true, Some(error))) };
     }
     Ok((prunes && read_all(files, &options.chain, watch)?.is_none(), None))
 }

@@ -8,8 +8,9 @@
 use crate::{
     blocks::files::Files,
     plan::{
-        best_block::{BestBlock, KnownBlock},
+        best_block::{BestBlock, KnownBlock, can_replay, lacks_undo},
         planner::{Plan, links_of_index},
+        second_chainstate::CHECKED_AT_START,
     },
 };
 use api::{
@@ -20,7 +21,11 @@ use api::{
     remedy::Remedy,
     subject::Subject,
 };
-use disk::{chainstate::read_best_block, datadir::FileKind};
+use disk::{
+    DiskError,
+    chainstate::{read_best_block, read_heads},
+    datadir::FileKind,
+};
 use std::{collections::BTreeMap, error::Error as _, io};
 use vfs::{Disk, FileError};
 use wire::{BlockHash, Height};
@@ -217,6 +222,22 @@ impl ExistingState {
         }
         Ok(())
     }
+}
+
+/// The error for a chainstate that bitcoind was writing when it was stopped, if it can complete that: it does
+/// not lack blocks for that, or undo data to start then.
+///
+/// # Errors
+/// A damaged database; any I/O error.
+pub fn unfinished_flush(files: &Files<'_>) -> Result<Option<Error>, Error> {
+    let dir = files.datadir.chainstate_dir();
+    let [new, old] = read_heads(files.disk, &dir)?[..] else { return Ok(None) };
+    if !can_replay(files, new, old)? || lacks_undo(files, new, CHECKED_AT_START)? {
+        return Ok(None);
+    }
+    let detail = "bitcoind was stopped while it wrote the chainstate, and completes it from its blocks";
+    let error = Error::damaged(detail).in_file(&dir, None).with_remedies([Remedy::LetBitcoindFinish]);
+    Ok(Some(error.caused_by(DiskError::InterruptedFlush { dir })))
 }
 
 /// A plan that is lower than `what`, whose last block is `known`.

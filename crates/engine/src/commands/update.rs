@@ -19,13 +19,13 @@ use chain::{
     invalid_blocks::unmark,
     plan::{
         best_block::{BestBlock, lacks_undo},
-        existing_state::ExistingState,
+        existing_state::{ExistingState, unfinished_flush},
         planner::Plan,
         second_chainstate::CHECKED_AT_START,
     },
     session::Session,
 };
-use disk::{chainstate::ChainstateReader, datadir::Datadir};
+use disk::{DiskError, chainstate::ChainstateReader, datadir::Datadir};
 use pipeline::{
     job::{
         self, ChainRequest,
@@ -177,7 +177,8 @@ pub fn check_one_chainstate(files: &Files<'_>) -> Result<(), Error> {
 /// Opens the chainstate, if it is the only one.
 ///
 /// # Errors
-/// Those of [`check_one_chainstate`]; [`ErrorKind::Damaged`] if there is none, or it does not open.
+/// Those of [`check_one_chainstate`]; [`ErrorKind::Damaged`] if there is none, it does not open, or bitcoind
+/// has to complete it.
 pub fn open_chainstate<'d>(files: &Files<'d>) -> Result<ChainstateReader<'d>, Error> {
     let dir = files.datadir.chainstate_dir();
     check_one_chainstate(files)?;
@@ -186,8 +187,13 @@ pub fn open_chainstate<'d>(files: &Files<'d>) -> Result<ChainstateReader<'d>, Er
         let error = Error::damaged("there is no chainstate").about(Subject::MissingFile).in_file(dir, None);
         return Err(error.about(Subject::Chainstate));
     }
-    let opened = ChainstateReader::open(files.disk, &dir).map_err(Error::from);
-    opened.map_err(|error| match error.kind {
+    let opened = ChainstateReader::open(files.disk, &dir);
+    if let Err(DiskError::InterruptedFlush { .. }) = &opened
+        && let Ok(Some(error)) = unfinished_flush(files)
+    {
+        return Err(error);
+    }
+    opened.map_err(Error::from).map_err(|error| match error.kind {
         ErrorKind::Damaged => error.about(Subject::Chainstate),
         _ => error,
     })

@@ -1,6 +1,7 @@
 //! Updates: a chainstate that is behind gets the coins that a rebuild gives it, with the same undo data,
 //! whatever the number of threads and the size of commits; and what an update refuses.
 
+use crate::sync::unprune::interrupt_flush;
 use acceptance::prelude::*;
 use testkit::{
     block::{HeaderPlan, assemble},
@@ -127,6 +128,20 @@ fn an_update_refuses_what_it_cannot_continue() {
 
     write_file(case.net("chainstate_snapshot/base_blockhash"), [7; 32]);
     assert_offers(&refuses(None, &["has two chainstates"]), &[Remedy::MoveSnapshotAway]);
+}
+
+/// A rebuild was advised, which takes far longer than what bitcoind does when it starts.
+#[test]
+fn an_interrupted_flush_is_left_to_bitcoind_if_it_can_complete_it() {
+    let case = Case::at_tip();
+    interrupt_flush(&case, 50);
+    let updated = || update(&update_options(case.root(), AT_ONCE, None));
+    let words = ["bitcoind was stopped while it wrote"];
+    let error = refused_by(case.root(), ErrorKind::Damaged, &words, updated);
+    assert_eq!(error.remedies, [Remedy::LetBitcoindFinish]);
+    truncate(&blk(&case, &entry(&case, 60)), 100).unwrap();
+    let error = refused_by(case.root(), ErrorKind::Damaged, &words, updated);
+    assert_eq!(error.remedies, [Remedy::RebuildChainstate]);
 }
 
 /// The chainstate was at the tip, and the command failed.
