@@ -158,7 +158,7 @@ fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Heig
     let dir = datadir.index_dir();
     find_height(disk, &dir, &best)?.ok_or_else(|| {
         let detail = format!("the chainstate's best block {best} is not in the block index");
-        Error::damaged(detail).in_file(dir, None).about(Subject::Chainstate)
+        Error::damaged(detail).in_file(dir, None).about(Subject::BlockIndex)
     })
 }
 

@@ -144,6 +144,13 @@ fn what_core_would_not_load_is_refused_and_changes_nothing() {
     for (case, file, kind, why) in cases {
         refused_by(case.root(), kind, &[why], || load(&FaultDisk::healthy(), &case, file));
     }
+    // A rebuild by the block index was advised, which is refused then.
+    let case = Case::at_tip();
+    damage::cause("chainstate: of another chain", &case, scratch.path());
+    let words = ["is not in the block index"];
+    let load = || load(&FaultDisk::healthy(), &case, snapshot());
+    let error = refused_by(case.root(), ErrorKind::Damaged, &words, load);
+    assert_eq!(error.remedies, [Remedy::ReindexByScan]);
     // Without a pinned hash of this block.
     let case = headers_only();
     let plain = case.options().chain;

@@ -181,7 +181,7 @@ fn blocks_below(
     if let Some(best) = read_best_block(disk, &chainstate)? {
         let detail = format!("the chainstate's best block {best} is not in the block index");
         let best_block = locate(&best)
-            .ok_or_else(|| Error::damaged(detail).in_file(&chainstate, None).about(Subject::Chainstate))?;
+            .ok_or_else(|| Error::damaged(detail).in_file(&chainstate, None).about(Subject::BlockIndex))?;
         let KnownBlock { height, work, .. } = best_block.known;
         if work >= block.known.work {
             let detail = format!(
