@@ -13,7 +13,8 @@ use wire::{BlockHash, Height};
 pub(super) fn no_genesis() -> Error {
     let detail = "the genesis block was not found: the blocks directory is empty, the block index is \
                   damaged, or the node was pruned, so that a rebuild is not possible";
-    Error::damaged(detail).about(Subject::BlockIndex)
+    // A scan needs that block too.
+    Error::damaged(detail).with_remedies([Remedy::Repair]).about(Subject::BlockIndex)
 }
 
 /// The error for a height to stop at that is above the last connected block.
