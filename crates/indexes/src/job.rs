@@ -179,8 +179,8 @@ pub fn check_space(
     };
     let needs = format!("{beside}temporary files take about {}", HumanSize(temporary));
     let dirs: Vec<PathBuf> = spaces.iter().map(|(kind, _)| net_dir.join(kind.replaced_dir())).collect();
-    let help: &[Remedy] = &[Remedy::OtherWorkDir];
-    let in_dirs = dirs.iter().zip(spaces).map(|(dir, (_, [kept, _]))| (dir.as_path(), *kept, help));
+    let [nothing, help]: [&[Remedy]; 2] = [&[], &[Remedy::OtherWorkDir]];
+    let in_dirs = dirs.iter().zip(spaces).map(|(dir, (_, [kept, _]))| (dir.as_path(), *kept, nothing));
     let in_dirs: Vec<_> = in_dirs.chain([(work_dir, temporary, help)]).collect();
     disk_need::check_space(disk, &in_dirs, &needs)
 }
