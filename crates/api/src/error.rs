@@ -457,7 +457,10 @@ impl From<FileError> for Error {
             io::ErrorKind::NotFound if creates => vec![Remedy::CreateDirectory, Remedy::OtherName],
             io::ErrorKind::NotADirectory if creates => vec![Remedy::OtherName],
             _ if creates && error.source.raw_os_error() == Some(LINK_LOOP) => vec![Remedy::OtherName],
-            io::ErrorKind::PermissionDenied => vec![Remedy::GrantPermission, Remedy::OtherOutput],
+            // What may not be read is no result.
+            io::ErrorKind::PermissionDenied if !["open for reading", "read"].contains(&error.action) => {
+                vec![Remedy::GrantPermission, Remedy::OtherOutput]
+            }
             io::ErrorKind::ReadOnlyFilesystem => vec![Remedy::MountWritable, Remedy::OtherOutput],
             _ => remedy_of(&error.source).into_iter().collect(),
         };
@@ -654,6 +657,8 @@ mod tests {
         for (source, action, remedies) in [
             (io::Error::from(io::ErrorKind::Unsupported), "lock", [Remedy::MountWithLocks]),
             (io::Error::from_raw_os_error(IO_ERROR), "read", [Remedy::CheckDisk]),
+            // Another place for the result was advised too.
+            (io::ErrorKind::PermissionDenied.into(), "open for reading", [Remedy::GrantPermission]),
         ] {
             let file = FileError { path: ".lock".into(), action, is_creation: false, source };
             assert_eq!(Error::from(file).remedies, remedies);
