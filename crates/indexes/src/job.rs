@@ -218,7 +218,8 @@ pub fn require_undo(plan: &Plan, kinds: &[IndexKind], from: u32) -> Result<(), E
         return Ok(());
     }
     let detail = format!("the undo data of {lacking} blocks is missing, which these indexes are made from");
-    Err(Error::damaged(detail).about(Subject::UndoData))
+    let error = Error::damaged(detail).about(Subject::UndoData);
+    Err(if plan.is_pruned { error.without_remedies().with_remedies([Remedy::Unprune]) } else { error })
 }
 
 impl IndexJob<'_> {
