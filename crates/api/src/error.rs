@@ -274,6 +274,17 @@ impl Error {
         }))
     }
 
+    /// Replaces what needs deleted blocks in the remedies, for a pruned node.
+    #[must_use]
+    pub fn of_pruned(mut self) -> Self {
+        use Remedy::{EndBelowDamage, GiveBlock, MakeUndo, RebuildChainstate, RebuildIndex, Repair, Unprune};
+        let remedies = std::mem::take(&mut self.remedies).into_iter();
+        self.with_remedies(remedies.map(|remedy| match remedy {
+            Repair | GiveBlock | EndBelowDamage | MakeUndo | RebuildChainstate | RebuildIndex => Unprune,
+            other => other,
+        }))
+    }
+
     /// Whether the medium could not be read at this place, as if the file were damaged.
     pub fn is_of_medium(&self) -> bool {
         let cause = self.cause.as_ref();

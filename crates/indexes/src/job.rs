@@ -219,7 +219,7 @@ pub fn require_undo(plan: &Plan, kinds: &[IndexKind], from: u32) -> Result<(), E
     }
     let detail = format!("the undo data of {lacking} blocks is missing, which these indexes are made from");
     let error = Error::damaged(detail).about(Subject::UndoData);
-    Err(if plan.is_pruned { error.without_remedies().with_remedies([Remedy::Unprune]) } else { error })
+    Err(if plan.is_pruned { error.of_pruned() } else { error })
 }
 
 impl IndexJob<'_> {

@@ -20,7 +20,7 @@ use chain::{
     plan::{
         best_block::{BestBlock, lacks_undo},
         existing_state::{ExistingState, unfinished_flush},
-        planner::Plan,
+        planner::{Plan, is_pruned},
         second_chainstate::CHECKED_AT_START,
     },
     session::Session,
@@ -99,7 +99,9 @@ fn update_in_place(
     let (session, datadir) = Session::open_for_change(disk, &in_place, watch.sink)?;
     let files = &session.files_at_tip()?;
     let report = report.get_or_insert_with(|| empty_report(options, &datadir));
-    let plan = connect_stored(files, options, invalid, exactly, report, &mut clock, watch)?;
+    let connected = connect_stored(files, options, invalid, exactly, report, &mut clock, watch);
+    let is_pruned = || is_pruned(files).unwrap_or_default();
+    let plan = connected.map_err(|error| if is_pruned() { error.of_pruned() } else { error })?;
     unmark(files, &plan.choice.unmarked)?;
     plan.note_unmarked(watch.sink);
     (report.height, report.hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
@@ -312,10 +314,6 @@ impl<'a> Update<'a> {
         match error.kind {
             ErrorKind::Consensus if is_reconsidered => error.about(Subject::ContestedBlock),
             ErrorKind::Consensus => error.with_remedies(below.filter(is_above).map(Remedy::StopAtHeight)),
-            // A rebuild makes undo data, but from all blocks.
-            ErrorKind::Damaged if plan.is_pruned && error.is_about(Subject::UndoData) => {
-                error.without_remedies().with_remedies([Remedy::Unprune, Remedy::RestoreFile])
-            }
             _ => error,
         }
     }
