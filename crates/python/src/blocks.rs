@@ -34,7 +34,7 @@ pub fn rows<T: BlockRows + 'static>(
     let part_blocks = T::FILE_BLOCKS / PARTS_OF_FILE;
     let options = read_options::<T>(chain, &columns, Height(from), None, WORKER_BYTES);
     let options = ReadBlocksOptions { part_blocks, ..options };
-    RowStream::begin::<T>(py, &columns.clone(), move |sender, watch| {
+    RowStream::begin(py, Batches::<T>::new(&columns).schema(), move |sender, watch| {
         let begin = |range: &BlockRange, _: &HashAt<'_>| {
             let (columns, turns) = (columns.clone(), Turns::new(range.from.0));
             Ok(InOrder::<T> { sender, columns, turns, table: PhantomData })

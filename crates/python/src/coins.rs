@@ -19,7 +19,7 @@ pub fn rows(
     height: Option<u32>,
     columns: Columns,
 ) -> PyResult<RowStream> {
-    RowStream::begin::<CoinTable>(py, &columns.clone(), move |sender, watch| {
+    RowStream::begin(py, Batches::<CoinTable>::new(&columns).schema(), move |sender, watch| {
         let network = chain.params.network;
         let addresses = columns.has_addresses::<CoinTable>().then_some(network);
         let mut batches = Batches::<CoinTable>::new(&columns);

@@ -9,7 +9,7 @@ use arrow_array::{RecordBatch, RecordBatchReader, ffi_stream::FFI_ArrowArrayStre
 use arrow_schema::{ArrowError, SchemaRef, ffi::FFI_ArrowSchema};
 use crossbeam::channel::Sender;
 use engine::{Error, ErrorKind, Watch};
-use export::{Batches, Columns, Table};
+use export::{Columns, Table};
 use pyo3::{
     exceptions::PyKeyboardInterrupt,
     prelude::*,
@@ -45,18 +45,17 @@ struct Taking {
 }
 
 impl RowStream {
-    /// Begins to read rows of a table: `read` sends them. Waits until there is a batch, so that an error in
-    /// the beginning is raised here.
-    pub fn begin<T: Table>(
+    /// Begins to read rows: `read` sends them. Waits until there is a batch, so that an error in the
+    /// beginning is raised here.
+    pub fn begin(
         py: Python<'_>,
-        columns: &Columns,
+        schema: &SchemaRef,
         read: impl Fn(&Sender<RecordBatch>, Watch<'_>) -> Result<RowsReport, Error> + Send + Sync + 'static,
     ) -> PyResult<Self> {
-        let schema = Arc::clone(Batches::<T>::new(columns).schema());
         let read: Arc<Read> = Arc::new(read);
-        let reader = Reader::begin(py, Arc::clone(&schema), Arc::clone(&read))?;
-        let outcome = Arc::clone(&reader.outcome);
-        Ok(Self { schema, read, taking: Mutex::new(Taking { first: Some(reader), outcome }) })
+        let reader = Reader::begin(py, Arc::clone(schema), Arc::clone(&read))?;
+        let taking = Mutex::new(Taking { outcome: Arc::clone(&reader.outcome), first: Some(reader) });
+        Ok(Self { schema: Arc::clone(schema), read, taking })
     }
 
     fn taking(&self) -> MutexGuard<'_, Taking> {
