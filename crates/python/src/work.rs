@@ -16,7 +16,7 @@ use std::{
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Work that sends messages, and has a result. It is stopped when this is dropped.
-pub struct Work<M, R> {
+pub struct Work<M: Send, R> {
     messages: Receiver<M>,
     interrupt: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<R, Error>>>,
@@ -62,7 +62,7 @@ impl<M: Send + 'static, R: Send + 'static> Work<M, R> {
     }
 }
 
-impl<M, R> Work<M, R> {
+impl<M: Send, R> Work<M, R> {
     /// Waits for the result; there must be no more messages.
     pub fn finish(&mut self) -> Result<R, Error> {
         let thread = self.thread.take().ok_or_else(Error::interrupted)?;
@@ -78,9 +78,13 @@ impl<M, R> Work<M, R> {
     }
 }
 
-impl<M, R> Drop for Work<M, R> {
+impl<M: Send, R> Drop for Work<M, R> {
     fn drop(&mut self) {
-        // Nobody wants the result. The thread needs nothing of Python: waiting for it is safe.
+        // Nobody wants the result. The thread needs nothing of Python, whose other threads run meanwhile.
+        if self.thread.is_some() {
+            Python::try_attach(|py| py.detach(|| drop(self.stop())));
+        }
+        // If there is no Python any more.
         let _ = self.stop();
     }
 }

@@ -1,5 +1,7 @@
 """Coins and blocks: the rows are those of the chain, in any library, in order."""
 
+import sys
+import threading
 from pathlib import Path
 
 import duckdb
@@ -185,3 +187,28 @@ def test_rows_that_nobody_takes_leave_no_work(copy):
     del batches
     # The datadir is free: a rebuild needs it alone.
     assert peregrine.reindex(copy, chain="regtest")["height"] > 0
+
+
+def test_other_threads_run_while_rows_are_dropped(node):
+    """Once, they stood still until the work had ended."""
+    before = sys.getswitchinterval()
+    # A thread then runs only while the others wait without Python's lock.
+    sys.setswitchinterval(100)
+    try:
+        # The work may end before the other thread wakes.
+        assert any(runs_while_rows_are_dropped(node) for _ in range(20))
+    finally:
+        sys.setswitchinterval(before)
+
+
+def runs_while_rows_are_dropped(node):
+    gate, ran = threading.Lock(), []
+    gate.acquire()
+    thread = threading.Thread(target=lambda: ran.append(gate.acquire()))
+    thread.start()
+    rows = peregrine.inputs(node, chain="regtest")
+    gate.release()
+    del rows
+    has_run = bool(ran)
+    thread.join()
+    return has_run
