@@ -608,7 +608,11 @@ impl From<DiskError> for Error {
         };
         let converted = match &error {
             DiskError::NoDatadir { path, flaw } => of_file(path, flaw).about(Subject::MissingFile),
-            DiskError::Locked { .. } => Self::environment(error.to_string()).about(Subject::DatadirInUse),
+            DiskError::Locked { holder, .. } => {
+                let is_own = holder.as_ref().is_some_and(|holder| holder.pid == Some(std::process::id()));
+                let error = Self::environment(error.to_string()).about(Subject::DatadirInUse);
+                if is_own { error.without_remedies().with_remedies([Remedy::EndOwnJob]) } else { error }
+            }
             DiskError::Refused { path, flaw } => Self::environment(flaw.as_str()).in_file(path, None),
             DiskError::NotReplaceable { path, obstacle } => Self::environment(obstacle.to_string())
                 .in_file(path, None)
@@ -641,6 +645,7 @@ impl From<DiskError> for Error {
 mod tests {
     use super::*;
     use std::error::Error as _;
+    use vfs::LockHolder;
 
     /// It was that of temporary files, whose directory another process had removed.
     #[test]
@@ -648,6 +653,18 @@ mod tests {
         let source = io::ErrorKind::NotFound.into();
         let file = FileError { path: "peregrine.lock".into(), action: "lock", is_creation: false, source };
         assert_eq!(Error::from(file).kind, ErrorKind::Environment);
+    }
+
+    /// Once, a process was told to wait until it has itself ended.
+    #[test]
+    fn a_datadir_that_this_process_uses_needs_no_other_program_to_end() {
+        let own = std::process::id();
+        for (pid, remedy) in [(own, Remedy::EndOwnJob), (own + 1, Remedy::EndOtherProgram)] {
+            let holder = Some(LockHolder { pid: Some(pid), program: None });
+            let error = Error::from(DiskError::Locked { path: ".lock".into(), holder });
+            assert!(error.is_about(Subject::DatadirInUse));
+            assert_eq!(error.remedies, [remedy], "{error}");
+        }
     }
 
     #[test]

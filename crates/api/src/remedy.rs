@@ -170,6 +170,9 @@ remedies! {
     LetBitcoindFinish: "start bitcoind and let it finish that first";
     /// End the program that uses the files.
     EndOtherProgram: "stop bitcoind (or the other program), wait until it has ended, and run again";
+    /// End what this process itself does with the files.
+    EndOwnJob: "that is this process itself: take or drop all rows that it is reading, or wait until its \
+        other job has ended";
     /// Wait until another process of Peregrine ends.
     Wait: "wait until it has ended";
     /// Allow this process to access the file.

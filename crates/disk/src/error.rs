@@ -70,12 +70,12 @@ pub enum DiskError {
         /// The files that do not have the key of `xor.dat`.
         files: Vec<FileNo>,
     },
-    /// Another process uses the datadir.
+    /// Another process uses the datadir, or another job of this one.
     #[error("{} is in use{}", path.display(), by(holder.as_ref()))]
     Locked {
         /// The lock file.
         path: PathBuf,
-        /// The other process, if the system reports it.
+        /// The process, if the system reports it.
         holder: Option<LockHolder>,
     },
     /// A file does not have the format in which Core or Peregrine writes it.

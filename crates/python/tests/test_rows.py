@@ -10,7 +10,7 @@ import peregrine
 import polars
 import pyarrow
 import pytest
-from conftest import hash_serialized_3
+from conftest import generate, hash_serialized_3
 
 BLOCK_TABLES = [peregrine.blocks, peregrine.transactions, peregrine.inputs, peregrine.outputs]
 
@@ -187,6 +187,18 @@ def test_rows_that_nobody_takes_leave_no_work(copy):
     del batches
     # The datadir is free: a rebuild needs it alone.
     assert peregrine.reindex(copy, chain="regtest")["height"] > 0
+
+
+def test_a_rebuild_beside_rows_that_nobody_takes_says_what_helps(tmp_path):
+    """Once, it said to wait until this very process has ended."""
+    # More rows than wait for a library.
+    generate(tmp_path, "--size", "1MB", "--empty-tail", "600")
+    rows = peregrine.outputs(tmp_path, chain="regtest")
+    with pytest.raises(peregrine.Error, match="this process itself: take or drop all rows") as raised:
+        peregrine.reindex(tmp_path, chain="regtest")
+    assert raised.value.remedies == ["end-own-job"]
+    pyarrow.table(rows)
+    assert peregrine.reindex(tmp_path, chain="regtest")["height"] > 600
 
 
 def test_other_threads_run_while_rows_are_dropped(node):
