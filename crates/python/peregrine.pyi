@@ -4,7 +4,8 @@ Amounts are in satoshis. Columns with hashes have 32 bytes in the order of the h
 Bitcoin Core prints reversed; reports have hashes as Core prints them. Times are in UTC. The functions
 give a `RowStream`, which any library takes that takes Arrow data.
 
-All functions raise `Error`, and can be interrupted with Ctrl-C.
+All functions raise `Error`, or `OverflowError` or `ValueError` for a number out of range, and can be
+interrupted with Ctrl-C.
 """
 
 from collections.abc import Callable, Sequence

@@ -281,7 +281,8 @@ fn rebuild_chainstate<'py>(
 /// Bitcoin Core prints reversed; reports have hashes as Core prints them. Times are in UTC. The functions
 /// give a `RowStream`, which any library takes that takes Arrow data.
 ///
-/// All functions raise `Error`, and can be interrupted with Ctrl-C.
+/// All functions raise `Error`, or `OverflowError` or `ValueError` for a number out of range, and can be
+/// interrupted with Ctrl-C.
 #[pymodule]
 mod peregrine {
     #[pymodule_export]

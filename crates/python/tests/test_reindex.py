@@ -1,5 +1,6 @@
 """Rebuilds, errors, and Ctrl-C."""
 
+import inspect
 import os
 import shutil
 import signal
@@ -66,6 +67,17 @@ def test_what_makes_no_sense_is_refused(node, options, text):
     with pytest.raises(peregrine.Error, match=text) as raised:
         peregrine.reindex(node, **{"chain": "regtest", **options})
     assert raised.value.kind == "usage"
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [({"from_height": -1}, OverflowError), ({"to_height": 2**32}, OverflowError), ({"threads": 0}, ValueError)],
+)
+def test_numbers_out_of_range_raise_what_help_says(node, options, error):
+    """Once, help named only `Error`."""
+    with pytest.raises(error):
+        peregrine.blocks(node, chain="regtest", **options)
+    assert f"`{error.__name__}`" in inspect.getdoc(peregrine)
 
 
 def test_errors_name_the_place(copy):
