@@ -185,8 +185,9 @@ block_rows! {
 /// Rebuilds the chainstate from block and undo files, and replaces the old one.
 ///
 /// The result is the report of the command `peregrine reindex`, whose options the arguments are. An exception
-/// of `progress`, or Ctrl-C, interrupts the rebuild: the datadir is unchanged, and the same call resumes it.
-/// The cause of that exception is an `Error` that names what was saved.
+/// of `progress`, or Ctrl-C, interrupts a rebuild that has not finished: the datadir is unchanged, and the
+/// same call resumes it. The cause of that exception is an `Error` that names what was saved, or says that
+/// the rebuild had finished. An exception with a cause of its own has this as a note, from Python 3.11 on.
 ///
 /// Arguments:
 ///

@@ -5,7 +5,9 @@ use crate::{
     report::{dictionary, rebuild_report},
     work::Work,
 };
-use engine::{CoinProgress, Event, Progress, RealDisk, Stage, Watch, reindex, reindex::ReindexOptions};
+use engine::{
+    CoinProgress, Error, ErrorKind, Event, Progress, RealDisk, Stage, Watch, reindex, reindex::ReindexOptions,
+};
 use pyo3::{prelude::*, types::PyDict};
 use serde_json::json;
 
@@ -45,8 +47,18 @@ pub fn rebuild<'py>(
         (Ok(()), Ok(report)) => rebuild_report(py, &report),
         (Ok(()), Err(error)) => Err(raised(error)),
         (Err(exception), finished) => {
+            let detail = "the rebuild had finished when it was interrupted, and this is its result";
             // How the rebuild ended, such as what it has saved.
-            exception.set_cause(py, finished.err().map(raised));
+            let ended = match finished {
+                Ok(report) => Error::new(ErrorKind::Interrupted, detail).in_file(report.chainstate, None),
+                Err(error) => error,
+            };
+            if exception.cause(py).is_none() {
+                exception.set_cause(py, Some(raised(ended)));
+            } else {
+                // Python 3.10 has no notes.
+                let _ = exception.value(py).call_method1("add_note", (ended.to_string(),));
+            }
             Err(exception)
         }
     }

@@ -4,6 +4,7 @@ import inspect
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 
@@ -147,6 +148,32 @@ def test_an_exception_of_the_callers_function_interrupts_a_rebuild(copy):
     with pytest.raises(RuntimeError, match="plan") as raised:
         peregrine.reindex(copy, chain="regtest", progress=progress)
     assert raised.value.__cause__.kind == "interrupted"
+
+
+@pytest.mark.parametrize("own_cause", [None, ValueError("mine")])
+@pytest.mark.parametrize("has_finished", [False, True])
+def test_an_exception_says_whether_the_rebuild_has_finished(copy, own_cause, has_finished):
+    """Once, nothing said that it had, and a cause that the exception had was lost."""
+    chainstate = copy / "regtest/chainstate"
+    shutil.rmtree(chainstate)
+
+    def progress(event):
+        deadline = time.monotonic() + 60
+        while has_finished and not chainstate.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        raise RuntimeError(event["stage"]) from own_cause
+
+    with pytest.raises(RuntimeError, match="plan") as raised:
+        peregrine.reindex(copy, chain="regtest", progress=progress)
+    text = f"{chainstate}: the rebuild had finished" if has_finished else "the datadir is unchanged"
+    cause = raised.value.__cause__
+    if own_cause is None:
+        assert cause.kind == "interrupted" and text in str(cause)
+    else:
+        assert cause is own_cause
+        # Python 3.10 has no notes.
+        assert sys.version_info < (3, 11) or text in raised.value.__notes__[0]
+    assert chainstate.exists() == has_finished
 
 
 def test_other_threads_run_during_a_rebuild(copy):
