@@ -249,42 +249,6 @@ impl Error {
             .caused_by(source)
     }
 
-    /// Replaces options of a rebuild by a rebuild in the remedies, for a command that works only in place.
-    pub fn in_place_only(mut self) -> Self {
-        let remedies = std::mem::take(&mut self.remedies).into_iter();
-        let others = remedies.filter(|remedy| *remedy != Remedy::OtherOutput).map(|remedy| match remedy {
-            Remedy::RebuildIndex => Remedy::ReindexByScan,
-            Remedy::AcceptLowerTip => Remedy::ReindexToLowerTip,
-            // A rebuild makes undo data, and leaves nothing for this command to do.
-            Remedy::MakeUndo => Remedy::RebuildChainstate,
-            other => other,
-        });
-        self.with_remedies(others)
-    }
-
-    /// Replaces what needs the block index in the remedies, for a run that has scanned the block files.
-    #[must_use]
-    pub fn of_scan(mut self) -> Self {
-        let remedies = std::mem::take(&mut self.remedies).into_iter();
-        self.with_remedies(remedies.filter_map(|remedy| match remedy {
-            Remedy::RebuildIndex | Remedy::GiveBlock => None,
-            Remedy::MakeUndo | Remedy::RebuildChainstate => Some(Remedy::ReindexByScan),
-            Remedy::EndBelowDamage => Some(Remedy::EndBelowDamageByScan),
-            other => Some(other),
-        }))
-    }
-
-    /// Replaces what needs deleted blocks in the remedies, for a pruned node.
-    #[must_use]
-    pub fn of_pruned(mut self) -> Self {
-        use Remedy::{EndBelowDamage, GiveBlock, MakeUndo, RebuildChainstate, RebuildIndex, Repair, Unprune};
-        let remedies = std::mem::take(&mut self.remedies).into_iter();
-        self.with_remedies(remedies.map(|remedy| match remedy {
-            Repair | GiveBlock | EndBelowDamage | MakeUndo | RebuildChainstate | RebuildIndex => Unprune,
-            other => other,
-        }))
-    }
-
     /// Whether the medium could not be read at this place, as if the file were damaged.
     pub fn is_of_medium(&self) -> bool {
         let cause = self.cause.as_ref();
