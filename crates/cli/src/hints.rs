@@ -3,7 +3,7 @@
 use crate::{args::common::MakeArgs, core_args::CoreArgs, prelude::*};
 use engine::{
     hex,
-    hints::{CoinSource, HintCheck, HintFileInfo, HintFormat, HintInfo, Packing, WrongHint},
+    hints::{CoinSource, HintCheck, HintFileInfo, HintFormat, HintInfo, PackedFile, Packing, WrongHint},
 };
 
 #[derive(Subcommand, Debug)]
@@ -84,29 +84,30 @@ pub struct CheckHintsArgs {
     pub check: CheckArgs,
 }
 
-#[derive(Serialize, JsonSchema)]
-pub struct InfoJson {
-    file: String,
-    format: &'static str,
-    chain: Option<Network>,
-    height: Height,
-    block_hash: Option<BlockHash>,
-    hints: u64,
-    outputs: Option<u64>,
-    bytes: u64,
-    bits_per_output: Option<f64>,
-    sha256: String,
-    pinned: &'static str,
-    packed: Option<PackedJson>,
-    first_record_is_genesis: Option<bool>,
+json_of! {
+pub struct InfoJson(path: &Path, info: &HintFileInfo) {
+    file: String = path.display().to_string(),
+    format: &'static str = info.hints.format.name(),
+    chain: Option<Network> = info.hints.network,
+    height: Height = info.hints.height,
+    block_hash: Option<BlockHash> = info.hints.block_hash,
+    hints: u64 = info.hints.hints,
+    outputs: Option<u64> = info.hints.outputs,
+    bytes: u64 = info.hints.bytes,
+    bits_per_output: Option<f64> =
+        info.hints.outputs.map(|outputs| info.hints.bytes as f64 * 8.0 / outputs.max(1) as f64),
+    sha256: String = hex(&info.sha256),
+    pinned: &'static str = info.pinned.name(),
+    packed: Option<PackedJson> = info.packed.as_ref().map(PackedJson::of),
+    first_record_is_genesis: Option<bool> = info.hints.first_record_is_genesis,
 }
 
 /// A packed file as it is; the rest of [`InfoJson`] is about the unpacked one.
-#[derive(Serialize, JsonSchema)]
-struct PackedJson {
-    packing: &'static str,
-    bytes: u64,
-    sha256: String,
+struct PackedJson(file: &PackedFile) {
+    packing: &'static str = file.packing.map_or("", Packing::name),
+    bytes: u64 = file.bytes,
+    sha256: String = hex(&file.sha256),
+}
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -134,12 +135,12 @@ pub fn make(args: &MakeHintsArgs) -> Done {
 /// Replies with what is in a file that was written.
 fn described(path: &Path, hints: HintInfo) -> Done {
     let info = engine::hints::describe(&RealDisk, path, hints)?;
-    Ok(reply(&info_json(path, &info), Exit::Done, info_rows))
+    Ok(reply(&InfoJson::of(path, &info), Exit::Done, info_rows))
 }
 
 pub fn info(args: &HintsFileArgs) -> Done {
     let info = engine::hints::info(&RealDisk, &args.file, args.from)?;
-    Ok(reply(&info_json(&args.file, &info), Exit::Done, info_rows))
+    Ok(reply(&InfoJson::of(&args.file, &info), Exit::Done, info_rows))
 }
 
 pub fn convert(args: &ConvertHintsArgs) -> Done {
@@ -160,7 +161,7 @@ pub fn check(args: &CheckHintsArgs) -> Done {
         engine::hints::check(&RealDisk, &options, &args.file, args.from, watch)
     })?;
     let HintCheck { info, wrong_blocks, first: first_wrong } = check;
-    let info = info_json(&args.file, &engine::hints::describe(&RealDisk, &args.file, info)?);
+    let info = InfoJson::of(&args.file, &engine::hints::describe(&RealDisk, &args.file, info)?);
     let exit = if wrong_blocks > 0 { Exit::Hints } else { Exit::Done };
     Ok(reply(&CheckJson { info, wrong_blocks, first_wrong }, exit, |check| {
         let verdict = match &check.first_wrong {
@@ -171,30 +172,6 @@ pub fn check(args: &CheckHintsArgs) -> Done {
         };
         info_rows(&check.info).row("checked", verdict)
     }))
-}
-
-fn info_json(file: &Path, info: &HintFileInfo) -> InfoJson {
-    let HintFileInfo { hints: info, sha256, pinned, packed } = info;
-    let bits = |outputs: u64| info.bytes as f64 * 8.0 / outputs.max(1) as f64;
-    InfoJson {
-        file: file.display().to_string(),
-        format: info.format.name(),
-        chain: info.network,
-        height: info.height,
-        block_hash: info.block_hash,
-        hints: info.hints,
-        outputs: info.outputs,
-        bytes: info.bytes,
-        bits_per_output: info.outputs.map(bits),
-        sha256: hex(sha256),
-        pinned: pinned.name(),
-        packed: packed.as_ref().map(|packed| PackedJson {
-            packing: packed.packing.map_or("", Packing::name),
-            bytes: packed.bytes,
-            sha256: hex(&packed.sha256),
-        }),
-        first_record_is_genesis: info.first_record_is_genesis,
-    }
 }
 
 fn info_rows(info: &InfoJson) -> Rows {

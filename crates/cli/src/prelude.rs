@@ -20,3 +20,24 @@ pub use peregrine::{
 pub use schemars::JsonSchema;
 pub use serde::Serialize;
 pub use std::path::{Path, PathBuf};
+
+/// Defines what is printed as JSON: each field once, with how it is made.
+macro_rules! json_of {
+    ($(
+        $(#[$doc:meta])*
+        $vis:vis struct $name:ident($($value:ident: $of:ty),*) {$(
+            $(#[$about:meta])* $field:ident: $type:ty = $made:expr,
+        )*}
+    )*) => {$(
+        #[derive(serde::Serialize, schemars::JsonSchema)]
+        $(#[$doc])*
+        $vis struct $name {$($(#[$about])* $field: $type,)*}
+
+        impl $name {
+            $vis fn of($($value: $of),*) -> Self {
+                Self { $($field: $made,)* }
+            }
+        }
+    )*};
+}
+pub(crate) use json_of;

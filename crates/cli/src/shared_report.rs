@@ -3,70 +3,71 @@
 
 use crate::{
     prelude::*,
-    progress::{PointJson, Recorder, StageStartJson},
+    progress::{PointJson, Recorder, StageStartJson, State},
     storage::StorageJson,
 };
 use engine::{CORE_VERSION, reindex::ReindexReport, unfinished, verify::VerifyReport};
 use peregrine::{
     output::{self, SCHEMA},
-    run_log::{Run, create_new},
+    run_log::{Machine, Run, create_new},
     version,
 };
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::Value;
 use std::env;
 
+json_of! {
 /// A run, without names and paths.
-#[derive(Serialize, JsonSchema)]
-pub struct SharedReport {
+pub struct SharedReport(
+    run: ReportToShare, state: &State, exit: u8, report: Option<Value>, codes: Vec<Value>, why: Option<Value>
+) {
     /// Version of this format, which is that of all JSON.
-    schema: u32,
+    schema: u32 = SCHEMA,
     /// `reindex` or `verify`.
-    command: &'static str,
-    exit_code: u8,
-    program: ProgramJson,
-    machine: MachineJson,
-    options: RecordedOptions,
+    command: &'static str = run.command,
+    exit_code: u8 = exit,
+    program: ProgramJson = ProgramJson::of(),
+    machine: MachineJson = run.machine,
+    options: RecordedOptions = run.options,
     /// Blocks and bytes that were done by then, and so the sizes of blocks by height: blocks are checked
     /// nearly in order.
-    progress: Vec<PointJson>,
+    progress: Vec<PointJson> = state.points.clone(),
     /// When each stage began. `rebuild` has the times of those that run side by side.
-    stages: Vec<StageStartJson>,
+    stages: Vec<StageStartJson> = state.stage_starts.clone(),
     #[schemars(schema_with = "shared_schema::<ReindexReport>")]
-    rebuild: Option<Value>,
+    rebuild: Option<Value> = report.clone().filter(|_| run.command == "reindex"),
     #[schemars(schema_with = "shared_schema::<VerifyReport>")]
-    verification: Option<Value>,
+    verification: Option<Value> = report.filter(|_| run.command == "verify"),
     /// Codes of the notes.
-    notes: Vec<Value>,
+    notes: Vec<Value> = codes,
     /// Why the run failed.
     #[schemars(schema_with = "shared_schema::<Error>")]
-    error: Option<Value>,
-    seconds: f64,
+    error: Option<Value> = why,
+    seconds: f64 = state.started.elapsed().as_secs_f64(),
 }
 
-#[derive(Serialize, JsonSchema)]
-struct ProgramJson {
-    version: &'static str,
-    commit: Option<&'static str>,
+struct ProgramJson() {
+    version: &'static str = env!("CARGO_PKG_VERSION"),
+    commit: Option<&'static str> = version::commit(),
     /// Version of Bitcoin Core whose rules these are.
-    rules_core_version: &'static str,
+    rules_core_version: &'static str = CORE_VERSION,
     /// Version of Bitcoin Core whose code runs scripts; `null` if this build runs none.
-    script_core_version: Option<&'static str>,
+    script_core_version: Option<&'static str> = version::script_core_version(),
 }
 
-#[derive(Serialize, JsonSchema)]
-struct MachineJson {
-    architecture: &'static str,
-    system: &'static str,
+struct MachineJson(this: Machine, located: &Located, chainstate: &Path) {
+    architecture: &'static str = env::consts::ARCH,
+    system: &'static str = env::consts::OS,
     /// The numbers of the kernel's release.
-    kernel: Option<String>,
-    cpu: Option<String>,
-    cores: Option<usize>,
-    memory_bytes: Option<u64>,
+    kernel: Option<String> = this.kernel.as_deref().map(release_numbers),
+    cpu: Option<String> = this.cpu,
+    cores: Option<usize> = this.cores,
+    memory_bytes: Option<u64> = this.memory_bytes,
     /// The disk of the block files.
-    blocks_disk: StorageJson,
+    blocks_disk: StorageJson = StorageJson::of(&located.datadir().blocks_dir()),
     /// The disk of the new chainstate, or of the old one.
-    chainstate_disk: StorageJson,
+    chainstate_disk: StorageJson = StorageJson::of(chainstate),
+}
 }
 
 /// How the program was run.
@@ -140,17 +141,7 @@ impl ReportToShare {
         // must work.
         drop(create_new(file)?);
         let _ = std::fs::remove_file(file);
-        let run = Run::of(&located.chain_options()).machine;
-        let machine = MachineJson {
-            architecture: env::consts::ARCH,
-            system: env::consts::OS,
-            kernel: run.kernel.as_deref().map(release_numbers),
-            cpu: run.cpu,
-            cores: run.cores,
-            memory_bytes: run.memory_bytes,
-            blocks_disk: StorageJson::of(&located.datadir().blocks_dir()),
-            chainstate_disk: StorageJson::of(chainstate),
-        };
+        let machine = MachineJson::of(Machine::this(), located, chainstate);
         Ok(Some(Self { file: file.to_owned(), command, machine, options }))
     }
 
@@ -169,38 +160,18 @@ impl ReportToShare {
         let whole = result.ok().and_then(|report| serde_json::to_value(report).ok()).unwrap_or_default();
         let codes = whole.get("notes").and_then(Value::as_array).into_iter().flatten();
         let notes = codes.filter_map(|note| note.get("code").cloned()).collect();
-        let report = result.ok().and_then(shared);
-        let (rebuild, verification) = if self.command == "reindex" { (report, None) } else { (None, report) };
-        let state = recorder.state();
-        let report = SharedReport {
-            schema: SCHEMA,
-            command: self.command,
-            exit_code: result.map_or_else(Exit::of, |_| exit) as u8,
-            program: ProgramJson {
-                version: env!("CARGO_PKG_VERSION"),
-                commit: version::commit(),
-                rules_core_version: CORE_VERSION,
-                script_core_version: version::script_core_version(),
-            },
-            machine: self.machine,
-            options: self.options,
-            progress: state.points.clone(),
-            stages: state.stage_starts.clone(),
-            rebuild,
-            verification,
-            notes,
-            error: result.err().and_then(shared),
-            seconds: state.started.elapsed().as_secs_f64(),
-        };
+        let (file, exit) = (self.file.clone(), result.map_or_else(Exit::of, |_| exit));
+        let (report, error) = (result.ok().and_then(shared), result.err().and_then(shared));
+        let report = SharedReport::of(self, &recorder.state(), exit as u8, report, notes, error);
         let text = format!("{}\n", output::json(&report));
-        let written = create_new(&self.file).and_then(|_| {
-            Ok(unfinished::write(&RealDisk, &self.file, text.as_bytes()).inspect_err(|_| {
+        let written = create_new(&file).and_then(|_| {
+            Ok(unfinished::write(&RealDisk, &file, text.as_bytes()).inspect_err(|_| {
                 // With a file here, the same command would be refused.
-                let _ = std::fs::remove_file(&self.file);
+                let _ = std::fs::remove_file(&file);
             })?)
         });
         Some(match written {
-            Ok(()) => format!("{} (without names and paths)", self.file.display()),
+            Ok(()) => format!("{} (without names and paths)", file.display()),
             Err(error) => format!("nothing, because the report could not be written: {error}"),
         })
     }

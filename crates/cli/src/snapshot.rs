@@ -74,20 +74,22 @@ pub struct LoadSnapshotArgs {
     pub datadir: DatadirArgs,
 }
 
-#[derive(Serialize, JsonSchema)]
-pub struct SnapshotJson {
-    file: String,
-    chain: Network,
+// `verdict`: what was found of the coins, if they were read.
+json_of! {
+pub struct SnapshotJson(path: &Path, metadata: &SnapshotMetadata, verdict: Option<&SnapshotVerdict>) {
+    file: String = path.display().to_string(),
+    chain: Network = metadata.network(),
     /// The snapshot's base block.
-    block_hash: BlockHash,
+    block_hash: BlockHash = metadata.base_block,
     /// Its height as the file states it, in the form of the draft of BIP 452; Bitcoin Core's has none.
-    stated_height: Option<Height>,
-    coins: u64,
+    stated_height: Option<Height> = metadata.base_height,
+    coins: u64 = metadata.coins,
     /// Whether the coins were read. If not, all other fields come from the metadata at the start of the file.
-    coins_read: bool,
-    hash_serialized_3: Option<String>,
-    matches_core_assumeutxo_hash: Option<bool>,
-    matches_blocks: Option<bool>,
+    coins_read: bool = verdict.is_some(),
+    hash_serialized_3: Option<String> = verdict.map(|verdict| hex_reversed(&verdict.hash_serialized_3)),
+    matches_core_assumeutxo_hash: Option<bool> = verdict.and_then(|verdict| verdict.pinned),
+    matches_blocks: Option<bool> = verdict.and_then(|verdict| verdict.proven),
+}
 }
 
 pub fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> Done {
@@ -115,7 +117,7 @@ fn made_rows(WithFile { file, report }: &WithFile<SnapshotReport>) -> Rows {
 
 pub fn info(args: &SnapshotFileArgs) -> Done {
     let metadata = engine::snapshot::info(&RealDisk, &args.file)?;
-    Ok(reply(&snapshot_json(&args.file, &metadata, None), Exit::Done, rows))
+    Ok(reply(&SnapshotJson::of(&args.file, &metadata, None), Exit::Done, rows))
 }
 
 pub fn verify(args: &VerifySnapshotArgs) -> Done {
@@ -129,7 +131,7 @@ pub fn verify(args: &VerifySnapshotArgs) -> Done {
         engine::snapshot::verify(&RealDisk, file, options.as_ref(), args.aggregate, watch)
     })?;
     let wrong = verdict.pinned == Some(false) || verdict.proven == Some(false);
-    let checked = snapshot_json(file, &verdict.metadata, Some(&verdict));
+    let checked = SnapshotJson::of(file, &verdict.metadata, Some(&verdict));
     Ok(reply(&checked, if wrong { Exit::Damaged } else { Exit::Done }, rows))
 }
 
@@ -149,25 +151,6 @@ fn loaded_rows(WithFile { report, .. }: &WithFile<LoadedSnapshotReport>) -> Rows
         .row("hash_serialized_3", set_hash_text(&report.hash_serialized_3, Some(true)))
         .each("note", report.notes.iter().map(warning_text))
         .row("next", next)
-}
-
-/// `verdict`: what was found of the coins, if they were read.
-fn snapshot_json(
-    file: &Path,
-    metadata: &SnapshotMetadata,
-    verdict: Option<&SnapshotVerdict>,
-) -> SnapshotJson {
-    SnapshotJson {
-        file: file.display().to_string(),
-        chain: metadata.network(),
-        block_hash: metadata.base_block,
-        stated_height: metadata.base_height,
-        coins: metadata.coins,
-        coins_read: verdict.is_some(),
-        hash_serialized_3: verdict.map(|verdict| hex_reversed(&verdict.hash_serialized_3)),
-        matches_core_assumeutxo_hash: verdict.and_then(|verdict| verdict.pinned),
-        matches_blocks: verdict.and_then(|verdict| verdict.proven),
-    }
 }
 
 fn rows(snapshot: &SnapshotJson) -> Rows {

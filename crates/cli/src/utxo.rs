@@ -5,7 +5,7 @@
 use crate::ages::AgesArgs;
 use crate::{
     core_args::CoreArgs,
-    descriptor,
+    descriptor::{self, Wanted},
     prelude::*,
     report::set_hash_text,
     stats_at::{self, AtArgs},
@@ -13,7 +13,7 @@ use crate::{
 use bitcoin::{Script, hex::DisplayHex as _};
 use engine::{
     OutPoint, Sats,
-    utxo::{FoundCoin, StoredCoin, UtxoStatsReport},
+    utxo::{FoundCoin, GetReport, ScanReport, StoredCoin, UtxoStatsReport},
 };
 use peregrine::wrap::SCRIPT;
 use std::ops::RangeInclusive;
@@ -90,52 +90,50 @@ fn index_range(text: &str) -> Result<RangeInclusive<u32>, String> {
     }
 }
 
-#[derive(Serialize, JsonSchema)]
-pub struct GetJson {
-    chain: Network,
-    height: Option<Height>,
-    block_hash: BlockHash,
-    unspent: Vec<CoinJson>,
+json_of! {
+pub struct GetJson(report: &GetReport, network: Network) {
+    chain: Network = network,
+    height: Option<Height> = report.height,
+    block_hash: BlockHash = report.best_block,
+    unspent: Vec<CoinJson> = report.coins.iter().map(|coin| CoinJson::of(coin, network)).collect(),
     /// The other outpoints: spent, or never created.
-    not_unspent: Vec<OutPoint>,
+    not_unspent: Vec<OutPoint> = report.not_unspent.clone(),
 }
 
-#[derive(Serialize, JsonSchema)]
-struct CoinJson {
+struct CoinJson(coin: &StoredCoin, network: Network) {
     #[serde(flatten)]
-    outpoint: OutPoint,
-    amount_sat: Sats,
+    outpoint: OutPoint = coin.outpoint,
+    amount_sat: Sats = coin.amount,
     /// In hex.
-    script: String,
+    script: String = coin.script.to_lower_hex_string(),
     #[serde(rename = "type")]
-    script_type: ScriptType,
-    address: Option<String>,
+    script_type: ScriptType = ScriptType::of(Script::from_bytes(&coin.script)),
+    address: Option<String> = script_type::address(Script::from_bytes(&coin.script), network),
     /// Height of the block that created it.
-    height: Height,
-    coinbase: bool,
+    height: Height = coin.height,
+    coinbase: bool = coin.is_coinbase,
     /// `null` if the height of the best block is unknown.
-    confirmations: Option<u32>,
+    confirmations: Option<u32> = coin.confirmations,
 }
 
-#[derive(Serialize, JsonSchema)]
-pub struct ScanJson {
-    chain: Network,
-    height: Option<Height>,
-    block_hash: BlockHash,
+pub struct ScanJson(report: &ScanReport, network: Network, wanted: &[Wanted]) {
+    chain: Network = network,
+    height: Option<Height> = report.height,
+    block_hash: BlockHash = report.best_block,
     /// Number of all coins of the chainstate.
-    coins: u64,
-    found: Vec<FoundJson>,
-    found_amount_sat: Sats,
+    coins: u64 = report.txouts,
+    found: Vec<FoundJson> = report.found.iter().map(|it| FoundJson::of(it, network, wanted)).collect(),
+    found_amount_sat: Sats = report.found_amount,
 }
 
-#[derive(Serialize, JsonSchema)]
-struct FoundJson {
+struct FoundJson(found: &FoundCoin, network: Network, wanted: &[Wanted]) {
     #[serde(flatten)]
-    coin: CoinJson,
+    coin: CoinJson = CoinJson::of(&found.coin, network),
     /// Of the script, with the origin of its keys.
-    descriptor: String,
+    descriptor: String = wanted.get(found.script_index).map(|it| it.descriptor.clone()).unwrap_or_default(),
     /// The block that created it; `null` if the block index does not have it.
-    block_hash: Option<BlockHash>,
+    block_hash: Option<BlockHash> = found.block_hash,
+}
 }
 
 pub fn stats(args: &StatsArgs) -> Done {
@@ -159,15 +157,7 @@ pub fn get(args: &GetArgs) -> Done {
     let located = args.core.locate()?;
     let report = engine::utxo::get(&RealDisk, &located.chain_options(), &args.outpoints)?;
     let exit = if report.not_unspent.is_empty() { Exit::Done } else { Exit::NotUnspent };
-    let chain = located.network();
-    let json = GetJson {
-        chain,
-        height: report.height,
-        block_hash: report.best_block,
-        unspent: report.coins.iter().map(|coin| coin_json(coin, chain)).collect(),
-        not_unspent: report.not_unspent,
-    };
-    Ok(reply(&json, exit, get_rows))
+    Ok(reply(&GetJson::of(&report, located.network()), exit, get_rows))
 }
 
 pub fn scan(args: &ScanArgs) -> Done {
@@ -182,21 +172,7 @@ pub fn scan(args: &ScanArgs) -> Done {
     let report = args
         .datadir
         .run(None, stages::COINS, |watch| engine::utxo::scan(&RealDisk, &options, &scripts, watch))?;
-    let descriptor = |found: &FoundCoin| wanted.get(found.script_index).map(|it| it.descriptor.clone());
-    let found = report.found.iter().map(|found| FoundJson {
-        coin: coin_json(&found.coin, chain),
-        descriptor: descriptor(found).unwrap_or_default(),
-        block_hash: found.block_hash,
-    });
-    let json = ScanJson {
-        chain,
-        height: report.height,
-        block_hash: report.best_block,
-        coins: report.txouts,
-        found: found.collect(),
-        found_amount_sat: report.found_amount,
-    };
-    Ok(reply(&json, Exit::Done, scan_rows))
+    Ok(reply(&ScanJson::of(&report, chain, &wanted), Exit::Done, scan_rows))
 }
 
 fn stats_rows(stats: &UtxoStatsReport) -> Rows {
@@ -212,20 +188,6 @@ fn stats_rows(stats: &UtxoStatsReport) -> Rows {
 
 fn height_text(height: Option<Height>) -> String {
     height.map_or("unknown (not in the block index)".to_owned(), |height| height.to_string())
-}
-
-fn coin_json(coin: &StoredCoin, chain: Network) -> CoinJson {
-    let script = Script::from_bytes(&coin.script);
-    CoinJson {
-        outpoint: coin.outpoint,
-        amount_sat: coin.amount,
-        script: coin.script.to_lower_hex_string(),
-        script_type: ScriptType::of(script),
-        address: script_type::address(script, chain),
-        height: coin.height,
-        coinbase: coin.is_coinbase,
-        confirmations: coin.confirmations,
-    }
 }
 
 fn get_rows(report: &GetJson) -> Rows {

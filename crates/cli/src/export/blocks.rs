@@ -95,20 +95,21 @@ pub struct SpendsArgs {
     pub work_dir: Option<PathBuf>,
 }
 
-#[derive(Serialize, JsonSchema)]
-pub struct ExportedBlocksJson {
+json_of! {
+pub struct ExportedBlocksJson(files: WrittenFiles, range: &BlockRange, started: Instant) {
     #[serde(flatten)]
-    written: WrittenFiles,
-    chain: Network,
-    from: Height,
-    to: Height,
+    written: WrittenFiles = files,
+    chain: Network = range.network,
+    from: Height = range.from,
+    to: Height = range.to,
     /// The last block.
-    block_hash: BlockHash,
+    block_hash: BlockHash = range.last,
     /// With the inputs that spend outputs: the last block whose inputs were looked at. `unspent` is `null`
     /// unless all outputs up to it were written by this run.
     #[serde(skip_serializing_if = "Option::is_none")]
-    spent_to: Option<SpentTo>,
-    seconds: f64,
+    spent_to: Option<SpentTo> = range.spent_to,
+    seconds: f64 = started.elapsed().as_secs_f64(),
+}
 }
 
 pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Option<&SpendsArgs>) -> Done {
@@ -141,15 +142,7 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
         .reading
         .datadir
         .run(Some(&options.chain), stages, |watch| engine::blocks::read(&RealDisk, &options, begin, watch))?;
-    let exported = ExportedBlocksJson {
-        written: files.complete()?,
-        chain: range.network,
-        from: range.from,
-        to: range.to,
-        block_hash: range.last,
-        spent_to: range.spent_to,
-        seconds: started.elapsed().as_secs_f64(),
-    };
+    let exported = ExportedBlocksJson::of(files.complete()?, &range, started);
     Ok(reply(&exported, Exit::Done, rows))
 }
 

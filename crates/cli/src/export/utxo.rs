@@ -6,7 +6,7 @@ use engine::{
     Disk as _, UndoPolicy, UtxoElement,
     utxo::{CreationTimes, EachCoin, EachSet, StoredCoins, UtxoStatsReport},
 };
-use export::{CoinTable, Columns, Format, Metadata, Writer};
+use export::{CoinTable, Columns, Format, Metadata, Writer, Written};
 use std::{collections::BTreeSet, time::Instant};
 use tables::{PROGRAM, with_coin_row};
 
@@ -56,18 +56,19 @@ pub struct ExportUtxoArgs {
     pub run: RunArgs,
 }
 
-#[derive(Serialize, JsonSchema)]
-pub struct ExportedJson {
+json_of! {
+pub struct ExportedJson(path: &Path, format: Format, files: Written, set: UtxoStatsReport, begun: Instant) {
     /// The directory or file that was written.
-    output: String,
-    format: &'static str,
-    files: u32,
-    bytes: u64,
+    output: String = path.display().to_string(),
+    format: &'static str = format.name(),
+    files: u32 = files.files,
+    bytes: u64 = files.bytes,
     /// For a snapshot, `height` is also `null` if no datadir was given. If Core's source has another hash for
     /// the set, nothing is written.
     #[serde(flatten)]
-    stats: UtxoStatsReport,
-    seconds: f64,
+    stats: UtxoStatsReport = set,
+    seconds: f64 = begun.elapsed().as_secs_f64(),
+}
 }
 
 /// What was exported.
@@ -194,14 +195,7 @@ fn write_set(
     })?;
     stats.check_pinned()?;
     let written = writer.finish(&metadata(&stats, network))?;
-    Ok(ExportedJson {
-        output: path.display().to_string(),
-        format: args.format.name(),
-        files: written.files,
-        bytes: written.bytes,
-        stats,
-        seconds: started.elapsed().as_secs_f64(),
-    })
+    Ok(ExportedJson::of(path, args.format, written, stats, started))
 }
 
 /// Returns where the coins are, their network, and the limits of the run.

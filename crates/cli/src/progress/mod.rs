@@ -25,8 +25,7 @@ use peregrine::{
     stop,
 };
 use rustix::termios::tcgetwinsize;
-use state::State;
-pub use state::{PointJson, StageStartJson};
+pub use state::{PointJson, StageStartJson, State};
 use std::{
     fmt,
     io::{self, IsTerminal},
