@@ -3,6 +3,7 @@
 
 use crate::script_type::ScriptType;
 use bitcoin::Script;
+use derive_more::{Add, AddAssign, Sum};
 use engine::{
     BlockHash, BlockTime, CompressedScript, Error, Height, Subject,
     blocks::{BlockConsumer, BlockData, PartConsumer},
@@ -10,9 +11,8 @@ use engine::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    iter::Sum,
     mem,
-    ops::{AddAssign, Range, RangeInclusive},
+    ops::{Range, RangeInclusive},
     sync::{Mutex, PoisonError},
 };
 
@@ -56,25 +56,10 @@ impl AgeBands {
 }
 
 /// How many coins, and their amount in satoshis; or a change of both.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Add, AddAssign, Sum)]
 pub struct Held {
     pub coins: i64,
     pub amount: i64,
-}
-
-impl AddAssign for Held {
-    fn add_assign(&mut self, other: Self) {
-        self.coins += other.coins;
-        self.amount += other.amount;
-    }
-}
-
-impl<'a> Sum<&'a Self> for Held {
-    fn sum<I: Iterator<Item = &'a Self>>(all: I) -> Self {
-        let mut sum = Self::default();
-        all.for_each(|held| sum += *held);
-        sum
-    }
 }
 
 /// The coins of one age, by script type in the order of [`ScriptType::ALL`].
@@ -154,7 +139,7 @@ impl<E: FnMut(&AgesAt) -> Result<(), Error>> State<E> {
         }
         let Some((mut ages, bands)) = span.wanted else { return Ok(()) };
         let of_band = |Range { start, end }| {
-            self.held.each_ref().map(|of| of.iter().take(end).skip(start).sum::<Held>())
+            self.held.each_ref().map(|of| of.iter().take(end).skip(start).copied().sum::<Held>())
         };
         ages.bands = bands.into_iter().map(of_band).collect();
         (self.each)(&ages)

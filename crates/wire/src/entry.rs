@@ -1,7 +1,7 @@
 //! Creations and spends of coins as they are matched, spilled and merged: single entries, and net sizes.
 
 use crate::{coin::Coin, hash::OutPoint};
-use std::ops;
+use derive_more::{Add, Sub, Sum};
 
 /// The creation of a coin, or the spend of one with its claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,7 +14,7 @@ pub struct Entry<'a> {
 
 /// The size of creations minus the size of spends. It may be negative for parts of a chain; the sum over all
 /// parts is the size of the UTXO set.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Add, Sub, Sum)]
 pub struct NetSize {
     pub coins: i64,
     /// Total length of their chainstate keys, in bytes.
@@ -45,38 +45,6 @@ const fn var_int_len(value: u32) -> i64 {
         0x4080..0x20_4080 => 3,
         0x20_4080..0x1020_4080 => 4,
         _ => 5,
-    }
-}
-
-impl ops::Add for NetSize {
-    type Output = Self;
-
-    #[inline]
-    fn add(self, other: Self) -> Self {
-        Self {
-            coins: self.coins + other.coins,
-            key_bytes: self.key_bytes + other.key_bytes,
-            value_bytes: self.value_bytes + other.value_bytes,
-        }
-    }
-}
-
-impl ops::Sub for NetSize {
-    type Output = Self;
-
-    #[inline]
-    fn sub(self, other: Self) -> Self {
-        Self {
-            coins: self.coins - other.coins,
-            key_bytes: self.key_bytes - other.key_bytes,
-            value_bytes: self.value_bytes - other.value_bytes,
-        }
-    }
-}
-
-impl std::iter::Sum for NetSize {
-    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
-        iter.fold(Self::default(), ops::Add::add)
     }
 }
 
