@@ -132,10 +132,13 @@ static MAIN: ChainParams = ChainParams {
         at(91_812, "00000000000af0aed4792b1acee3d966af36cf5def14935db8de83d6f9306f2f"),
     ],
     script_flag_exceptions: &[
-        (block_hash("00000000000002dc756eebf4f49723ed8d30cc28a5f108eb94b1ba88ac4f9c22"), ScriptFlags::NONE),
+        (
+            block_hash("00000000000002dc756eebf4f49723ed8d30cc28a5f108eb94b1ba88ac4f9c22"),
+            ScriptFlags::empty(),
+        ),
         (
             block_hash("0000000000000000000f14c35b2d841e986ab5441de8c585d5ffe55ea1e395ad"),
-            ScriptFlags::P2SH.with(ScriptFlags::WITNESS),
+            ScriptFlags::P2SH.union(ScriptFlags::WITNESS),
         ),
     ],
     signet_challenge: None,
@@ -184,7 +187,7 @@ static TEST: ChainParams = ChainParams {
     overwritten_coinbases: &[],
     script_flag_exceptions: &[(
         block_hash("00000000dd30457c001f4095d208cc1296b0eed002427aa599874af7a432b105"),
-        ScriptFlags::NONE,
+        ScriptFlags::empty(),
     )],
     assume_valid: Some(at(4_842_348, "000000007a61e4230b28ac5cb6b5e5a0130de37ac1faf2f8987d2fa6505b67f4")),
     minimum_chain_work: chain_work("0000000000000000000000000000000000000000000017dde1c649f3708d14b6"),

@@ -17,13 +17,13 @@ pub fn script_flags(params: &ChainParams, height: Height, hash: &BlockHash) -> S
         (ScriptFlags::NULLDUMMY, params.segwit_height),
     ];
     let active = rows.into_iter().filter(|(_, from)| height >= *from);
-    active.fold(flags_from_genesis(params, hash), |flags, (flag, _)| flags.with(flag))
+    active.fold(flags_from_genesis(params, hash), |flags, (flag, _)| flags.union(flag))
 }
 
 /// Those of the script rules that apply to a block at any height, unless it is an exception.
 pub(crate) fn flags_from_genesis(params: &ChainParams, hash: &BlockHash) -> ScriptFlags {
     let exception = params.script_flag_exceptions.iter().find(|(exempt, _)| exempt == hash);
-    let unless_exempt = ScriptFlags::P2SH.with(ScriptFlags::WITNESS).with(ScriptFlags::TAPROOT);
+    let unless_exempt = ScriptFlags::P2SH.union(ScriptFlags::WITNESS).union(ScriptFlags::TAPROOT);
     exception.map_or(unless_exempt, |(_, flags)| *flags)
 }
 
@@ -42,7 +42,7 @@ mod tests {
         let der = "P2SH,DERSIG,WITNESS,TAPROOT";
         let locks = "P2SH,DERSIG,CHECKLOCKTIMEVERIFY,WITNESS,TAPROOT";
         let sequences = "P2SH,DERSIG,CHECKLOCKTIMEVERIFY,CHECKSEQUENCEVERIFY,WITNESS,TAPROOT";
-        let all = ScriptFlags::ALL.to_string();
+        let all = ScriptFlags::all().to_string();
         for (network, [bip66, bip65, csv, segwit]) in [
             (Network::Main, [363_725, 388_381, 419_328, 481_824]),
             (Network::Test, [330_776, 581_885, 770_112, 834_624]),

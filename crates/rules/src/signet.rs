@@ -18,7 +18,7 @@ use wire::{
 pub const SIGNET_HEADER: [u8; 4] = [0xec, 0xc7, 0xda, 0xa2];
 /// The script rules that apply to a solution at any height (Core `BLOCK_SCRIPT_VERIFY_FLAGS`).
 pub const SIGNET_FLAGS: ScriptFlags =
-    ScriptFlags::P2SH.with(ScriptFlags::WITNESS).with(ScriptFlags::DERSIG).with(ScriptFlags::NULLDUMMY);
+    ScriptFlags::P2SH.union(ScriptFlags::WITNESS).union(ScriptFlags::DERSIG).union(ScriptFlags::NULLDUMMY);
 
 /// Minimum length of a commitment output's script, in bytes (Core `MINIMUM_WITNESS_COMMITMENT`).
 const MINIMUM_WITNESS_COMMITMENT: usize = 38;

@@ -214,7 +214,7 @@ mod tests {
             // A CHECKMULTISIG in a script that is not P2SH counts only in the transaction that contains it.
             (raw(&multisig), vec![], &[], 0),
         ] {
-            let found = cost(coin, &script_sig, script, ScriptFlags::ALL);
+            let found = cost(coin, &script_sig, script, ScriptFlags::all());
             assert_eq!(found, expected, "{coin:?} {script_sig:x?}");
         }
         // Without the rules of P2SH or of witnesses, there is nothing to count.

@@ -103,7 +103,7 @@ impl TxScripts {
         let coins = coins.collect::<Result<Vec<_>, KernelError>>().map_err(refused)?;
         let tx = Transaction::new(tx.bytes()).map_err(refused)?;
         let (in_shared, left_out): (&[TxOut], _) =
-            if spends_taproot { (&coins, ScriptFlags::NONE) } else { (&[], ScriptFlags::TAPROOT) };
+            if spends_taproot { (&coins, ScriptFlags::empty()) } else { (&[], ScriptFlags::TAPROOT) };
         let shared = PrecomputedTransactionData::new(&tx, in_shared).map_err(refused)?;
         Ok(Self { tx, coins, shared, left_out })
     }
@@ -132,7 +132,7 @@ impl TxScripts {
     fn passes(&self, input: u32, flags: ScriptFlags) -> Result<bool, ScriptError> {
         let inputs = self.input_count();
         let coin = self.coins.get(input as usize).ok_or(ScriptError::NoInput { input, inputs })?;
-        let (script, bits) = (coin.script_pubkey(), flags.without(self.left_out).bits());
+        let (script, bits) = (coin.script_pubkey(), flags.difference(self.left_out).bits());
         match verify(&script, Some(coin.value()), &self.tx, input as usize, Some(bits), &self.shared) {
             Ok(()) => Ok(true),
             Err(KernelError::ScriptVerify(ScriptVerifyError::Invalid)) => Ok(false),
@@ -147,8 +147,8 @@ impl TxScripts {
     fn explain(&self, input: u32, flags: ScriptFlags) -> ScriptFailure {
         let is_decisive = |flag: &ScriptFlags| {
             // WITNESS is not allowed without P2SH.
-            let with = if *flag == ScriptFlags::P2SH { ScriptFlags::WITNESS } else { ScriptFlags::NONE };
-            let fewer = flags.without(flag.with(with));
+            let with = if *flag == ScriptFlags::P2SH { ScriptFlags::WITNESS } else { ScriptFlags::empty() };
+            let fewer = flags.difference(flag.union(with));
             flags.contains(*flag) && self.passes(input, fewer).is_ok_and(|passes| passes)
         };
         let decisive = NARROWEST_FIRST.into_iter().find(is_decisive);
@@ -224,7 +224,7 @@ mod tests {
     fn flags_equal_the_kernels_bits() {
         use bitcoinkernel as kernel;
         for (flag, bits) in [
-            (ScriptFlags::NONE, kernel::VERIFY_NONE),
+            (ScriptFlags::empty(), kernel::VERIFY_NONE),
             (ScriptFlags::P2SH, kernel::VERIFY_P2SH),
             (ScriptFlags::DERSIG, kernel::VERIFY_DERSIG),
             (ScriptFlags::NULLDUMMY, kernel::VERIFY_NULLDUMMY),
@@ -232,7 +232,7 @@ mod tests {
             (ScriptFlags::CHECKSEQUENCEVERIFY, kernel::VERIFY_CHECKSEQUENCEVERIFY),
             (ScriptFlags::WITNESS, kernel::VERIFY_WITNESS),
             (ScriptFlags::TAPROOT, kernel::VERIFY_TAPROOT),
-            (ScriptFlags::ALL, kernel::VERIFY_ALL),
+            (ScriptFlags::all(), kernel::VERIFY_ALL),
         ] {
             assert_eq!(flag.bits(), bits, "{flag}");
         }
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn reports_the_first_failing_input_of_the_range() {
         let scripts = scripts(&[&[0x51], &[0x00], &[0x51], &[0x00]], &[&[][..]; 4]).unwrap();
-        let verify = |range| scripts.verify(range, ScriptFlags::ALL);
+        let verify = |range| scripts.verify(range, ScriptFlags::all());
         assert_eq!(failed(verify(0..4)).input, 1);
         assert_eq!(failed(verify(2..4)).input, 3);
         assert!(verify(2..3).is_ok() && verify(1..1).is_ok());
@@ -280,9 +280,9 @@ mod tests {
         for (script_sig, pubkey, decisive) in cases {
             let scripts = scripts(&[script_sig], &[&pubkey[..]]).unwrap();
             let verify = |flags| scripts.verify(0..1, flags);
-            let failure = failed(verify(ScriptFlags::ALL));
+            let failure = failed(verify(ScriptFlags::all()));
             assert_eq!(failure.decisive, decisive, "{failure}");
-            assert_eq!(failure.flags, ScriptFlags::ALL);
+            assert_eq!(failure.flags, ScriptFlags::all());
         }
     }
 
@@ -294,7 +294,7 @@ mod tests {
             let scripts = scripts(&vec![empty; inputs as usize], &vec![anyone; inputs as usize]).unwrap();
             let time_once = |_| {
                 let started = Instant::now();
-                (0..repeats).for_each(|_| scripts.verify(0..inputs, ScriptFlags::ALL).unwrap());
+                (0..repeats).for_each(|_| scripts.verify(0..inputs, ScriptFlags::all()).unwrap());
                 started.elapsed()
             };
             // Other programs can delay it.

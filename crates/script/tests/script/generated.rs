@@ -36,7 +36,7 @@ fn every_signed_input_passes() {
     for seed in 1..=3 {
         let chain = Chain::generate(&ChainSpec::new(seed, 1_500_000));
         for_each_tx(&chain, |flags, tx, coins| {
-            assert_eq!(flags, ScriptFlags::ALL);
+            assert_eq!(flags, ScriptFlags::all());
             inputs += assert_inputs_pass(&tx, &coins, flags);
         });
     }
@@ -89,7 +89,7 @@ fn only_the_part_with_a_failing_input_fails() {
         let scripts = &prepare(bytes, &coins);
         thread::scope(|scope| {
             let part = |at| inputs * at / 4..inputs * (at + 1) / 4;
-            let run = |at| scope.spawn(move || scripts.verify(part(at), ScriptFlags::ALL));
+            let run = |at| scope.spawn(move || scripts.verify(part(at), ScriptFlags::all()));
             [0, 1, 2, 3].map(run).map(|thread| thread.join().expect("no panic"))
         })
     };

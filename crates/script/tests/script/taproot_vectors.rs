@@ -80,13 +80,13 @@ fn wallet_vectors() {
         let coin = |it: &Value| (Sats(it["amountSats"].as_i64().unwrap()), unhex(text(&it["scriptPubKey"])));
         let coins: Vec<SpentOutput> = spent.map(coin).collect();
         let scripts = prepare(&bytes, &coins);
-        assert!(passes(&scripts, 0..scripts.input_count(), ScriptFlags::ALL));
+        assert!(passes(&scripts, 0..scripts.input_count(), ScriptFlags::all()));
         // Each coin's amount is signed by the inputs that do not leave the others out.
         for changed in 0..coins.len() {
             let mut coins = coins.clone();
             coins[changed].0.0 += 1;
             let scripts = prepare(&bytes, &coins);
-            assert!(!passes(&scripts, 0..scripts.input_count(), ScriptFlags::ALL), "{changed}");
+            assert!(!passes(&scripts, 0..scripts.input_count(), ScriptFlags::all()), "{changed}");
         }
         inputs += scripts.input_count();
     }

@@ -41,7 +41,7 @@ impl ScriptVerifier for RecordingVerifier {
 
 impl TxVerifier for RecordedTx {
     fn verify(&self, inputs: Range<u32>, flags: ScriptFlags) -> Result<(), ScriptFault> {
-        assert_eq!(flags, ScriptFlags::ALL, "all rules are active on regtest from the start");
+        assert_eq!(flags, ScriptFlags::all(), "all rules are active on regtest from the start");
         for input in inputs {
             let prevout = self.prevouts[input as usize];
             *self.state.seen.lock().unwrap().entry(prevout).or_default() += 1;

@@ -70,11 +70,11 @@ fn opcode(name: &str) -> u8 {
 
 /// Parses flags by name. Returns the consensus flags, and the names of the policy flags.
 pub(crate) fn parse_flags(names: &str) -> (ScriptFlags, Vec<&str>) {
-    let mut flags = ScriptFlags::NONE;
+    let mut flags = ScriptFlags::empty();
     let mut policy = Vec::new();
     for name in names.split(',').filter(|name| !matches!(*name, "" | "NONE")) {
-        match ScriptFlags::NAMED.iter().find(|(_, known)| *known == name) {
-            Some((flag, _)) => flags = flags.with(*flag),
+        match ScriptFlags::from_name(name) {
+            Some(flag) => flags = flags.union(flag),
             None => policy.push(name),
         }
     }
@@ -83,16 +83,16 @@ pub(crate) fn parse_flags(names: &str) -> (ScriptFlags, Vec<&str>) {
 
 /// Returns all sets of flags that Core accepts: WITNESS needs P2SH, TAPROOT needs WITNESS.
 pub(crate) fn all_flags() -> Vec<ScriptFlags> {
-    let sets = (0..1 << ScriptFlags::NAMED.len()).map(|set: u32| {
-        let named = ScriptFlags::NAMED.iter().enumerate().filter(|(at, _)| set >> at & 1 == 1);
-        named.fold(ScriptFlags::NONE, |flags, (_, (flag, _))| flags.with(*flag))
+    let sets = ScriptFlags::all().iter().fold(vec![ScriptFlags::empty()], |sets, flag| {
+        let more = sets.iter().map(|set| set.union(flag)).collect();
+        [sets, more].concat()
     });
     let needs = |flags: ScriptFlags, flag, other| !flags.contains(flag) || flags.contains(other);
     let is_run = |flags: &ScriptFlags| {
         needs(*flags, ScriptFlags::WITNESS, ScriptFlags::P2SH)
             && needs(*flags, ScriptFlags::TAPROOT, ScriptFlags::WITNESS)
     };
-    sets.filter(is_run).collect()
+    sets.into_iter().filter(is_run).collect()
 }
 
 /// A coin in the form that `script` takes: amount and script.
