@@ -74,8 +74,10 @@ pub enum ClientEvent {
 pub struct Client {
     /// The connections.
     pub pool: Pool,
-    download: Download,
-    headers: HeaderSync,
+    /// Where the client has a function for it, such as [`Client::accept_headers`], [`Client::end_headers`] or
+    /// [`Client::extend`], the caller must use that one: it keeps this, `headers` and `pool` in step.
+    pub download: Download,
+    pub headers: HeaderSync,
     pub dialer: Dialer,
     /// The coins that blocks spend.
     pub spent: SpentCoins,
@@ -125,24 +127,11 @@ impl Client {
         }
     }
 
-    pub const fn headers(&self) -> &HeaderSync {
-        &self.headers
-    }
-
-    pub const fn download(&self) -> &Download {
-        &self.download
-    }
-
     /// Notes that a batch of headers breaks no rule; `height` is that of the last one. See
     /// [`HeaderSync::accept`].
     pub fn accept_headers(&mut self, batch: &HeaderBatch, height: u32, new: usize, locator: Vec<BlockHash>) {
         self.download.raise_height(batch.peer, height);
         self.headers.accept(batch.peer, height, new, locator);
-    }
-
-    /// Notes up to which block the chain of a peer is the one that is downloaded; `None`: as far as it goes.
-    pub fn set_shared(&mut self, peer: PeerId, shares_to: Option<u32>) {
-        self.download.set_shared(peer, shares_to);
     }
 
     /// Notes that the chain has other blocks above `fork` than before. Peers that had no more headers than
@@ -156,12 +145,6 @@ impl Client {
     pub fn end_headers(&mut self, batch: &HeaderBatch, height: u32, locator: Vec<BlockHash>) {
         self.download.raise_height(batch.peer, height);
         self.headers.end(batch.peer, locator);
-    }
-
-    /// Asks for headers again, because a batch no longer follows a block of the chain. See
-    /// [`HeaderSync::ask_again`].
-    pub fn ask_headers_again(&mut self, batch: &HeaderBatch, locator: Vec<BlockHash>) {
-        self.headers.ask_again(batch.peer, locator);
     }
 
     /// Closes the peer of a batch of headers that breaks a rule.
@@ -187,11 +170,6 @@ impl Client {
     pub fn extend_stored(&mut self, hash: BlockHash, is_whole: bool) {
         self.download.extend_stored(hash, is_whole);
         self.is_settling = is_whole;
-    }
-
-    /// Asks all peers for headers again, from a new locator. See [`HeaderSync::restart`].
-    pub fn ask_headers(&mut self, locator: Vec<BlockHash>) {
-        self.headers.restart(locator);
     }
 
     /// Notes that coins that a peer has sent are not those that the block spends: the peer is closed, and not

@@ -357,8 +357,9 @@ impl Download {
     fn estimate_again(&mut self, now: Instant) {
         let last = *self.estimated.get_or_insert(now);
         if now.saturating_duration_since(last) >= ESTIMATE_AGAIN {
-            let sizes = &self.sizes;
-            self.peers.values_mut().for_each(|peer| peer.estimate_again(|height| sizes.bytes(height)));
+            for peer in self.peers.values_mut() {
+                peer.requests.estimate_again(|height| self.sizes.bytes(height));
+            }
             self.estimated = Some(now);
         }
     }
@@ -382,7 +383,7 @@ impl Download {
         for (peer, hashes) in asked {
             let marker = self.take_marker();
             if let Some(state) = self.peers.get_mut(&peer) {
-                state.mark(marker, now);
+                state.requests.mark(marker, now);
                 self.actions.push(Action::Request { peer, hashes, marker });
             }
         }

@@ -51,7 +51,7 @@ pub struct Peer {
     pub speed: Speed,
     /// Shortest round trip that was measured.
     pub round_trip: Duration,
-    requests: OpenRequests,
+    pub(crate) requests: OpenRequests,
     /// When the first of the open requests was made after none was open.
     busy_since: Option<Instant>,
     last_byte: Option<Instant>,
@@ -130,21 +130,6 @@ impl Peer {
         self.requests.add(request);
     }
 
-    /// Corrects the estimated sizes of the blocks that the peer was asked for.
-    pub fn estimate_again(&mut self, bytes_at: impl Fn(u32) -> u64) {
-        self.requests.estimate_again(bytes_at);
-    }
-
-    /// Whether the open requests were made when the blocks were expected to be much smaller.
-    pub const fn was_underestimated(&self) -> bool {
-        self.requests.were_underestimated()
-    }
-
-    /// Notes that a ping with this number follows the requests made so far.
-    pub fn mark(&mut self, number: u64, now: Instant) {
-        self.requests.mark(number, now);
-    }
-
     /// Notes that bytes have come.
     pub fn received_bytes(&mut self, bytes: u64, now: Instant) {
         self.last_byte = Some(now);
@@ -214,11 +199,6 @@ impl Peer {
             let clocks = [&mut self.busy_since, &mut self.last_byte, &mut self.last_block];
             clocks.into_iter().flatten().for_each(|clock| *clock += elapsed);
         }
-    }
-
-    /// Returns how many bytes of the block that is coming have come, and its size, as far as that is known.
-    pub fn first_block(&self) -> Option<(u64, u64)> {
-        self.requests.first()
     }
 
     /// Returns the time that the peer needs for `bytes` more, after all that was asked of it before.

@@ -369,7 +369,7 @@ impl Pool {
 
     /// Returns the memory for incomplete messages and blocks that are not released, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.held_bytes + self.connections.values().map(Connection::memory_bytes).sum::<usize>()
+        self.held_bytes + self.connections.values().map(|it| it.transport.memory_bytes()).sum::<usize>()
     }
 
     /// Waits for events, for at most `timeout`, and handles them.

@@ -313,7 +313,7 @@ impl<'a> Fetch<'a> {
     /// Returns what the download has reached. It began at `start`.
     fn finish(mut self, start: Instant, known: Vec<KnownPeer>) -> Fetched {
         self.report.elapsed = start.elapsed();
-        self.report.duplicate_bytes = self.client.download().totals().duplicate_bytes;
+        self.report.duplicate_bytes = self.client.download.totals().duplicate_bytes;
         let height = Height(self.first_missing().0.saturating_sub(1));
         let hash = self.chain.hash(height).unwrap_or_default();
         let (left_out, shortfall) = (self.left_out(), self.shortfall());
@@ -434,7 +434,7 @@ impl Fetch<'_> {
             self.client.truncate_download(first.0);
             self.count_blocks_to_come();
         }
-        self.client.ask_headers(locator(&self.chain));
+        self.client.headers.restart(locator(&self.chain));
     }
 
     /// Ends the feed if the chain, which has other blocks above `fork` now, is not that of the rebuild.
@@ -504,7 +504,7 @@ impl Fetch<'_> {
                 return Ok(false);
             }
             let missing = self.first_missing();
-            let has = |height| self.client.download().peers().any(|(_, peer)| peer.may_have(height));
+            let has = |height| self.client.download.peers().any(|(_, peer)| peer.may_have(height));
             let lacks = |height: &u32| !self.stored.has(Height(*height));
             let may_come = (missing.0..=self.target().0).filter(lacks).any(has);
             if self.keeps_chain && missing <= self.target() && !may_come {
@@ -538,7 +538,7 @@ impl Fetch<'_> {
         }
         self.give_hashes();
         let is_complete =
-            self.given.next > self.target() && self.client.download().is_done() && self.writing.in_hand == 0;
+            self.given.next > self.target() && self.client.download.is_done() && self.writing.in_hand == 0;
         if self.follower.stays() {
             if is_complete {
                 self.at_tip()?;
@@ -558,7 +558,7 @@ impl Fetch<'_> {
         }
         self.phase = Phase::Ending(self.client.pool.now());
         self.seen.first_finished = None;
-        self.client.ask_headers(locator(&self.chain));
+        self.client.headers.restart(locator(&self.chain));
         Ok(false)
     }
 
@@ -583,7 +583,7 @@ impl Fetch<'_> {
     fn give_hashes(&mut self) {
         let target = self.target();
         let mut is_held = false;
-        while self.given.next <= target && self.client.download().wanted_hashes() > 0 {
+        while self.given.next <= target && self.client.download.wanted_hashes() > 0 {
             is_held =
                 self.given.pruning.as_ref().is_some_and(|pruning| !pruning.has_space_for(self.given.next));
             if is_held {

@@ -44,7 +44,7 @@ impl Peers {
 
     /// Takes over what the client has measured of the connected peers.
     pub fn measure(&mut self, client: &Client) {
-        for (id, state) in client.download().peers() {
+        for (id, state) in client.download.peers() {
             if let Some(peer) = self.all.get_mut(&id) {
                 let speed = state.speed;
                 peer.round_trip = state.round_trip;

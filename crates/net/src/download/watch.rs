@@ -146,18 +146,19 @@ impl Download {
         let bytes = blocks.saturating_mul(self.sizes.bytes(self.window.start()));
         let is_throttled = self.options.bytes_per_second.is_some();
         // The last block of a peer is better asked of a second one.
+        let peers = self.peers.iter();
         let underestimated =
-            self.peers.iter().filter(|(_, peer)| peer.was_underestimated() && peer.requests().len() > 1);
+            peers.filter(|(_, it)| it.requests.were_underestimated() && it.requests().len() > 1);
         let (needed, id) = underestimated.map(|(id, peer)| (peer.forecast(0), *id)).max()?;
         // What has come of a block would have to come again.
-        let lost = self.peers.get(&id).and_then(Peer::first_block).map_or(0, |(come, _)| come);
+        let lost = self.peers.get(&id).and_then(|peer| peer.requests.first()).map_or(0, |(come, _)| come);
         let together = Duration::from_secs_f64((bytes + lost) as f64 / self.speed_total());
         let is_worth_it = needed > together.mul_f64(1.25) + SPARE_TIME;
         (self.peers.len() > 1 && !is_throttled && is_worth_it).then_some(id)
     }
 
     fn reason_to_close(&self, peer: &Peer, now: Instant) -> Option<CloseReason> {
-        let (_, size) = peer.first_block()?;
+        let (_, size) = peer.requests.first()?;
         let speed = peer.speed.bytes_per_second();
         // A peer that the user gave, or that shares what may be received, is only slow if others are not.
         let is_kept = peer.is_named || self.options.bytes_per_second.is_some();

@@ -34,7 +34,7 @@ const MAX_OTHER: u64 = 4_096;
 const MAX_MARKERS: usize = 1_000;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct OpenRequests {
+pub(crate) struct OpenRequests {
     /// The requests with their numbers, in the order in which they were made.
     open: VecDeque<(u64, Request)>,
     /// Number of requests that were ever made.
@@ -60,8 +60,8 @@ impl OpenRequests {
         self.bytes
     }
 
-    /// Returns how many bytes of the first block have come, and its size.
-    pub(super) fn first(&self) -> Option<(u64, u64)> {
+    /// Returns how many bytes of the first block have come, and its size, as far as that is known.
+    pub(crate) fn first(&self) -> Option<(u64, u64)> {
         let estimate = self.open.front()?.1.bytes;
         // Other messages are short.
         Some(if self.incoming.1 > MAX_OTHER { self.incoming } else { (0, estimate) })
@@ -85,7 +85,7 @@ impl OpenRequests {
     }
 
     /// Whether they were made when the blocks were expected to be much smaller.
-    pub(super) const fn were_underestimated(&self) -> bool {
+    pub(crate) const fn were_underestimated(&self) -> bool {
         self.bytes > self.bytes_when_asked.saturating_mul(2)
     }
 
@@ -97,14 +97,15 @@ impl OpenRequests {
     }
 
     /// Notes that a ping with this number follows the requests made so far.
-    pub(super) fn mark(&mut self, number: u64, now: Instant) {
+    pub(crate) fn mark(&mut self, number: u64, now: Instant) {
         self.markers.push_back(Marker { number, requests: self.made, sent: now });
         if self.markers.len() > MAX_MARKERS {
             self.markers.pop_front();
         }
     }
 
-    pub(super) fn estimate_again(&mut self, bytes_at: impl Fn(u32) -> u64) {
+    /// Corrects the estimated sizes.
+    pub(crate) fn estimate_again(&mut self, bytes_at: impl Fn(u32) -> u64) {
         self.open.iter_mut().for_each(|(_, request)| request.bytes = bytes_at(request.height));
         self.bytes = self.iter().map(|request| request.bytes).sum();
     }

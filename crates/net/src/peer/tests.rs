@@ -21,9 +21,9 @@ fn a_pong_without_the_block_is_a_definite_no() {
     let (mut peer, now) = peer();
     peer.request(request(1, 10, now));
     peer.request(request(2, 20, now));
-    peer.mark(7, now);
+    peer.requests.mark(7, now);
     peer.request(request(3, 30, now));
-    peer.mark(8, now);
+    peer.requests.mark(8, now);
     assert_eq!(peer.received_block(BlockHash([1; 32]), 10, now).unwrap().height, 1);
     assert_eq!(peer.received_pong(99, now), []);
     let denied: Vec<u32> = peer.received_pong(7, now + ms(40)).iter().map(|request| request.height).collect();
@@ -48,7 +48,7 @@ fn a_denial_is_an_answer() {
     let (mut peer, now) = peer();
     for at in 0..100 {
         peer.request(request(at, 10, now + ms(u64::from(at) * 500)));
-        peer.mark(at.into(), now);
+        peer.requests.mark(at.into(), now);
         if at > 0 {
             let then = now + ms(u64::from(at) * 500 + 1);
             peer.received_bytes(32, then);

@@ -118,10 +118,6 @@ impl Connection {
         }
     }
 
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.transport.memory_bytes()
-    }
-
     /// Returns whether the handshake is not done.
     pub(super) const fn is_opening(&self) -> bool {
         !matches!(self.stage, Stage::Ready)

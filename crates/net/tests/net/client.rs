@@ -21,7 +21,7 @@ fn everything_is_downloaded_once_from_several_peers() {
         let expected = if use_v2 { TransportVersion::V2 } else { TransportVersion::V1 };
         assert!(driver.ready.iter().all(|(version, _)| *version == expected));
         assert_eq!(driver.ready[0].1, "/Scripted:131m/", "the user agent is sanitised");
-        let totals = driver.client.download().totals();
+        let totals = driver.client.download.totals();
         assert!(totals.duplicate_bytes * 50 <= totals.bytes, "{totals:?}");
         assert_eq!((totals.blocks, driver.known.len(), driver.closed.len()), (4_499, 4_500, 0));
     }
@@ -62,7 +62,7 @@ fn a_peer_whose_send_buffer_was_full_is_woken() {
         let peer = ScriptedPeer::start(&chain, Fault::WaitsWhenFull);
         let mut driver = driver(&chain, use_v2, &[&peer]);
         driver.download_all();
-        assert_eq!((driver.client.download().totals().blocks, driver.closed.len()), (1_029, 0));
+        assert_eq!((driver.client.download.totals().blocks, driver.closed.len()), (1_029, 0));
         assert_eq!(peer.accepted(), 1);
     }
 }

@@ -47,7 +47,7 @@ impl Fetch<'_> {
         }
         match self.phase {
             Phase::AtTip(asked) if asked.elapsed() < ASK_INTERVAL => return Ok(()),
-            Phase::AtTip(_) => self.client.ask_headers(locator(&self.chain)),
+            Phase::AtTip(_) => self.client.headers.restart(locator(&self.chain)),
             _ => {
                 let (height, hash) = (self.chain.tip_height(), self.chain.hash(self.chain.tip_height()));
                 self.sink.event(Event::Note(Note::AtTip { height, hash: hash.unwrap_or_default() }));

@@ -31,7 +31,7 @@ impl Fetch<'_> {
                     self.added(&added, is_more);
                     self.seen.sources.note_headers(batch.peer, added.height, added.from_future);
                     let shares_to = (added.shared < added.height).then_some(added.shared.0);
-                    self.client.set_shared(batch.peer, shares_to);
+                    self.client.download.set_shared(batch.peer, shares_to);
                     refused.map_or(Ok(added), Err)
                 })
             }
@@ -47,11 +47,13 @@ impl Fetch<'_> {
                 self.client.accept_headers(batch, added.height.0, added.new, locator(&self.chain));
             }
             // The peer has answered a locator from before the chain changed.
-            Err(RefusedHeaders::Unconnected) => self.client.ask_headers_again(batch, locator(&self.chain)),
+            Err(RefusedHeaders::Unconnected) => {
+                self.client.headers.ask_again(batch.peer, locator(&self.chain));
+            }
             Err(RefusedHeaders::Withheld) => self.withheld_again(batch),
             // It has done nothing wrong: the user may have marked the block.
             Err(RefusedHeaders::Marked(hash, height)) => {
-                let peer = self.client.download().peer(batch.peer);
+                let peer = self.client.download.peer(batch.peer);
                 let tip = Height(peer.map_or(height.0, |peer| peer.height.max(height.0)));
                 self.sink.event(Event::Warning(Warning::MarkedInvalid { height, hash, tip }));
                 self.seen.offer_marked.insert(batch.peer);
@@ -75,23 +77,22 @@ impl Fetch<'_> {
     /// Returns the highest branch that the block index marks as invalid, if all peers follow one that is
     /// higher than the chain.
     pub(super) fn left_out(&self) -> Option<MarkedBranch> {
-        let ends_here = |peer: &PeerId| {
-            self.client.headers().has_finished(*peer) && !self.seen.offer_marked.contains(peer)
-        };
-        let is_confirmed = self.client.download().peers().any(|(peer, _)| ends_here(&peer));
+        let ends_here =
+            |peer: &PeerId| self.client.headers.has_finished(*peer) && !self.seen.offer_marked.contains(peer);
+        let is_confirmed = self.client.download.peers().any(|(peer, _)| ends_here(&peer));
         self.seen.marked.filter(|marked| !is_confirmed && marked.tip > self.chain.tip_height())
     }
 
     /// Finds out up to where a peer's chain is the one in the block index, and ignores the rest.
     fn compare_headers(&mut self, batch: &HeaderBatch) {
         let Some(parent) = self.chain.height_of(&batch.parent) else {
-            return self.client.ask_headers_again(batch, locator(&self.chain));
+            return self.client.headers.ask_again(batch.peer, locator(&self.chain));
         };
         let is_same = |(hash, height): &(&BlockHash, u32)| self.chain.hash(Height(*height)) == Some(**hash);
         let same = batch.hashes.iter().zip(parent.0 + 1..).take_while(is_same).count();
         let shared = parent.0 + same as u32;
         let leaves = same < batch.hashes.len() && shared < self.chain.tip_height().0;
-        self.client.set_shared(batch.peer, leaves.then_some(shared));
+        self.client.download.set_shared(batch.peer, leaves.then_some(shared));
         match leaves || same < batch.hashes.len() {
             true => self.client.end_headers(batch, shared, locator(&self.chain)),
             false => self.client.accept_headers(batch, shared, 0, locator(&self.chain)),
@@ -131,7 +132,7 @@ impl Fetch<'_> {
     /// Whether the peers have no more headers, as far as they answer in time. Connections that are being
     /// opened may lead to peers that have more, unless blocks were downloaded meanwhile.
     pub(super) fn peers_have_no_more(&mut self) -> bool {
-        let headers = self.client.headers();
+        let headers = &self.client.headers;
         if headers.finished_peers() == 0 && self.seen.offer_invalid.is_empty() {
             self.seen.first_finished = None;
             return false;

@@ -63,7 +63,7 @@ impl Fetch<'_> {
         // Where the sizes of blocks are unknown, they are like those that have come.
         let by_mean = bytes / u64::from(blocks.max(1)) * u64::from(blocks_total.saturating_sub(blocks));
         let is_known = self.options.chain.params.network == Network::Main;
-        let asked = self.client.download().peers().map(|(_, peer)| peer.in_flight_bytes()).sum();
+        let asked = self.client.download.peers().map(|(_, peer)| peer.in_flight_bytes()).sum();
         let to_come = if is_known { estimate.saturating_sub(bytes) } else { by_mean.max(asked) };
         let bytes_total = bytes + to_come;
         let blocks_total = blocks_total.max(blocks);
@@ -72,7 +72,7 @@ impl Fetch<'_> {
 
     /// Explains from time to time why nothing happens.
     pub(super) fn note_what_is_missing(&mut self) {
-        if self.client.download().peers().next().is_some() {
+        if self.client.download.peers().next().is_some() {
             self.notices.last_peer = Instant::now();
         }
         // The user who has named peers is told at once that none of them can be reached.
@@ -88,7 +88,7 @@ impl Fetch<'_> {
         if self.notices.last_peer.elapsed() >= NOTE_INTERVAL || is_first {
             self.sink.event(Event::Note(Note::NoPeers { last: self.notices.last_closed.clone() }));
         } else if self.phase == Phase::Headers
-            && self.client.headers().is_complete_after(REPLY_TIMEOUT, self.client.pool.now())
+            && self.client.headers.is_complete_after(REPLY_TIMEOUT, self.client.pool.now())
             && !self.chain.has_minimum_work()
         {
             self.sink.event(Event::Note(Note::LowWork { height: self.chain.tip_height() }));

@@ -173,7 +173,7 @@ impl Fetch<'_> {
         if self.keeps_chain || tip.0 >= stop {
             return None;
         }
-        let has_finished = |peer| self.client.headers().has_finished(peer);
+        let has_finished = |peer| self.client.headers.has_finished(peer);
         let confirms = |it: &Source| it.peer.is_some_and(has_finished) && it.offers() <= tip.0;
         let is_confirmed = sources.all.values().any(confirms);
         // With a lower height, another branch can have more work. Anyone can claim anything: strangers are
@@ -209,7 +209,7 @@ impl Fetch<'_> {
         let now = self.client.pool.now();
         if self.seen.sources.last_question.is_none_or(|last| now - last >= ASK_INTERVAL) {
             self.seen.sources.last_question = Some(now);
-            self.client.ask_headers(locator(&self.chain));
+            self.client.headers.restart(locator(&self.chain));
         }
     }
 
@@ -219,16 +219,16 @@ impl Fetch<'_> {
         let (now, sources) = (self.client.pool.now(), &mut self.seen.sources);
         let PeerOptions { connect, wait, bytes_per_second, .. } = &self.options.peers;
         let since_look = now - sources.last_look.replace(now).unwrap_or(now);
-        let bytes = self.client.download().received_bytes_total();
+        let bytes = self.client.download.received_bytes_total();
         let enough = PROGRESS_BYTES.min(bytes_per_second.unwrap_or(u64::MAX).saturating_mul(15));
-        let waits = self.phase != Phase::Blocks || self.client.download().waits_for_peers();
+        let waits = self.phase != Phase::Blocks || self.client.download.waits_for_peers();
         if !waits || self.writing.in_hand > 0 || bytes - sources.bytes >= enough {
             (sources.progress, sources.bytes) = (Some(now), bytes);
         }
         let progress = sources.progress.get_or_insert(now);
         *progress += if since_look >= PAUSE { since_look } else { Duration::ZERO };
         let elapsed = now.saturating_duration_since(*progress);
-        if elapsed >= ASK_INTERVAL && self.client.download().waits_for_peers() {
+        if elapsed >= ASK_INTERVAL && self.client.download.waits_for_peers() {
             self.ask_again();
         }
         // Without those who offer an invalid block, the headers end by themselves.
@@ -247,7 +247,7 @@ impl Fetch<'_> {
     /// Whether no named peer will ever have what is missing.
     fn is_final(&self) -> bool {
         let PeerOptions { connect, add, .. } = &self.options.peers;
-        let download = self.client.download();
+        let download = &self.client.download;
         let is_idle = download.peers().all(|(_, peer)| peer.requests().len() == 0);
         let is_stuck = self.phase == Phase::Blocks && is_idle && download.unavailable().is_some();
         let is_hopeless = |source: &Source| match source.peer {

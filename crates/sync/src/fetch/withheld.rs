@@ -12,7 +12,7 @@ const MAX_WITHHELD: u32 = 1_000;
 impl Fetch<'_> {
     /// Goes on without a block at the end of the chain that all peers lack.
     pub(super) fn leave_withheld_branch(&mut self) -> Result<(), Error> {
-        let withheld = self.client.download().withheld(self.client.pool.now());
+        let withheld = self.client.download.withheld(self.client.pool.now());
         let Some(height) = withheld.map(Height) else { return Ok(()) };
         if self.keeps_chain {
             return Err(self.nobody_has(height));
@@ -37,7 +37,7 @@ impl Fetch<'_> {
     pub(super) fn withheld_again(&mut self, batch: &HeaderBatch) {
         let Some(parent) = self.chain.height_of(&batch.parent) else {
             // It is the block that nobody had.
-            return self.client.ask_headers_again(batch, locator(&self.chain));
+            return self.client.headers.ask_again(batch.peer, locator(&self.chain));
         };
         if self.offers_more(batch.peer, Height(parent.0 + batch.hashes.len() as u32)) {
             self.chain.forget_withheld();
@@ -56,7 +56,7 @@ impl Fetch<'_> {
     }
 
     pub(super) fn nobody_has(&self, height: Height) -> Error {
-        let shared = self.client.download().peers().filter_map(|(_, peer)| peer.shares_to).max();
+        let shared = self.client.download.peers().filter_map(|(_, peer)| peer.shares_to).max();
         let chains = match shared {
             Some(shared) => format!("their chains leave the one of this datadir above height {shared}"),
             None => self.source_reasons(true),

@@ -127,7 +127,7 @@ impl Driver {
     }
 
     fn give(&mut self) {
-        let count = self.client.download().wanted_hashes().min(self.known.len() - self.given);
+        let count = self.client.download.wanted_hashes().min(self.known.len() - self.given);
         let hashes: Vec<BlockHash> = self.known[self.given..self.given + count].to_vec();
         self.given += count;
         self.client.extend(hashes, self.given == self.known.len());
