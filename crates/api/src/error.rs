@@ -567,9 +567,6 @@ impl From<DiskError> for Error {
         };
         let damaged = || Self::damaged(error.to_string());
         let of_file = |path: &PathBuf, flaw: &str| Self::damaged(flaw).in_file(path, None);
-        let of_work_file = |path: &PathBuf, offset, flaw: &str| {
-            Self::damaged(flaw).in_file(path, offset).with_remedies([Remedy::StartOver])
-        };
         let converted = match &error {
             DiskError::NoDatadir { path, flaw } => of_file(path, flaw).about(Subject::MissingFile),
             DiskError::Locked { holder, .. } => {
@@ -592,8 +589,9 @@ impl From<DiskError> for Error {
             DiskError::MixedKeys { path, flaw, .. } => {
                 of_file(path, flaw).with_remedies([Remedy::TakeFromFiles])
             }
-            DiskError::DamagedWorkFile { path, offset, flaw } => of_work_file(path, Some(*offset), flaw),
-            DiskError::Foreign { path, flaw } => of_work_file(path, None, flaw),
+            DiskError::DamagedWorkFile { path, offset, flaw } => {
+                Self::damaged(flaw.as_str()).in_file(path, Some(*offset)).with_remedies([Remedy::StartOver])
+            }
             DiskError::IndexRow { .. } => {
                 damaged().with_remedies([Remedy::BitcoindReindex]).about(Subject::BlockIndex)
             }

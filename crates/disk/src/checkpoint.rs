@@ -143,8 +143,8 @@ impl Checkpoint {
     /// Reads the manifest of `dir`. Returns `None` if there is none.
     ///
     /// # Errors
-    /// [`DiskError::Foreign`] if another version wrote it; [`DiskError::DamagedWorkFile`] if it is not a
-    /// manifest, truncated, or altered; [`DiskError::File`].
+    /// [`DiskError::DamagedWorkFile`] if another version wrote it, or if it is not a manifest, truncated, or
+    /// altered; [`DiskError::File`].
     pub fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Self>, DiskError> {
         let path = dir.join(MANIFEST);
         if !disk.exists(&path).during("look at", &path)? {
@@ -153,10 +153,9 @@ impl Checkpoint {
         let bytes = disk.read(&path, MAX_LEN).during("read", &path)?;
         match Self::unseal(&bytes) {
             Ok(checkpoint) => Ok(Some(checkpoint)),
-            Err(flaw @ Flaw::Version { .. }) => Err(DiskError::Foreign { path, flaw: flaw.to_string() }),
             Err(flaw) => {
-                let flaw = format!("{flaw}; the file is damaged");
-                Err(DiskError::DamagedWorkFile { path, offset: 0, flaw })
+                let end = if matches!(flaw, Flaw::Version { .. }) { "" } else { "; the file is damaged" };
+                Err(DiskError::DamagedWorkFile { path, offset: 0, flaw: format!("{flaw}{end}") })
             }
         }
     }

@@ -87,20 +87,13 @@ pub enum DiskError {
         /// The flaw, and the remedy.
         flaw: String,
     },
-    /// A file of an unfinished job is damaged: its checkpoint, or a sorted run. The job can start over.
+    /// A file of an unfinished job, its checkpoint or a sorted run, is damaged, or belongs to another network
+    /// or version. The job can start over.
     #[error("{} at byte {offset}: {flaw}", path.display())]
     DamagedWorkFile {
         path: PathBuf,
         /// Byte offset in the file.
         offset: u64,
-        flaw: String,
-    },
-    /// A file of an unfinished job is intact, but belongs to another network or version. The job can
-    /// start over.
-    #[error("{}: {flaw}", path.display())]
-    Foreign {
-        path: PathBuf,
-        /// The purpose of the file, and the one that is needed.
         flaw: String,
     },
     /// A row of a database does not have the format in which Core writes it.

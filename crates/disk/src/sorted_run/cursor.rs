@@ -24,8 +24,8 @@ impl SortedRunReader {
     /// Opens a run, and reads its header and footer.
     ///
     /// # Errors
-    /// [`DiskError::Foreign`] if it is of another network or version; [`DiskError::DamagedWorkFile`] if it is
-    /// not a run, truncated, or altered in header or footer; [`DiskError::File`].
+    /// [`DiskError::DamagedWorkFile`] if it is of another network or version, not a run, truncated, or
+    /// altered in header or footer; [`DiskError::File`].
     pub fn open(disk: &dyn Disk, path: &Path, network: Network) -> Result<Self, DiskError> {
         Self::from_file(disk.open(path).during("open", path)?, path, network)
     }
@@ -89,15 +89,15 @@ fn check_header(path: &Path, header: &[u8; HEADER_LEN], network: Network) -> Res
     if reader.array() != Ok(MAGIC) {
         return Err(damaged(path, 0, "not a peregrine run"));
     }
-    let foreign = |flaw| Err(DiskError::Foreign { path: path.to_owned(), flaw });
+    let foreign = |offset, flaw| Err(DiskError::DamagedWorkFile { path: path.to_owned(), offset, flaw });
     let version = reader.u32().unwrap_or_default();
     if version != VERSION {
-        return foreign(format!(
-            "written by another version of peregrine (format {version}, this one reads {VERSION})"
-        ));
+        let flaw =
+            format!("written by another version of peregrine (format {version}, this one reads {VERSION})");
+        return foreign(8, flaw);
     }
     if reader.array() != Ok(network.magic()) {
-        return foreign(format!("written for another network than {network}"));
+        return foreign(12, format!("written for another network than {network}"));
     }
     Ok(())
 }

@@ -335,8 +335,14 @@ fn each_defect_has_its_own_error() {
         error(bytes, Network::Main)
     };
     assert_eq!(with(0, b'x'), "a.run at byte 0: not a peregrine run; the file is damaged");
-    assert_eq!(with(8, 9), "a.run: written by another version of peregrine (format 9, this one reads 1)");
-    assert_eq!(error(bytes.clone(), Network::Test), "a.run: written for another network than test");
+    assert_eq!(
+        with(8, 9),
+        "a.run at byte 8: written by another version of peregrine (format 9, this one reads 1)"
+    );
+    assert_eq!(
+        error(bytes.clone(), Network::Test),
+        "a.run at byte 12: written for another network than test"
+    );
     assert!(error(bytes[..100].to_vec(), Network::Main).contains("at byte 100: truncated"));
     assert!(error(bytes[..bytes.len() - 1].to_vec(), Network::Main).contains("does not end like a run"));
     assert!(with(bytes.len() - FOOTER_LEN, 0).contains("checksum mismatch in the footer"));
