@@ -47,7 +47,7 @@ pub struct SyncArgs {
 
     /// Stay at the tip: connect new blocks and follow reorganisations until Ctrl-C, or until bitcoind is
     /// started; not with --blocks-only, --prune and --to
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["blocks_only", "prune", "to"])]
     pub follow: bool,
 
     /// Stop at this height
@@ -87,23 +87,11 @@ fn prune_size(text: &str) -> Result<u64, String> {
 }
 
 impl SyncArgs {
-    /// Refuses options that keep `--follow` from the tip, and indexes that cannot be made because of other
-    /// options.
+    /// Refuses indexes that cannot be made because of other options.
     fn check(&self) -> Result<(), Error> {
         let kinds = &self.indexes.named.kinds;
         let needs_undo = |does: bool| kinds.iter().any(|kind| kind.needs_undo() == does);
         let detail = match self {
-            Self { follow: true, prune: Some(_), .. } => {
-                "--follow cannot delete block files; leave it out, and start bitcoind with -prune \
-                 afterwards, which stays at the tip"
-            }
-            Self { follow: true, blocks_only: true, .. } => {
-                "--follow connects blocks to a chainstate, which --blocks-only leaves out; leave out one of \
-                 them"
-            }
-            Self { follow: true, to: Some(_), .. } => {
-                "--follow goes on with each new block, --to ends below; leave out one of them"
-            }
             Self { prune: Some(_), .. } if needs_undo(false) => {
                 "bitcoind keeps no txindex and no txospenderindex with -prune; leave out these or --prune"
             }
