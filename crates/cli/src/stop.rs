@@ -64,11 +64,6 @@ pub fn interrupt(report: impl Fn() + Send + Sync + Copy + 'static) -> Result<&'s
     Ok(&INTERRUPT)
 }
 
-/// Forgets a signal that has had its effect: what follows goes on until the next one.
-pub fn forget_signal() {
-    INTERRUPT.store(false, Ordering::Relaxed);
-}
-
 /// Whether this process was started so that it ignores a signal, as `nohup` does.
 fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -94,7 +89,7 @@ pub fn writing<T>(write: impl FnOnce() -> T) -> T {
 fn end_if_blocked(report: impl Fn() + Send + 'static) {
     let mut writes = WRITES_DONE.load(Ordering::Relaxed);
     let (mut last_unblocked, mut last_not_planning) = (Instant::now(), Instant::now());
-    while INTERRUPT.load(Ordering::Relaxed) {
+    loop {
         thread::sleep(POLL_INTERVAL);
         let done = WRITES_DONE.load(Ordering::Relaxed);
         if done != writes || WRITES_BEGUN.load(Ordering::Relaxed) == done {
@@ -119,24 +114,4 @@ fn end_if_blocked(report: impl Fn() + Send + 'static) {
 
 fn end() -> ! {
     std::process::exit(i32::from(Exit::Interrupted as u8))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use signal_hook::low_level::raise;
-
-    /// The watcher of the signal that ended `sync --follow` once ended the process in the plan of indexes.
-    #[test]
-    fn a_signal_does_not_end_what_begins_after_its_effect() {
-        let interrupt = interrupt(|| {}).unwrap();
-        raise(SIGINT).unwrap();
-        while !interrupt.load(Ordering::Relaxed) {
-            thread::sleep(POLL_INTERVAL / 10);
-        }
-        forget_signal();
-        at_stage(Stage::Plan);
-        thread::sleep(BLOCKED_TIMEOUT + 4 * POLL_INTERVAL);
-        assert!(!super::interrupt(|| {}).unwrap().load(Ordering::Relaxed), "and there is one handler");
-    }
 }

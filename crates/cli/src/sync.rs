@@ -12,7 +12,6 @@ use crate::{
     update::update_rows,
 };
 use engine::hints::{AggregateKind, HintOptions};
-use peregrine::stop;
 use sync::{
     DownloadReport, FollowEnd, FollowReport, MIN_PRUNE_BYTES, MarkedBranch, Shortfall, SyncOptions,
     SyncReport,
@@ -161,9 +160,6 @@ pub fn run(args: &SyncArgs) -> Done {
     let report = record(Some(&options.chain), args.datadir.progress, stages, |recorder, interrupt| {
         sync::sync(&RealDisk, &options, recorder, interrupt)
     })?;
-    if report.follow.as_ref().is_some_and(|follow| follow.end == FollowEnd::Interrupted) {
-        stop::forget_signal();
-    }
     let exit = report.shortfall.as_ref().map_or(Exit::Done, |_| Exit::Environment);
     let exit = report.left_out.map_or(exit, |_| Exit::Consensus);
     after.reply(report, exit, |report| {
