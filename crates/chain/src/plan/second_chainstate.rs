@@ -22,7 +22,7 @@ use api::{
 use disk::{
     DiskError,
     chainstate::{ChainstateReader, read_best_block},
-    datadir::{FileKind, SNAPSHOT_BASE},
+    datadir::{Datadir, FileKind, SNAPSHOT_BASE},
     index::{BlockStatus, IndexRows},
 };
 use std::{fmt, path::PathBuf};
@@ -45,6 +45,8 @@ struct Blocks {
     /// The snapshot's block.
     base: BlockHash,
     best: BlockHash,
+    /// Whether the snapshot is loaded, so that the block index has the marks of its blocks.
+    is_loaded: bool,
 }
 
 /// Why bitcoind does not start with two chainstates: a clause about the second one, which is `it`.
@@ -91,7 +93,7 @@ impl SecondChainstate {
             opened => opened.map(|reader| Some(reader.best_block())),
         };
         let blocks = match best.map_err(Error::from) {
-            Ok(Some(best)) => Ok(Blocks { base: hash, best }),
+            Ok(Some(best)) => Ok(Blocks { base: hash, best, is_loaded: true }),
             Ok(None) => Err(Obstacle::new("it does not open: it has no best block")),
             Err(error) if error.kind == ErrorKind::Damaged => {
                 Err(Obstacle::new(format!("it does not open: {}", error.detail)))
@@ -99,6 +101,11 @@ impl SecondChainstate {
             Err(error) => return Err(error),
         };
         Ok(Some(Self { dir, blocks }))
+    }
+
+    /// What the loading of a snapshot of the block `base` makes.
+    pub fn to_load(datadir: &Datadir, base: BlockHash) -> Self {
+        Self { dir: datadir.snapshot_dir(), blocks: Ok(Blocks { base, best: base, is_loaded: false }) }
     }
 
     /// Hash of the snapshot's block, if bitcoind knows a snapshot of it.
@@ -116,7 +123,7 @@ impl SecondChainstate {
         branch: &[u32],
         is_lost: impl Fn(u32) -> bool,
     ) -> Result<Option<Obstacle>, Error> {
-        let Blocks { base: base_hash, best } = match &self.blocks {
+        let Blocks { base: base_hash, best, is_loaded } = match &self.blocks {
             Ok(blocks) => *blocks,
             Err(obstacle) => return Ok(Some(obstacle.clone())),
         };
@@ -154,7 +161,7 @@ impl SecondChainstate {
             let clause = format!("its block at height {height} is damaged or missing");
             return Ok(Some(Obstacle::new(clause)));
         }
-        if let Some(height) = first_without_mark(files, tree, above())? {
+        if is_loaded && let Some(height) = first_without_mark(files, tree, above())? {
             return Ok(Some(Obstacle::new(format!(
                 "the block index is older: the mark of witnesses is missing for the block at height \
                  {height}, and bitcoind would ask for a -reindex"

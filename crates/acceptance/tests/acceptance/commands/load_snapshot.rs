@@ -90,6 +90,27 @@ fn the_chainstate_below_the_snapshot_stays_as_it_is() {
     assert_same_tree(&old, &chainstate, "chainstate");
 }
 
+/// bitcoind ended at each start with what was loaded: it disconnects the last blocks that are stored, and
+/// connects those below the snapshot's block.
+#[test]
+fn beside_stored_blocks_that_bitcoind_cannot_use_no_snapshot_is_loaded() {
+    type Row = (u32, fn(&mut IndexEntry), &'static str);
+    let rows: [Row; 2] = [
+        (
+            TIP,
+            |entry| (entry.status, entry.undo_pos) = (BlockStatus::stored(true), None),
+            "its block at height 140 has no undo data",
+        ),
+        (TIP - 1, IndexEntry::forget_block, "its own block is stored, but not all blocks between"),
+    ];
+    for (height, edit, why) in rows {
+        let case = Case::new();
+        case.edit_entry(height, edit);
+        let load = || load(&FaultDisk::healthy(), &case, snapshot());
+        refused_by(case.root(), ErrorKind::Usage, &[why], load);
+    }
+}
+
 #[test]
 fn what_core_would_not_load_is_refused_and_changes_nothing() {
     let scratch = scratch();

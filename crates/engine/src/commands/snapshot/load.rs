@@ -24,8 +24,11 @@ use api::{
     subject::Subject,
 };
 use chain::{
+    blocks::files::Files,
     commit::Destination,
-    plan::{best_block::KnownBlock, planner::links_of_index},
+    plan::{
+        best_block::KnownBlock, planner::links_of_index, second_chainstate::SecondChainstate, tree::Tree,
+    },
     session::Session,
 };
 use digest::obfuscation::Obfuscation;
@@ -95,8 +98,8 @@ pub fn load(
         reader.metadata().check_height(path, pinned.height)?;
         // The block index is replaced.
         let in_place = ReindexOptions::of(ChainOptions { undo: UndoPolicy::Auto, ..options.clone() });
-        let (_session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
-        let below = blocks_below(disk, &datadir, options, pinned)?;
+        let (session, datadir) = Session::open_for_change(disk, &in_place, sink)?;
+        let below = blocks_below(&session.files()?, pinned)?;
         let target = Destination::of_snapshot(disk, datadir.clone())?;
         let load = Load { disk, datadir: &datadir, options, pinned, target: &target, watch };
         let coins = load.build(reader, path, &below).inspect_err(|_| target.discard())?;
@@ -134,14 +137,10 @@ fn pinned(
     })
 }
 
-/// Checks the conditions that Core has for a snapshot of this block. Returns the hashes of the blocks from
-/// its block down to the one above genesis, sorted.
-fn blocks_below(
-    disk: &dyn Disk,
-    datadir: &Datadir,
-    options: &ChainOptions,
-    pinned: &PinnedUtxoSet,
-) -> Result<Vec<BlockHash>, Error> {
+/// Checks the conditions that Core has for a snapshot of this block, and that bitcoind would start with it.
+/// Returns the hashes of the blocks from its block down to the one above genesis, sorted.
+fn blocks_below(files: &Files<'_>, pinned: &PinnedUtxoSet) -> Result<Vec<BlockHash>, Error> {
+    let Files { disk, datadir, params, .. } = *files;
     let base = pinned.block_hash;
     let second = datadir.snapshot_dir();
     if disk.exists(&second).during("look for", &second)? {
@@ -159,7 +158,7 @@ fn blocks_below(
     }
     let index_dir = datadir.index_dir();
     let in_index = |error: Error| error.in_file(&index_dir, None);
-    let mut tree = links_of_index(disk, &index_dir, options.params)?.0;
+    let mut tree = links_of_index(disk, &index_dir, params)?.0;
     let best_headers = tree.best_headers();
     let locate = |hash: &BlockHash| tree.locate(hash, &best_headers, Height(0));
     let Some(block) = locate(&base).filter(|block| block.known.height == pinned.height) else {
@@ -178,7 +177,8 @@ fn blocks_below(
         return Err(in_index(Error::usage(detail)));
     }
     let chainstate = datadir.chainstate_dir();
-    if let Some(best) = read_best_block(disk, &chainstate)? {
+    let best = read_best_block(disk, &chainstate)?;
+    if let Some(best) = best {
         let detail = format!("the chainstate's best block {best} is not in the block index");
         let best_block = locate(&best)
             .ok_or_else(|| Error::damaged(detail).in_file(&chainstate, None).about(Subject::BlockIndex))?;
@@ -199,10 +199,29 @@ fn blocks_below(
             return Err(Error::usage(detail).in_file(&chainstate, None).with_remedies([Remedy::MoveAway]));
         }
     }
+    check_start(files, &tree, best, base)?;
     let below = best_headers.iter().skip(1).take(pinned.height.0 as usize);
     let mut below: Vec<BlockHash> = below.map(|&number| tree.hash(number)).collect();
     below.sort_unstable();
     Ok(below)
+}
+
+/// Checks that bitcoind would start with the chainstate of a snapshot of the block `base`: it reads those of
+/// its last blocks that are stored. `best` is the best block of the chainstate below.
+fn check_start(
+    files: &Files<'_>,
+    tree: &Tree<'_>,
+    best: Option<BlockHash>,
+    base: BlockHash,
+) -> Result<(), Error> {
+    let branch = best.map_or_else(Vec::new, |best| tree.branch_to(&best));
+    let loaded = SecondChainstate::to_load(files.datadir, base);
+    let Some(obstacle) = loaded.obstacle(files, tree, &branch, |_| false)? else { return Ok(()) };
+    let detail = format!(
+        "bitcoind could not start with the chainstate of this snapshot: {obstacle}; start bitcoind without \
+         it, which downloads what is missing and connects all"
+    );
+    Err(Error::usage(detail).in_file(files.datadir.blocks_dir(), None))
 }
 
 struct Load<'a> {
