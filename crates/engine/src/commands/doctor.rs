@@ -465,11 +465,7 @@ impl Examination<'_> {
                     scripts: assumed.is_none().then(|| ScriptWork::of_all(lengths.blk.values().sum())),
                     unchecked: None,
                 };
-                return Ok((
-                    found,
-                    indexes::find(files, None, None, Height(0), is_held, self.watch.interrupt)?,
-                    None,
-                ));
+                return Ok((found, indexes::find(files, None, None, is_held, self.watch.interrupt)?, None));
             }
         };
         let may_lack_blocks = index.pruned || second.is_some();
@@ -486,15 +482,13 @@ impl Examination<'_> {
         chainstate.time = branch.last().map(|&number| tree.time(number));
         let absent = branch.iter().rposition(|&number| tree.data_pos(number).is_none());
         let first_stored = Height(absent.map_or(0, |height| height as u32 + 1));
-        let first = if index.pruned { first_stored } else { Height(0) };
         let lacks_undo = |&number: &u32| tree.data_pos(number).is_some() && tree.undo_pos(number).is_none();
         let last_without = branch.iter().rposition(lacks_undo).unwrap_or_default();
         if index.pruned && undo.lost == 0 && last_without + KEPT_UNDO < branch.len() {
             // Blocks that are downloaded again get undo data last, and a pruned node does not need it.
             (undo.unrecorded, undo.first) = (0, None);
         }
-        let indexes =
-            indexes::find(files, Some((&tree, &index.files)), best, first, is_held, self.watch.interrupt)?;
+        let indexes = indexes::find(files, Some((&tree, &index)), best, is_held, self.watch.interrupt)?;
         // What a pruned node lacks of undo data matters only if bitcoind reads it when it starts.
         let is_known = blocks.lacking() > 0 || !index.pruned && undo.lacking() > 0;
         let headers = tree.best_headers();

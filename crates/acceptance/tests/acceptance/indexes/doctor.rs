@@ -4,6 +4,7 @@ use acceptance::indexes::{Rows, assert_sound, behind, database, edit_rows, rows,
 use acceptance::prelude::*;
 use acceptance::seen;
 use acceptance::sync::run as download;
+use disk::node_indexes::height_key;
 use engine::doctor::{FoundIndex, IndexSetting, IndexStanding, NodeSettings};
 use testkit::corrupt::add_table;
 
@@ -91,6 +92,56 @@ fn the_setting_of_an_index_that_a_pruned_node_can_neither_continue_nor_make_is_t
     let settings = NodeSettings { indexes, ..NodeSettings::default() };
     let found = examined(&DoctorOptions { settings, ..DoctorOptions::new(case.root(), Network::Regtest) });
     assert_eq!(found.advice, Advice::CorrectSetting { file, line, is_removable: true });
+}
+
+/// Deletes the blocks of the main chain below a height, as pruning does.
+fn prune(case: &Case, below: u32) {
+    case.edit_index(|index| {
+        index.pruned = true;
+        for entry in index.entries.iter_mut().filter(|entry| entry.height.0 < below) {
+            entry.status = entry.status.without_data();
+            (entry.file, entry.data_pos, entry.undo_pos) = (None, None, None);
+        }
+    });
+}
+
+/// bitcoind ended with both ("goes beyond pruned data (including undo data)"), which `doctor` called behind
+/// and taken back; and undo data was to be made, which a pruned node cannot.
+#[test]
+fn a_pruned_node_continues_no_index_from_a_block_without_undo_data_or_from_a_deleted_one() {
+    let case = Case::new();
+    run(&lowered(case.options(), 100)).unwrap();
+    let (case, options) = behind(case, TxForm::ByBlock);
+    prune(&case, 100);
+    // A deleted block that was downloaded again.
+    case.edit_entry(101, |entry| {
+        (entry.status.0, entry.undo_pos) = (entry.status.0 & !BlockStatus::HAVE_UNDO, None);
+    });
+    for kind in [IndexKind::Tx, IndexKind::BlockFilter, IndexKind::CoinStats] {
+        let standing = index(&case, kind).0.standing;
+        let is_below = matches!(standing, IndexStanding::BelowPruned { first: Height(102), .. });
+        assert_eq!(is_below, kind.needs_undo(), "{kind:?}: {standing:?}");
+        assert_eq!(matches!(standing, IndexStanding::Behind(40)), !is_below, "{kind:?}: {standing:?}");
+    }
+    let statistics = IndexOptions { kinds: vec![IndexKind::CoinStats], ..options };
+    let error = assert_says(update(&FaultDisk::healthy(), &statistics), &["the undo data of 1 blocks"]);
+    assert_eq!(error.remedies, [Remedy::Unprune]);
+
+    // The filters end on another branch, which leaves the chain below the blocks that are stored.
+    let (case, _) = with_indexes(TxForm::ByBlock);
+    let is_sibling =
+        |block: &&GeneratedBlock| block.stale && block.header.prev == block_at(block.height - 1).hash;
+    let stale = chain().blocks.iter().rfind(is_sibling).unwrap();
+    edit_rows(&database(&case, IndexKind::BlockFilter), |rows| {
+        rows.get_mut(&height_key(Height(stale.height))[..]).unwrap()[..32].copy_from_slice(&stale.hash.0);
+        rows.insert(b"B".to_vec(), [&[0; 4][..], &[1], &stale.hash.0].concat());
+    });
+    for (below, is_refused) in [(stale.height - 1, false), (stale.height, true)] {
+        prune(&case, below);
+        let standing = index(&case, IndexKind::BlockFilter).0.standing;
+        assert_eq!(matches!(standing, IndexStanding::BelowPruned { .. }), is_refused, "{standing:?}");
+        assert_eq!(matches!(standing, IndexStanding::OffChain(_)), !is_refused, "{standing:?}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use disk::{
     DiskError,
     block_files::RecordBuffer,
     datadir::FileKind,
-    index::{FileInfo, is_free_space},
+    index::{BlockIndex, FileInfo, is_free_space},
     node_indexes::{IndexContents, IndexKind, NodeIndex, OLD_COIN_STATS, check_tables},
 };
 use std::{
@@ -126,16 +126,15 @@ api::json::fields! {
     }
 }
 
-/// Finds the indexes. `tree` has the blocks of the block index, if it can be read, `best` is the chainstate's
-/// best block, and `first` the height from which on blocks are stored.
+/// Finds the indexes. `tree` has the blocks of the block index, if that can be read, and comes with the rest
+/// of it; `best` is the chainstate's best block.
 ///
 /// # Errors
 /// Any I/O error; an interrupt.
 pub fn find(
     files: &Files<'_>,
-    tree: Option<(&Tree<'_>, &[FileInfo])>,
+    tree: Option<(&Tree<'_>, &BlockIndex)>,
     best: Option<BlockHash>,
-    first: Height,
     is_held: bool,
     interrupt: &AtomicBool,
 ) -> Result<Vec<FoundIndex>, Error> {
@@ -156,7 +155,7 @@ pub fn find(
             let dir = files.datadir.net_dir().join(index.kind.database_dir());
             check_tables(files.disk, &dir, 0, |_, _| interrupt.load(Ordering::Relaxed))?;
         }
-        let Some((tree, infos)) = tree else { return Ok(IndexStanding::NotExamined) };
+        let Some((tree, block_index)) = tree else { return Ok(IndexStanding::NotExamined) };
         if branch.is_empty() {
             let end = contents.best_block.filter(|_| best.is_none());
             return Ok(end.map_or(IndexStanding::NotExamined, |end| standing_alone(tree, index.kind, &end)));
@@ -167,8 +166,9 @@ pub fn find(
         let is_lost = |number: &u32| index.kind == IndexKind::Tx && tree.data_pos(*number).is_none();
         let is_placed = !contents.has_positions
             || own.iter().skip(branch.len()).any(is_lost)
-            || are_blocks(tree, infos, on_disk, &index.sample_places(files.disk)?);
+            || are_blocks(tree, &block_index.files, on_disk, &index.sample_places(files.disk)?);
         let standing = standing(tree, &branch, &contents, is_placed);
+        let first = if block_index.pruned { first_usable(tree, &branch, index.kind) } else { Height(0) };
         // Rows are looked up by the places of blocks.
         if is_placed && let Some(flaw) = flaw_at_end(files, tree, index, (&own, &branch), first == Height(0))?
         {
@@ -176,10 +176,15 @@ pub fn find(
         }
         let end = match standing {
             IndexStanding::Behind(blocks) => branch.len() as u32 - 1 - blocks,
+            IndexStanding::OffChain(_) => (common_len(&own, &branch) as u32).saturating_sub(1),
             IndexStanding::Empty => 0,
             _ => u32::MAX,
         };
-        Ok(below_pruned(end, first).unwrap_or(standing))
+        if end < first.0 {
+            Ok(IndexStanding::BelowPruned { height: Height(end), first })
+        } else {
+            Ok(standing)
+        }
     };
     let found = NodeIndex::find(files.disk, files.datadir.net_dir())?.into_iter().map(|index| {
         let mut has_positions = false;
@@ -213,7 +218,7 @@ fn flaw_at_end(
         }
         IndexKind::BlockFilter => index.flaw_of_filters(files.disk, &end, height, can_be_made),
         IndexKind::TxoSpender => {
-            let common = own.iter().zip(branch).take_while(|(own, other)| own == other).count();
+            let common = common_len(own, branch);
             let detail =
                 "rows of its last blocks are missing, as when bitcoind is killed after it has erased them";
             let has_rows = has_last_rows(files, tree, index, own.get(..common).unwrap_or_default())?;
@@ -258,9 +263,19 @@ fn standing_alone(tree: &Tree<'_>, kind: IndexKind, best: &BlockHash) -> IndexSt
     }
 }
 
-/// The state of an index that ends at this height, if blocks above it that the index needs were deleted.
-pub fn below_pruned(height: u32, first: Height) -> Option<IndexStanding> {
-    (height < first.0).then_some(IndexStanding::BelowPruned { height: Height(height), first })
+/// Number of blocks that two branches have in common.
+pub fn common_len(one: &[u32], other: &[u32]) -> usize {
+    one.iter().zip(other).take_while(|(a, b)| a == b).count()
+}
+
+/// The height from which on a pruned node has the blocks from which bitcoind continues an index, and their
+/// undo data if the index is made from that. A deleted block that was downloaded again has none.
+fn first_usable(tree: &Tree<'_>, branch: &[u32], kind: IndexKind) -> Height {
+    let is_lacking = |number: &u32| {
+        let needs_undo = kind.needs_undo() && branch.first() != Some(number);
+        tree.data_pos(*number).is_none() || needs_undo && tree.undo_pos(*number).is_none()
+    };
+    Height(branch.iter().rposition(is_lacking).map_or(0, |height| height as u32 + 1))
 }
 
 /// The state of an index, compared with the branch that ends with the chainstate's best block.

@@ -3,7 +3,7 @@
 
 use super::advice::Advice;
 use super::diagnosis::{DatabaseState, DatadirState, IndexSetting, LockState, NodeSettings, StartFault};
-use super::indexes::{FoundIndex, IndexStanding};
+use super::indexes::{FoundIndex, IndexStanding, common_len};
 use super::log::LastStart;
 use super::survey::is_elsewhere;
 use api::{
@@ -351,11 +351,6 @@ fn start_fault(error: Error, advice: &Advice) -> StartFault {
     StartFault { error, advice: if is_about_disk { Advice::CheckDisk } else { advice.clone() } }
 }
 
-/// Number of blocks that two branches have in common.
-fn common_len(one: &[u32], other: &[u32]) -> usize {
-    one.iter().zip(other).take_while(|(a, b)| a == b).count()
-}
-
 /// Advises a scan on a block that is elsewhere in the files: that finds all blocks, whatever the index says.
 pub fn scan_if_elsewhere(files: &Files<'_>, fault: StartFault) -> StartFault {
     match fault.advice {
@@ -375,17 +370,21 @@ fn of_index(setting: &IndexSetting, state: &DatadirState) -> Option<StartFault> 
     }
     let is_old = |index: &&FoundIndex| matches!(index.standing, IndexStanding::Superseded);
     let found = state.indexes.iter().filter(|index| !is_old(index)).find(|index| index.kind == *kind);
+    let mut lowest = state.index.first_stored;
     let end = match found.map(|index| &index.standing) {
         None => "is absent".to_owned(),
-        Some(IndexStanding::BelowPruned { height, .. }) => format!("ends at height {height}"),
+        Some(IndexStanding::BelowPruned { height, first }) => {
+            lowest = *first;
+            format!("ends at height {height}")
+        }
         Some(IndexStanding::Damaged(_)) => "is damaged".to_owned(),
         Some(IndexStanding::UnknownBestBlock) => "ends with an unknown block".to_owned(),
         Some(_) => return None,
     };
-    let (name, first) = (kind.option(), state.index.first_stored);
+    let name = kind.option();
     let place = line.map_or(String::new(), |line| format!("line {line}, "));
     let detail = format!(
-        "{place}`{name}`: the index {end}, and the blocks below height {first} were deleted, so bitcoind \
+        "{place}`{name}`: the index {end}, and the blocks below height {lowest} were deleted, so bitcoind \
          does not start; to have the index, download the deleted blocks again"
     );
     let advice = Advice::CorrectSetting { file: file.clone(), line: *line, is_removable: line.is_some() };
