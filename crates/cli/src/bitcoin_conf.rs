@@ -155,18 +155,18 @@ impl BitcoinConf {
         Ok(())
     }
 
-    /// Returns the settings with a name in a part that follow the last one that takes values back, and
-    /// whether the last of all takes them back.
-    fn named(&self, part: Part<'_>, name: &str) -> (Vec<&Setting>, bool) {
+    /// Returns the settings with a name in a part that follow the last one that takes values back, and the
+    /// last of all if that takes them back.
+    fn named(&self, part: Part<'_>, name: &str) -> (Vec<&Setting>, Option<&Setting>) {
         let is_named = |setting: &&Setting| setting.section.as_deref() == part && setting.name == name;
         let all: Vec<&Setting> = self.settings.iter().filter(is_named).collect();
         let values = all.rsplit(|setting| setting.value.is_none()).next().unwrap_or_default();
-        (values.to_vec(), all.last().is_some_and(|last| last.value.is_none()))
+        (values.to_vec(), all.last().copied().filter(|last| last.value.is_none()))
     }
 
     fn values(&self, part: Part<'_>, name: &str) -> (Vec<String>, bool) {
-        let (settings, is_negated) = self.named(part, name);
-        (settings.into_iter().filter_map(|setting| setting.value.clone()).collect(), is_negated)
+        let (settings, negation) = self.named(part, name);
+        (settings.into_iter().filter_map(|setting| setting.value.clone()).collect(), negation.is_some())
     }
 
     /// Returns the settings that choose a network, and the network that each chooses, if Core knows it. With
@@ -202,26 +202,23 @@ impl BitcoinConf {
         }
     }
 
-    /// Returns the setting that counts for a name on a network: `None` if there is none, `Some(None)` if it
-    /// is taken back.
-    fn lookup(&self, network: Network, name: &str) -> Option<Option<&Setting>> {
-        for part in [None, Some(network.name()), Some("")] {
-            let (settings, is_negated) = self.named(part, name);
-            if is_negated || !settings.is_empty() {
-                return Some(if part.is_none() { settings.last() } else { settings.first() }.copied());
-            }
-        }
-        None
+    /// Returns the setting that counts for a name on a network, which may be one that takes values back.
+    pub fn lookup(&self, network: Network, name: &str) -> Option<&Setting> {
+        [None, Some(network.name()), Some("")].into_iter().find_map(|part| {
+            let (settings, negation) = self.named(part, name);
+            let first = if part.is_none() { settings.last() } else { settings.first() };
+            first.copied().or(negation)
+        })
     }
 
     /// Returns the setting that counts for a name on a network, unless it is taken back.
     pub fn setting(&self, network: Network, name: &str) -> Option<&Setting> {
-        self.lookup(network, name).flatten()
+        self.lookup(network, name).filter(|setting| setting.value.is_some())
     }
 
     /// Returns the value that counts for a name on a network; `0` if it is taken back.
     pub fn get(&self, network: Network, name: &str) -> Option<String> {
-        self.lookup(network, name).map(|setting| setting.map_or("0", Setting::value).to_owned())
+        self.lookup(network, name).map(|setting| setting.value().to_owned())
     }
 
     /// Returns the setting that turns an option on for a network, whose value is `1` or one of `values`.
@@ -230,11 +227,15 @@ impl BitcoinConf {
         self.setting(network, name).filter(is_on)
     }
 
-    /// Returns all values of a name on a network, those of its own part first.
+    /// Returns all values of a name on a network, in the order in which parts count.
     pub fn list(&self, network: Network, name: &str) -> Vec<String> {
-        let (mut all, is_negated) = self.values(Some(network.name()), name);
-        if !is_negated {
-            all.extend(self.values(Some(""), name).0);
+        let mut all = Vec::new();
+        for part in [None, Some(network.name()), Some("")] {
+            let (values, is_negated) = self.values(part, name);
+            all.extend(values);
+            if is_negated && all.is_empty() {
+                break;
+            }
         }
         all
     }
@@ -262,9 +263,9 @@ impl Setting {
         self.section.as_deref() == Some("")
     }
 
-    /// Its value; empty if it takes values back.
+    /// Its value; `0` if it takes values back.
     pub fn value(&self) -> &str {
-        self.value.as_deref().unwrap_or_default()
+        self.value.as_deref().unwrap_or("0")
     }
 }
 

@@ -123,6 +123,8 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
 pub struct Connections {
     /// The setting that keeps it from that, and its place.
     pub because: String,
+    /// Whether it connects to no peer at all.
+    pub are_off: bool,
     pub proxy: Option<String>,
     pub i2psam: Option<String>,
     pub onlynet: Vec<String>,
@@ -134,16 +136,21 @@ pub fn connections(conf: &BitcoinConf, network: Network) -> Option<Connections> 
     let set = |name| conf.setting(network, name).filter(|setting| !["", "0"].contains(&setting.value()));
     let onlynet = conf.list(network, "onlynet");
     let is_direct = onlynet.iter().any(|name| ["ipv4", "ipv6"].contains(&&*name.to_lowercase()));
-    let setting =
-        set("proxy").or(set("onlynet").filter(|_| !is_direct)).or(conf.setting(network, "connect"))?;
+    let connect: Vec<_> = conf.list(network, "connect").into_iter().filter(|peer| peer != "0").collect();
+    let no_peer = conf.lookup(network, "connect").filter(|_| connect.is_empty());
+    let inactive = conf.lookup(network, "networkactive").filter(|setting| !is_true(setting.value()));
+    let off = no_peer.or(inactive);
+    let restricting = off.or(set("proxy")).or(set("onlynet").filter(|_| !is_direct));
+    let setting = restricting.or(conf.lookup(network, "connect"))?;
     let value = |name| Some(set(name)?.value().to_owned());
     let line = setting.line.map_or(String::new(), |line| format!(" line {line}"));
     Some(Connections {
         because: format!("{}{line}: `{}={}`", setting.file.display(), setting.name, setting.value()),
+        are_off: off.is_some(),
         proxy: value("proxy").or(value("onion")),
         i2psam: value("i2psam"),
         onlynet,
-        connect: conf.list(network, "connect").into_iter().filter(|peer| peer != "0").collect(),
+        connect,
     })
 }
 

@@ -196,7 +196,7 @@ impl PeerArgs {
         let onlynet = node.onlynet.iter().map(named).collect::<Option<_>>();
         args.onlynet = onlynet.ok_or_else(|| failed("onlynet is no network"))?;
         args.connect.clone_from(&node.connect);
-        if args.proxy.is_none() && args.onlynet.is_empty() && args.connect.is_empty() {
+        if node.are_off {
             return Err(failed("it connects to no peer"));
         }
         let note = format!("note: {}: this command connects to peers as bitcoind does", node.because);
