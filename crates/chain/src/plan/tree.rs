@@ -73,6 +73,8 @@ const RECONSIDERED: u16 = 256;
 const CHECKED: u16 = 512;
 /// The block index does not count the block as connected, whether it has undo data or not.
 const UNCONNECTED: u16 = 1024;
+/// The block index says that the block came with its witnesses.
+const WITNESSES: u16 = 2048;
 
 const _: () = assert!(size_of::<Node>() == 32, "a million of them must fit into the smallest budget");
 
@@ -463,7 +465,8 @@ impl<'a> Tree<'a> {
     fn evaluate(&mut self, block: &BestTip, preferred: Option<u32>, request: &ChainRequest<'_>) {
         let node = &self.nodes[block.node as usize];
         let parent = self.nodes.get(node.parent as usize).map_or(CONNECTED | STORED, |parent| parent.state);
-        let mut state = node.state & (FAILED | KNOWN | RECONSIDERED | CHECKED | UNCONNECTED) | LINKED;
+        let mut state =
+            node.state & (FAILED | KNOWN | RECONSIDERED | CHECKED | UNCONNECTED | WITNESSES) | LINKED;
         state |= parent & (FAILED | INVALID | PREFERRED | RECONSIDERED);
         if preferred == Some(block.node) {
             state |= PREFERRED;

@@ -357,11 +357,12 @@ fn lose_coins(case: &Case) {
 }
 
 /// bitcoind was to be started. It made a wrong UTXO set of a damaged block that it read again, or ended with
-/// "Corrupt block found" or "Corrupted block database detected", there and then or at the next start.
+/// "Corrupt block found" or "Corrupted block database detected", there and then or at the next start; or it
+/// asked for a `-reindex`, since the block index does not say that a block came with its witnesses.
 #[test]
 fn bitcoind_is_not_to_be_started_before_what_it_reads_is_sound() {
     type Row = (fn(&Case), fn(&Case), Option<Advice>);
-    let rows: [Row; 8] = [
+    let rows: [Row; 9] = [
         (|case| interrupt_flush(case, 100), |case| case.flip_block(110, 90), Some(Advice::Repair)),
         (|case| interrupt_flush(case, 50), prune, None),
         (restore_old_chainstate, |case| case.flip_block(110, 90), Some(Advice::Repair)),
@@ -374,6 +375,11 @@ fn bitcoind_is_not_to_be_started_before_what_it_reads_is_sound() {
         (restore_old_chainstate, |_| {}, Some(Advice::StartBitcoind)),
         (|_| {}, lose_coins, Some(Advice::Reindex)),
         (prune, lose_coins, None),
+        (
+            |_| {},
+            |case| case.edit_entry(30, |entry| entry.status.0 &= !BlockStatus::OPT_WITNESS),
+            Some(Advice::ReindexByScan),
+        ),
     ];
     for (number, (prepare, damage, advice)) in rows.into_iter().enumerate() {
         let case = Case::at_tip();
@@ -388,6 +394,7 @@ fn bitcoind_is_not_to_be_started_before_what_it_reads_is_sound() {
         match advice {
             Advice::Repair => drop(try_repair(&repairing(case.root(), &[&honest()])).unwrap()),
             Advice::Reindex => drop(run(&case.options()).unwrap()),
+            Advice::ReindexByScan => drop(run(&case.scan()).unwrap()),
             Advice::Update => drop(update(&update_options(case.root(), AT_ONCE, None)).unwrap()),
             Advice::MoveAway { path } => {
                 fs::rename(&path, path.with_extension("old")).unwrap();

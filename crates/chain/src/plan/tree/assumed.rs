@@ -1,6 +1,7 @@
-//! Up to which height of the chosen chain scripts need not be run.
+//! What the block index says of the scripts and witnesses of blocks, and up to which height of the chosen
+//! chain scripts need not be run.
 
-use super::{BestTip, CHECKED, Choice, Node, Tree, UNCONNECTED};
+use super::{BestTip, CHECKED, Choice, Node, Tree, UNCONNECTED, WITNESSES};
 use disk::index::{BlockStatus, IndexEntry};
 use rules::U256;
 use wire::{BlockHash, Height};
@@ -13,15 +14,16 @@ impl Choice {
 }
 
 impl Node {
-    /// The same block, with what its row of the block index says of its scripts. A block that was once stored
-    /// and connected has a mark, whether its scripts were run or assumed to be valid; what is only a header
-    /// has none, and neither has the genesis block, which has no script to run.
+    /// The same block, with what its row of the block index says of its scripts and witnesses. A block that
+    /// was once stored and connected has a mark, whether its scripts were run or assumed to be valid; what is
+    /// only a header has none, and neither has the genesis block, which has no script to run.
     #[must_use]
     pub fn with_mark(mut self, entry: &IndexEntry) -> Self {
         let IndexEntry { status, tx_count, .. } = *entry;
         let is_valid = status.validity() == BlockStatus::VALID_SCRIPTS && !status.is_failed();
         self.state |= if is_valid && tx_count > 0 { CHECKED } else { 0 };
         self.state |= if status.was_connected() { 0 } else { UNCONNECTED };
+        self.state |= if status.0 & BlockStatus::OPT_WITNESS != 0 { WITNESSES } else { 0 };
         self
     }
 }
@@ -61,6 +63,15 @@ impl Tree<'_> {
         let is_checked = |&&number: &&u32| self.nodes.get(number as usize).is_some_and(|it| it.has(CHECKED));
         let count = chain.iter().skip(1).take_while(is_checked).count() as u32;
         (count > 0).then_some(Height(count))
+    }
+
+    /// Returns the height of the first block of `chain` of which the block index does not say that it came
+    /// with its witnesses, though it should.
+    pub fn first_without_witnesses(&self, chain: &[u32]) -> Option<Height> {
+        let lacks = |&number: &u32| !self.nodes.get(number as usize).is_some_and(|it| it.has(WITNESSES));
+        let from = self.params.segwit_height.0;
+        let above = chain.iter().skip(from as usize).position(lacks)?;
+        Some(Height(from + above as u32))
     }
 }
 

@@ -199,6 +199,10 @@ impl ReadAtStart<'_> {
             None => (Advice::Repair, Advice::Update, Advice::Reindex),
         };
         let advice = &StartAdvice { blocks, undo, undo_above, chainstate };
+        let lacking = self.of_witnesses(dir, &advice.blocks);
+        if lacking.is_some() {
+            return Ok(lacking);
+        }
         // Above the snapshot's block, the second one goes on: alone, if the other one has come to it.
         let base = self.second.and_then(SecondChainstate::base);
         let is_left = read_heads(self.files.disk, dir).is_ok_and(|heads| heads.iter().eq(base.as_ref()));
@@ -329,6 +333,20 @@ impl ReadAtStart<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// What keeps bitcoind from starting if the block index does not say of all blocks of the chainstate in
+    /// `dir` that they came with their witnesses (Core `NeedsRedownload`). A scan looks at the blocks.
+    fn of_witnesses(&self, dir: &Path, of_blocks: &Advice) -> Option<StartFault> {
+        let own = self.tree.branch_to(read_heads(self.files.disk, dir).ok()?.first()?);
+        let height = self.tree.first_without_witnesses(&own)?;
+        let detail = "the block index does not say that this block came with its witnesses, so bitcoind asks \
+                      for a -reindex";
+        let error = Error::damaged(detail)
+            .at_block(height, self.tree.hash(*own.get(height.0 as usize)?))
+            .in_file(self.files.datadir.index_dir(), None);
+        let advice = if *of_blocks == Advice::Repair { &Advice::ReindexByScan } else { of_blocks };
+        Some(start_fault(error, advice))
     }
 
     /// The blocks of a branch up to the last of these heights, and where those at the heights are.
