@@ -1,10 +1,12 @@
 //! `doctor` says how each index stands to the chainstate, and which must be made anew.
 
-use acceptance::indexes::{Rows, assert_sound, behind, database, edit_rows, rows, update, with_indexes};
+use acceptance::indexes::{
+    Rows, assert_sound, behind, database, edit_rows, make, rows, update, with_indexes,
+};
 use acceptance::prelude::*;
 use acceptance::seen;
 use acceptance::sync::run as download;
-use disk::node_indexes::height_key;
+use disk::node_indexes::{height_key, removed_key};
 use engine::doctor::{FoundIndex, IndexSetting, IndexStanding, NodeSettings};
 use testkit::corrupt::add_table;
 
@@ -105,6 +107,29 @@ fn prune(case: &Case, below: u32) {
     });
 }
 
+/// A stored block that leaves the chain below the block at its height, and was never connected.
+fn stale() -> &'static GeneratedBlock {
+    let is_sibling =
+        |block: &&GeneratedBlock| block.stale && block.header.prev == block_at(block.height - 1).hash;
+    chain().blocks.iter().rfind(is_sibling).unwrap()
+}
+
+/// Lets an index end with a block that is not on the chain, at the height of one that is.
+fn end_on_branch(case: &Case, kind: IndexKind, block: &GeneratedBlock) {
+    edit_rows(&database(case, kind), |rows| {
+        if kind == IndexKind::BlockFilter {
+            let row = rows.get_mut(&height_key(Height(block.height))[..]).unwrap();
+            row[..32].copy_from_slice(&block.hash.0);
+        }
+        if kind == IndexKind::CoinStats {
+            // The MuHash is that of these totals.
+            let totals = rows[&height_key(Height(TIP))[..]][32..].to_vec();
+            rows.insert(removed_key(&block.hash), totals);
+        }
+        rows.insert(b"B".to_vec(), [&[0; 4][..], &[1], &block.hash.0].concat());
+    });
+}
+
 /// bitcoind ended with both ("goes beyond pruned data (including undo data)"), which `doctor` called behind
 /// and taken back; and undo data was to be made, which a pruned node cannot.
 #[test]
@@ -129,19 +154,34 @@ fn a_pruned_node_continues_no_index_from_a_block_without_undo_data_or_from_a_del
 
     // The filters end on another branch, which leaves the chain below the blocks that are stored.
     let (case, _) = with_indexes(TxForm::ByBlock);
-    let is_sibling =
-        |block: &&GeneratedBlock| block.stale && block.header.prev == block_at(block.height - 1).hash;
-    let stale = chain().blocks.iter().rfind(is_sibling).unwrap();
-    edit_rows(&database(&case, IndexKind::BlockFilter), |rows| {
-        rows.get_mut(&height_key(Height(stale.height))[..]).unwrap()[..32].copy_from_slice(&stale.hash.0);
-        rows.insert(b"B".to_vec(), [&[0; 4][..], &[1], &stale.hash.0].concat());
-    });
-    for (below, is_refused) in [(stale.height - 1, false), (stale.height, true)] {
+    end_on_branch(&case, IndexKind::BlockFilter, stale());
+    for (below, is_refused) in [(stale().height - 1, false), (stale().height, true)] {
         prune(&case, below);
         let standing = index(&case, IndexKind::BlockFilter).0.standing;
         assert_eq!(matches!(standing, IndexStanding::BelowPruned { .. }), is_refused, "{standing:?}");
         assert_eq!(matches!(standing, IndexStanding::OffChain(_)), !is_refused, "{standing:?}");
     }
+}
+
+/// bitcoind stopped at each start ("Failed to rewind"), and `doctor` said that it takes the index back.
+#[test]
+fn an_index_on_a_branch_whose_blocks_or_undo_data_are_gone_is_to_be_made_anew() {
+    let (case, options) = with_indexes(TxForm::ByTxid);
+    end_on_branch(&case, IndexKind::TxoSpender, stale());
+    let (found, advice, is_sound) = index(&case, IndexKind::TxoSpender);
+    assert!(matches!(found.standing, IndexStanding::OffChain(_)) && is_sound, "{found:?}");
+    assert_eq!(advice, Advice::StartBitcoind);
+    end_on_branch(&case, IndexKind::CoinStats, stale());
+    let found = index(&case, IndexKind::CoinStats).0;
+    assert!(matches!(found.standing, IndexStanding::LacksBlocks), "its undo data is missing: {found:?}");
+    case.forget_blocks(|entry| entry.hash == stale().hash);
+    for kind in [IndexKind::TxoSpender, IndexKind::CoinStats] {
+        let (found, advice, is_sound) = index(&case, kind);
+        assert!(matches!(found.standing, IndexStanding::LacksBlocks) && !is_sound, "{found:?}");
+        assert_eq!(advice, Advice::MakeIndexes { names: vec!["coinstatsindex", "txospenderindex"] });
+    }
+    make(&FaultDisk::healthy(), &options).unwrap();
+    assert!(index(&case, IndexKind::CoinStats).2);
 }
 
 #[test]

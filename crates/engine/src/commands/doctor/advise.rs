@@ -73,7 +73,9 @@ pub fn advise(found: &DatadirState, circumstances: &Circumstances) -> Advice {
 fn of_indexes(found: &DatadirState, advice: Advice) -> Advice {
     let broken = found.indexes.iter().filter(|index| index.is_broken() && !found.lacks_blocks_of_indexes());
     let names: Vec<_> = broken.map(|index| index.kind.option()).collect();
-    let lacks_blocks = found.indexes.iter().any(|index| matches!(index.standing, IndexStanding::LacksBlocks));
+    // A chainstate has the blocks that make them anew.
+    let lacks_blocks = found.chainstate.best_block.is_none()
+        && found.indexes.iter().any(|index| matches!(index.standing, IndexStanding::LacksBlocks));
     match advice {
         // A rebuild of the blocks that are stored would be refused.
         Advice::StartBitcoind | Advice::Reindex if lacks_blocks && !found.index.is_pruned => Advice::Sync,

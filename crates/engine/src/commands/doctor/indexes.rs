@@ -56,8 +56,8 @@ pub enum IndexStanding as IndexCode {
     /// The block index does not contain its best block: bitcoind does not start.
     #[display("ends with a block that the block index does not contain; bitcoind does not start")]
     UnknownBestBlock,
-    /// There is no chainstate, and blocks up to its best block are not stored: bitcoind stops when it takes
-    /// the index back.
+    /// Blocks up to its best block are not stored, or their undo data: bitcoind stops when it takes the index
+    /// back.
     #[display("covers blocks that are not stored: bitcoind cannot take it back, and stops")]
     LacksBlocks,
     /// Some of its rows have places where no block is: block files were moved, and transactions are not
@@ -167,7 +167,7 @@ pub fn find(
         let is_placed = !contents.has_positions
             || own.iter().skip(branch.len()).any(is_lost)
             || are_blocks(tree, &block_index.files, on_disk, &index.sample_places(files.disk)?);
-        let standing = standing(tree, &branch, &contents, is_placed);
+        let standing = standing(tree, index.kind, (&own, &branch), &contents, is_placed);
         let first = if block_index.pruned { first_usable(tree, &branch, index.kind) } else { Height(0) };
         // Rows are looked up by the places of blocks.
         if is_placed && let Some(flaw) = flaw_at_end(files, tree, index, (&own, &branch), first == Height(0))?
@@ -278,19 +278,31 @@ fn first_usable(tree: &Tree<'_>, branch: &[u32], kind: IndexKind) -> Height {
     Height(branch.iter().rposition(is_lacking).map_or(0, |height| height as u32 + 1))
 }
 
-/// The state of an index, compared with the branch that ends with the chainstate's best block.
-fn standing(tree: &Tree<'_>, branch: &[u32], contents: &IndexContents, is_placed: bool) -> IndexStanding {
+/// The state of an index: `own` is the branch of its best block, `branch` that of the chainstate.
+fn standing(
+    tree: &Tree<'_>,
+    kind: IndexKind,
+    (own, branch): (&[u32], &[u32]),
+    contents: &IndexContents,
+    is_placed: bool,
+) -> IndexStanding {
     // The rows by block of a `txindex`, if there are any, continue those by txid.
-    let Some(best) = &contents.best_block else { return IndexStanding::Empty };
-    let Some(height) = tree.branch_to(best).len().checked_sub(1) else {
-        return IndexStanding::UnknownBestBlock;
-    };
+    if contents.best_block.is_none() {
+        return IndexStanding::Empty;
+    }
+    let Some(height) = own.len().checked_sub(1) else { return IndexStanding::UnknownBestBlock };
     let (tip, height) = (branch.len() as u32 - 1, height as u32);
-    let is_on_branch = branch.get(height as usize).is_some_and(|number| tree.hash(*number) == *best);
-    match is_on_branch {
+    let to_take_back = own.get(common_len(own, branch)..).unwrap_or_default();
+    let is_lacking = |number: &u32| {
+        tree.data_pos(*number).is_none() || kind == IndexKind::CoinStats && tree.undo_pos(*number).is_none()
+    };
+    match to_take_back.is_empty() {
         _ if !is_placed => IndexStanding::Misplaced,
         true if height == tip => IndexStanding::Synced,
         true => IndexStanding::Behind(tip - height),
+        false if kind.needs_blocks_to_take_back() && to_take_back.iter().any(is_lacking) => {
+            IndexStanding::LacksBlocks
+        }
         false => IndexStanding::OffChain(Height(height)),
     }
 }

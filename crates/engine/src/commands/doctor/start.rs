@@ -396,6 +396,7 @@ fn of_index(setting: &IndexSetting, state: &DatadirState) -> Option<StartFault> 
             format!("ends at height {height}")
         }
         Some(IndexStanding::Damaged(_)) => "is damaged".to_owned(),
+        Some(IndexStanding::LacksBlocks) => "cannot be taken back".to_owned(),
         Some(IndexStanding::UnknownBestBlock) => "ends with an unknown block".to_owned(),
         Some(_) => return None,
     };
