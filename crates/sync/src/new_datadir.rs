@@ -24,9 +24,10 @@ use vfs::{Disk, During as _, dir_of};
 use wire::{ByteOffset, FileNo, Height};
 
 /// Creates the datadir, unless it has block files. Each step is complete after a power cut or did not happen,
-/// and the block file, which is what makes it a datadir, comes last. `has_sources`: blocks will be taken from
-/// other files, so undo files and a block index may exist without block files. Before anything is written,
-/// `check_indexes` says which indexes are set aside: they outlive the blocks.
+/// and the block index comes last: bitcoind makes it if there is none, and does not start if it places a
+/// block in a file that is missing. `has_sources`: blocks will be taken from other files, so undo files and a
+/// block index may exist without block files. Before anything is written, `check_indexes` says which indexes
+/// are set aside: they outlive the blocks.
 ///
 /// # Errors
 /// Any I/O error, and errors of these [kinds](api::error::ErrorKind): `Environment` if another process uses
@@ -58,17 +59,17 @@ pub fn create(
     if !(blk?.is_empty() && (rev?.is_empty() || has_sources)) {
         return Err(no_blocks.into());
     }
-    let index = genesis_index(params);
-    if !has_index()? {
-        // If the run ended behind this, its block index would hide from the next one that they are left over.
+    let (index, is_new) = (genesis_index(params), !has_index()?);
+    if is_new {
+        // If the run ended behind this, its block file would hide from the next one that they are left over.
         aside.apply(files, sink)?;
-        commit_index(disk, &datadir, &index, sink)?;
     } else if !has_sources && read_block_index(disk, &index_dir)? != index {
         // With sources, the blocks that it places in files will be restored.
         return Err(no_blocks.into());
     }
     let obfuscation = read_or_create_block_obfuscation(disk, &blocks, random()?)?;
-    write_genesis(disk, params, obfuscation, &datadir.blk_path(FileNo(0)))
+    write_genesis(disk, params, obfuscation, &datadir.blk_path(FileNo(0)))?;
+    if is_new { commit_index(disk, &datadir, &index, sink) } else { Ok(()) }
 }
 
 /// Refuses the chainstate of a chain with less proof of work, before anything is written beside it: a rebuild

@@ -64,7 +64,8 @@ fn an_interrupted_download_goes_on_where_it_was() {
     assert!(interrupted.into_inner() >= 10, "few runs were interrupted");
 }
 
-/// Lets something happen to downloads: the index is true, and the next run asks for no block twice.
+/// Lets something happen to downloads: the index is true, and the next run asks for no block twice. The index
+/// was once there before the first block file, and bitcoind did not start.
 fn suffer(kind: Kind, blocks_only: bool, happen: impl FnOnce(&Scenario<'_>) -> u64) -> u64 {
     let options = |case: &Case, peer: &ScriptedPeer| kind(case.root(), peer);
     happen(&Scenario {
@@ -75,6 +76,8 @@ fn suffer(kind: Kind, blocks_only: bool, happen: impl FnOnce(&Scenario<'_>) -> u
             run_on(disk, &options).map(drop)
         },
         is_whole: &|case, is_done, what| {
+            let [index, first] = ["index", "blk00000.dat"].map(|name| case.blocks(name).exists());
+            assert!(first || !index, "{what}: the index places a block in a file that is missing");
             let placed = placed(case.root(), what);
             assert!(!is_done || placed == blocks(), "{what}: it reported success");
         },
