@@ -38,11 +38,15 @@ impl<'d> AtomicDir<'d> {
         }
         disk.create_dir_all(&temporary).during_creation(&temporary)?;
         let begun = temporary.join(first);
+        let begin = || -> Result<_, UnfinishedError> {
+            let first = begin_first(&begun)?;
+            // The job that has completed it locks it until the folder has its name.
+            let is_complete = disk.exists(&begun).during("look for", &begun)?;
+            let lock = is_complete.then(|| unfinished::lock(disk, &begun, unfinished::IN_USE)).transpose()?;
+            Ok((first, lock))
+        };
         // It stays if there is something in it.
-        let first = begin_first(&begun).inspect_err(|_| drop(disk.remove_dir(&temporary)))?;
-        // The job that has completed it locks it until the folder has its name.
-        let is_complete = disk.exists(&begun).during("look for", &begun)?;
-        let _lock = is_complete.then(|| unfinished::lock(disk, &begun, unfinished::IN_USE)).transpose()?;
+        let (first, _lock) = begin().inspect_err(|_| drop(disk.remove_dir(&temporary)))?;
         let dir = Self { disk, path: path.to_owned(), temporary, is_own, is_temporary: true };
         dir.clear(Some(&unfinished::temporary(&begun, unfinished::SUFFIX)))?;
         Ok((dir, first))
