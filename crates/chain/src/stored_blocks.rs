@@ -76,7 +76,8 @@ pub struct DatadirContents {
     pub infos: Vec<FileInfo>,
     /// Number of blocks that are stored and that the block index does not place.
     pub found: u32,
-    /// Whether the block index places blocks that are not in their files.
+    /// Whether the block index places blocks that are not in their files, or has some of another chain
+    /// ([`disk::departed`]), with which bitcoind does not start.
     pub has_lost: bool,
     /// Where blocks lie whose headers were not known yet.
     pub unknown: UnknownBlocks,
@@ -318,7 +319,7 @@ impl DatadirContents {
     pub fn read(files: &Files<'_>, pruned: PrunedBlocks) -> Result<Self, Error> {
         let mut contents = Self::of_index(files, pruned)?;
         let (has_lost, is_last_short) = contents.stored.drop_missing(files, &contents.infos)?;
-        contents.has_lost = has_lost;
+        contents.has_lost |= has_lost;
         if is_last_short {
             // The rest of the last file stays as it is; new blocks go to another file.
             contents.infos.push(FileInfo::default());
@@ -374,7 +375,7 @@ impl DatadirContents {
         }
         let mut chain = HeaderChain::of_validated(params, headers, tip);
         marked.into_iter().for_each(|(hash, height)| chain.note_marked(hash, height));
-        let (found, has_lost, unknown) = (0, false, UnknownBlocks::default());
+        let (found, has_lost, unknown) = (0, index.departed > 0, UnknownBlocks::default());
         Ok(Self { chain, stored, infos, found, has_lost, unknown })
     }
 }

@@ -158,11 +158,7 @@ impl<'a> NextLine<'a> {
                 self.peregrine(&[&["index", "make"], &names[..], form].concat())
             }
             Advice::Sync => self.peregrine(&[&["sync"], &self.indexes_with_places()[..]].concat()),
-            Advice::SyncPruned => {
-                // Less is refused, and 1 lets bitcoind delete only what it is told to.
-                let target = self.located.prune_target().max(MIN_PRUNE_TARGET);
-                self.peregrine(&["sync", &format!("--prune={target}M")])
-            }
+            Advice::SyncPruned => self.peregrine(&["sync", &self.prune_option()]),
             Advice::Repair => self.repair(),
             Advice::Reindex => self.peregrine(&["reindex"]),
             Advice::ReindexByScan => self.peregrine(&["reindex", "--scan"]),
@@ -174,10 +170,19 @@ impl<'a> NextLine<'a> {
             Advice::Reconsider { block: None, rebuilds: true } => {
                 self.peregrine(&["reindex", "--scan", "--accept-lower-tip"])
             }
+            Advice::Reconsider { block: None, rebuilds: false } if self.is_pruned() => {
+                self.peregrine(&["sync", &self.prune_option(), "--reconsider"])
+            }
             Advice::Reconsider { block: None, rebuilds: false } => self.peregrine(&["sync", "--reconsider"]),
             Advice::MakeUndo => self.peregrine(&["undo", "make"]),
             _ => self.peregrine(&["doctor"]),
         }
+    }
+
+    /// The option with which `sync` keeps a node pruned.
+    fn prune_option(&self) -> String {
+        // Less is refused, and 1 lets bitcoind delete only what it is told to.
+        format!("--prune={}M", self.located.prune_target().max(MIN_PRUNE_TARGET))
     }
 
     /// The command that stores blocks anew, and indexes that would be wrong then: otherwise it would refuse.

@@ -476,7 +476,9 @@ impl Examination<'_> {
         }
         let best = chainstate.best_block;
         let branch = best.map_or_else(Vec::new, |best| tree.branch_to(&best));
-        let marked_invalid = best.and_then(|best| tree.marked_invalid(&best));
+        // A new chainstate would end with the last stored block.
+        let end = best.or_else(|| tree.best_stored_chain().last().map(|&last| tree.hash(last)));
+        let marked_invalid = end.and_then(|end| tree.marked_invalid(&end));
         let own = marked_invalid.map(|(_, hash, _)| hash);
         chainstate.marked_invalid = own.filter(|own| branch.iter().any(|&number| tree.hash(number) == *own));
         chainstate.time = branch.last().map(|&number| tree.time(number));

@@ -302,6 +302,15 @@ fn advised(root: &Path) -> (Advice, String) {
     (found.advice, format!("sound {}; {}; {}", state.is_sound(), state.index, state.blocks))
 }
 
+/// Makes the chainstate one of the other chain.
+fn join_other_chain(root: &Path) {
+    indexes::edit_rows(&datadir(root).chainstate_dir(), |rows| {
+        let key = &rows[&b"\x0e\0obfuscate_key"[..]][1..];
+        let best = [2; 32].iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key).collect();
+        rows.insert(b"B".to_vec(), best);
+    });
+}
+
 #[test]
 fn a_diagnosis_names_the_dead_branch_and_the_way_back() {
     let blocks = branch(FORK);
@@ -312,7 +321,7 @@ fn a_diagnosis_names_the_dead_branch_and_the_way_back() {
         let (advice, text) = advised(dir.path());
         let rebuilds = with_rows == Some(true);
         assert_eq!(advice, Advice::Reconsider { block, rebuilds }, "{with_rows:?}: {text}");
-        assert!(text.contains("sound true") && text.contains("has left Bitcoin's chain at"), "{text}");
+        assert!(text.contains("sound false") && text.contains("has left Bitcoin's chain at"), "{text}");
         assert_eq!(text.contains("written by a client that left"), with_rows.is_some(), "{text}");
         let which = Reconsider::Block(blocks[0].hash);
         let done = WAYS[if rebuilds { 0 } else { 2 }].1(dir.path(), which);
@@ -331,17 +340,63 @@ fn a_diagnosis_names_the_dead_branch_and_the_way_back() {
     // The chainstate is one of the other chain.
     let dir = left(&blocks);
     depart(dir.path(), true);
-    indexes::edit_rows(&datadir(dir.path()).chainstate_dir(), |rows| {
-        let key = &rows[&b"\x0e\0obfuscate_key"[..]][1..];
-        let best = [2; 32].iter().zip(key.iter().cycle()).map(|(byte, key)| byte ^ key).collect();
-        rows.insert(b"B".to_vec(), best);
-    });
+    join_other_chain(dir.path());
     let (advice, text) = advised(dir.path());
     assert_eq!(advice, Advice::Reconsider { block: None, rebuilds: true }, "{text}");
-    assert!(text.contains("sound true"), "{text}");
+    assert!(text.contains("sound false"), "{text}");
     let way_back = changed(options(dir.path()), |it| (it.chain.scan, it.accept_lower_tip) = (true, true));
     assert_eq!(run(&way_back).unwrap().hash, blocks.last().unwrap().hash);
     assert_eq!(advised(dir.path()).0, Advice::StartBitcoind);
+}
+
+/// It was told to start bitcoind, which stays on the dead branch or does not start, or to download all blocks
+/// up to the marked one.
+#[test]
+fn a_pruned_node_is_led_back_by_an_update_or_a_download() {
+    let blocks = branch(FORK);
+    let (block, tip) = (Some(blocks[0].hash), blocks.last().unwrap().hash);
+    let peer = peer_with(chain().main().filter(|block| block.height <= FORK).chain(&blocks));
+    let download = |dir: &TempDir| {
+        assert_eq!(advised(dir.path()).0, Advice::Reconsider { block: None, rebuilds: false });
+        let mut options = SyncOptions { prune_bytes: Some(1 << 30), ..from(dir.path(), &[&peer]) };
+        options.chain.reconsider = Some(Reconsider::All);
+        sync(&options);
+        assert_eq!(stats(dir.path(), Network::Regtest).unwrap().best_block, tip);
+        assert_eq!((index(dir.path()).departed, marked(dir.path()).len()), (0, 0));
+        assert_eq!(advised(dir.path()).0, Advice::StartBitcoind);
+    };
+    let pruned = |blocks: &[GeneratedBlock]| {
+        let dir = left(blocks);
+        edit_index(&datadir(dir.path()).index_dir(), |index| index.pruned = true).unwrap();
+        dir
+    };
+    // Bitcoin's blocks are stored, and nothing else keeps bitcoind from starting.
+    let dir = pruned(&blocks);
+    let (advice, text) = advised(dir.path());
+    assert_eq!(advice, Advice::Reconsider { block, rebuilds: false }, "{text}");
+    assert!(text.contains("sound false"), "{text}");
+    assert_eq!(updated(dir.path(), Reconsider::Block(blocks[0].hash), true).unwrap().1, tip);
+    assert_eq!(advised(dir.path()).0, Advice::StartBitcoind);
+    // They are not stored.
+    download(&pruned(&[]));
+    // Only a download leaves out blocks of the other chain.
+    let dir = pruned(&blocks);
+    depart(dir.path(), true);
+    download(&dir);
+    // No peer has the best block of the chainstate.
+    let dir = pruned(&blocks);
+    depart(dir.path(), true);
+    join_other_chain(dir.path());
+    let chainstate = datadir(dir.path()).chainstate_dir();
+    assert_eq!(advised(dir.path()).0, Advice::MoveAway { path: chainstate.clone() });
+    fs::rename(&chainstate, dir.path().join("chainstate.old")).unwrap();
+    download(&dir);
+    // The chainstate does not open, and does not show where it was.
+    let dir = left(&blocks);
+    fs::remove_file(datadir(dir.path()).chainstate_dir().join("CURRENT")).unwrap();
+    assert_eq!(advised(dir.path()).0, Advice::Reconsider { block, rebuilds: true });
+    edit_index(&datadir(dir.path()).index_dir(), |index| index.pruned = true).unwrap();
+    download(&dir);
 }
 
 /// What Core's pull request 32427 makes of a block index.

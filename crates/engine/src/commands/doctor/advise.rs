@@ -204,11 +204,12 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
         return Advice::BitcoindReindex; // `sync` cannot begin without a block file.
     }
     if index.is_pruned {
-        return match is_usable && blocks.lacking() == 0 && !chainstate.is_unknown() {
+        let advice = match is_usable && blocks.lacking() == 0 && !chainstate.is_unknown() {
             true if found.has_start_fault(&Advice::StartWithoutUndo) => Advice::StartWithoutUndo,
             true => Advice::StartBitcoind,
             false => Advice::SyncPruned,
         };
+        return of_other_chain(found, is_usable, advice);
     }
     // A scan finds them all.
     let are_elsewhere = found.deep.as_ref().is_some_and(|deep| deep.elsewhere == deep.damaged);
@@ -230,15 +231,20 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
 fn of_other_chain(found: &DatadirState, is_usable: bool, advice: Advice) -> Advice {
     let (index, has_departed) = (&found.index, found.index.departed > 0);
     match advice {
-        Advice::StartBitcoind | Advice::Reindex | Advice::ReindexByScan => {}
+        Advice::StartBitcoind | Advice::Reindex | Advice::ReindexByScan | Advice::SyncPruned => {}
         other => return other,
     }
+    let has_left = has_departed && found.chainstate.is_unknown();
     match index.left_at {
-        _ if has_departed && found.chainstate.is_unknown() => {
-            Advice::Reconsider { block: None, rebuilds: true }
-        }
+        // A download does not replace it: no peer has its best block.
+        _ if has_left && index.is_pruned => Advice::MoveAway { path: found.dir.join(CHAINSTATE) },
+        _ if has_left => Advice::Reconsider { block: None, rebuilds: true },
+        // The blocks for a rebuild were deleted.
+        _ if has_departed && index.is_pruned => Advice::Reconsider { block: None, rebuilds: false },
         Some((_, block)) => {
-            Advice::Reconsider { block, rebuilds: block.is_some() && (has_departed || !is_usable) }
+            let block = block.filter(|_| advice != Advice::SyncPruned);
+            let rebuilds = block.is_some() && (has_departed || !is_usable);
+            Advice::Reconsider { block, rebuilds }
         }
         None if has_departed => Advice::Reindex,
         None => match found.chainstate.marked_invalid.filter(|_| advice == Advice::StartBitcoind) {

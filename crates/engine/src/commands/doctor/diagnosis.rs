@@ -422,8 +422,8 @@ impl Diagnosis {
 }
 
 impl DatadirState {
-    /// Whether nothing is damaged or missing. A database that cannot be read because another process writes
-    /// to it does not count as damaged.
+    /// Whether nothing is damaged or missing, and the node has not left Bitcoin's chain. A database that
+    /// cannot be read because another process writes to it does not count as damaged.
     pub fn is_sound(&self) -> bool {
         let databases = [&self.index.state, &self.chainstate.state];
         let is_held = self.lock.is_held();
@@ -438,8 +438,10 @@ impl DatadirState {
         };
         databases.iter().all(may_be)
             && self.blocks.lacking() + self.undo.lacking() == 0
-            && (!self.chainstate.is_unknown() || self.index.departed > 0)
+            && !self.chainstate.is_unknown()
             && self.chainstate.marked_invalid.is_none()
+            && self.index.left_at.is_none()
+            && self.index.departed == 0
             && self.key.is_none()
             && self.blocks.beyond_use == 0
             && !self.is_refused_for(Subject::BlockIndex)
