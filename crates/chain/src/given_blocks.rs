@@ -47,7 +47,7 @@ struct GivenBlock {
 /// for a block that breaks a rule; a damaged index; any I/O error.
 pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) -> Result<u32, Error> {
     let DatadirContents { chain, mut stored, infos, .. } =
-        DatadirContents::read(files, PrunedBlocks::Refuse)?;
+        DatadirContents::read(files, PrunedBlocks::Refuse, None)?;
     let wanted = Wanted { files, chain: &chain, stored: &stored };
     let mut given: Vec<GivenBlock> = Vec::new();
     for path in &options.blocks {

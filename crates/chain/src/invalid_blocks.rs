@@ -1,8 +1,8 @@
 //! Marks of invalid blocks in the block index: set for what was found invalid, as bitcoind does, and taken
 //! away from what is to be checked again.
 
-use crate::{blocks::files::Files, plan::planner::tree_of_index};
-use api::{error::Error, options::Reconsider};
+use crate::blocks::files::Files;
+use api::error::Error;
 use disk::index::{BlockStatus, IndexEntry, IndexRows};
 use std::collections::HashSet;
 use wire::{BlockHash, Height};
@@ -38,15 +38,6 @@ pub fn mark_invalid(files: &Files<'_>, block: InvalidBlock) -> Result<Vec<BlockH
 
 /// Takes marks away, as `bitcoin-cli reconsiderblock` does: bitcoind, or the caller, checks these blocks when
 /// their turn comes.
-///
-/// # Errors
-/// [`ErrorKind::Usage`](api::error::ErrorKind::Usage) for a block that is not in the block index; any I/O
-/// error; a damaged block index.
-pub fn reconsider(files: &Files<'_>, which: Reconsider) -> Result<(), Error> {
-    let marked = tree_of_index(files)?.0.reconsider(which)?;
-    unmark(files, &marked)
-}
-
 pub fn unmark(files: &Files<'_>, hashes: &[BlockHash]) -> Result<(), Error> {
     change_marks(files, hashes, BlockStatus::unmarked)
 }

@@ -17,7 +17,7 @@ use crate::{
     header_chain::HeaderChain,
     plan::{best_block::fork_of, existing_state::ExistingState, planner::tree_of_index},
 };
-use api::{error::Error, event::EventSink, remedy::Remedy};
+use api::{error::Error, event::EventSink, options::Reconsider, remedy::Remedy};
 use disk::{
     blk::BlockRecord,
     datadir::FileKind,
@@ -81,6 +81,8 @@ pub struct DatadirContents {
     pub has_lost: bool,
     /// Where blocks lie whose headers were not known yet.
     pub unknown: UnknownBlocks,
+    /// The blocks whose marks of invalid blocks are not believed, sorted by hash.
+    pub reconsidered: Vec<BlockHash>,
 }
 
 /// Blocks in the block files whose headers are not known: the byte from which they lie in each file.
@@ -311,13 +313,18 @@ impl StoredBlocks {
 }
 
 impl DatadirContents {
-    /// Reads the block index, and finds the blocks that an interrupted download has appended.
+    /// Reads the block index, and finds the blocks that an interrupted download has appended. `reconsider`:
+    /// the marks of invalid blocks that are not believed.
     ///
     /// # Errors
     /// [`api::error::ErrorKind::Damaged`] for a damaged index; [`api::error::ErrorKind::Usage`] for that of a
-    /// pruned node with [`PrunedBlocks::Refuse`]; any I/O error.
-    pub fn read(files: &Files<'_>, pruned: PrunedBlocks) -> Result<Self, Error> {
-        let mut contents = Self::of_index(files, pruned)?;
+    /// pruned node with [`PrunedBlocks::Refuse`], or without the block to reconsider; any I/O error.
+    pub fn read(
+        files: &Files<'_>,
+        pruned: PrunedBlocks,
+        reconsider: Option<Reconsider>,
+    ) -> Result<Self, Error> {
+        let mut contents = Self::of_index(files, pruned, reconsider)?;
         let (has_lost, is_last_short) = contents.stored.drop_missing(files, &contents.infos)?;
         contents.has_lost |= has_lost;
         if is_last_short {
@@ -330,9 +337,14 @@ impl DatadirContents {
         Ok(contents)
     }
 
-    fn of_index(files: &Files<'_>, pruned: PrunedBlocks) -> Result<Self, Error> {
+    fn of_index(
+        files: &Files<'_>,
+        pruned: PrunedBlocks,
+        reconsider: Option<Reconsider>,
+    ) -> Result<Self, Error> {
         let params = files.params;
         let (mut tree, BlockIndex { files: infos, .. }) = tree_of_index(files)?;
+        let reconsidered = reconsider.map(|which| tree.reconsider(which)).transpose()?.unwrap_or_default();
         let branch = tree.best_stored_chain();
         // Only what follows is kept, so that little memory is needed.
         drop(tree);
@@ -345,7 +357,7 @@ impl DatadirContents {
         let (mut stored, mut number, mut tip) = (StoredBlocks::default(), 0, params.genesis_hash);
         let (dir, mut marked) = (files.datadir.index_dir(), Vec::new());
         let index = IndexRows::open(files.disk, &dir)?.stream(|entry| {
-            if entry.status.is_failed() {
+            if entry.status.is_failed() && reconsidered.binary_search(&entry.hash).is_err() {
                 marked.push((entry.hash, entry.height));
             }
             if let Some(file) = entry.file.filter(|_| entry.status.has_data()) {
@@ -376,7 +388,7 @@ impl DatadirContents {
         let mut chain = HeaderChain::of_validated(params, headers, tip);
         marked.into_iter().for_each(|(hash, height)| chain.note_marked(hash, height));
         let (found, has_lost, unknown) = (0, index.departed > 0, UnknownBlocks::default());
-        Ok(Self { chain, stored, infos, found, has_lost, unknown })
+        Ok(Self { chain, stored, infos, found, has_lost, unknown, reconsidered })
     }
 }
 
@@ -386,7 +398,7 @@ impl DatadirContents {
 /// The same errors as [`DatadirContents::read`]; the old index is then in place.
 pub fn forget_stale(files: &Files<'_>, damaged: &[BlockHash], sink: &dyn EventSink) -> Result<(), Error> {
     let DatadirContents { chain, mut stored, infos, .. } =
-        DatadirContents::read(files, PrunedBlocks::Refuse)?;
+        DatadirContents::read(files, PrunedBlocks::Refuse, None)?;
     stored.forget_damaged(&chain, damaged);
     write_index(files, &chain, &stored, &infos, &[], sink)
 }

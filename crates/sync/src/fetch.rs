@@ -13,7 +13,7 @@ use chain::{
     block_writer::{ArrivedBlock, BlockOutcome, BlockWriter, HandledBlock},
     blocks::{claims::PeerClaims, damage::KnownDamage, files::Files},
     header_chain::HeaderChain,
-    invalid_blocks::{InvalidBlock, mark_invalid},
+    invalid_blocks::{InvalidBlock, mark_invalid, unmark},
     plan::indexes::SetAside,
     stored_blocks::{DatadirContents, StoredBlocks, UnknownBlocks, write_index},
 };
@@ -256,6 +256,8 @@ struct IndexLag {
     not_looked_up: Option<Height>,
     /// When the first header was announced that is not connected.
     announced_at: Option<Instant>,
+    /// The blocks that lose their marks of invalid blocks when blocks are downloaded.
+    reconsidered: Vec<BlockHash>,
 }
 
 /// The peers of this run.
@@ -288,7 +290,7 @@ impl<'a> Fetch<'a> {
         sink: &'a dyn SyncSink,
         writing: Writing<'a>,
     ) -> Result<Self, Error> {
-        let DatadirContents { chain, stored, found, has_lost, unknown, .. } = contents;
+        let DatadirContents { chain, stored, found, has_lost, unknown, reconsidered, .. } = contents;
         let client = client(options, &chain, follower.stays())?;
         let true_to = (!has_lost).then_some(chain.tip_height());
         Ok(Self {
@@ -304,7 +306,7 @@ impl<'a> Fetch<'a> {
             report: DownloadReport { found, ..DownloadReport::default() },
             phase: Phase::Headers,
             given: Given { next: Height(1), unknown, ..Given::default() },
-            index: IndexLag { is_behind: has_lost, true_to, ..IndexLag::default() },
+            index: IndexLag { is_behind: has_lost, true_to, reconsidered, ..IndexLag::default() },
             seen: SeenPeers::default(),
             notices: Notices::new(Instant::now()),
         })
@@ -511,6 +513,8 @@ impl Fetch<'_> {
                 return Err(self.nobody_has(missing));
             }
             self.phase = Phase::Blocks;
+            // Not before peers have answered: a refusal changes nothing. What is invalid is marked again.
+            unmark(self.files, &mem::take(&mut self.index.reconsidered))?;
             self.look_up_new_branch()?;
             self.find_unknown()?;
             let is_stored = self.stored.is_stored(Height(0));

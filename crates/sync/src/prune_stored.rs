@@ -28,7 +28,7 @@ pub fn prune_stored(
     sink: &dyn EventSink,
 ) -> Result<u32, Error> {
     let DatadirContents { chain, mut stored, mut infos, .. } =
-        DatadirContents::read(files, PrunedBlocks::Leave)?;
+        DatadirContents::read(files, PrunedBlocks::Leave, None)?;
     let kept = best.0.saturating_sub(options.hooks.undo_blocks);
     let indexed = indexed.map_or(u32::MAX, |indexed| indexed.0);
     let deleted = deletable(&infos, prune_bytes, Height(kept.min(indexed)));

@@ -21,10 +21,10 @@ use chain::{
     blocks::{damage::KnownDamage, files::Files},
     blocks_elsewhere::{self, Source, TakeOptions, TakenBlocks},
     given_blocks,
-    invalid_blocks::{InvalidBlock, mark_invalid, reconsider},
+    invalid_blocks::{InvalidBlock, mark_invalid, unmark},
     plan::{existing_state::DOWNLOAD_WINDOW, indexes::before_moves, planner::tree_of_index},
     session::Session,
-    stored_blocks::forget_stale,
+    stored_blocks::{DatadirContents, PrunedBlocks, forget_stale},
 };
 use disk::{
     chainstate::read_best_block,
@@ -153,7 +153,6 @@ fn repair_in_place(
     let files = &if sources.is_empty() { session.files()? } else { session.files_of_some()? };
     given_blocks::restore_genesis(files)?;
     let mut lost_tips = ensure_index(files, chain, true, watch)?;
-    chain.reconsider.map(|which| reconsider(files, which)).transpose()?;
     let found = find_damage(files, chain, watch)?;
     lost_tips.extend(best_above(files, found.last_stored)?);
     // How many are missing above the index is not known yet.
@@ -161,6 +160,7 @@ fn repair_in_place(
         sink.event(Event::Note(note_of(&found)));
     }
     check_second_chainstate(files, &found)?;
+    reconsider(files, options, &found)?;
     let (taken, left) = take(files, options, (sources, !lost_tips.is_empty()), &found, watch)?;
     let is_tip_lost = lacks_any(files, &lost_tips)?;
     let fetched = download(files, options, &left, is_tip_lost, sink, interrupt)?;
@@ -331,6 +331,17 @@ fn check_second_chainstate(files: &Files<'_>, found: &KnownDamage) -> Result<(),
     refuse(files, why)
 }
 
+/// Takes the marks of invalid blocks away that are not believed, unless no block could be stored.
+fn reconsider(files: &Files<'_>, options: &SyncOptions, found: &KnownDamage) -> Result<(), Error> {
+    let which @ Some(_) = options.chain.reconsider else { return Ok(()) };
+    let DatadirContents { chain, mut stored, reconsidered, .. } =
+        DatadirContents::read(files, PrunedBlocks::Refuse, which)?;
+    stored.forget_damaged(&chain, &found.blocks);
+    let moved: Vec<Height> = stored.missing().collect();
+    before_moves(files, |height| chain.hash(height), &moved, &options.set_aside_indexes).map(drop)?;
+    unmark(files, &reconsidered)
+}
+
 /// Downloads what is damaged or missing, if it is not only stale blocks, or all above it if the last blocks
 /// are lost.
 fn download(
@@ -363,7 +374,7 @@ fn download(
         _ => {
             // Only peers know how high the lost blocks reach.
             let stop_at_height = (!is_tip_lost).then_some(found.last_stored);
-            let chain = ChainOptions { stop_at_height, ..options.chain.clone() };
+            let chain = ChainOptions { stop_at_height, reconsider: None, ..options.chain.clone() };
             let options = &SyncOptions { chain, ..options.clone() };
             Some(fetch(files, options, Some(found), &mut (), sink, interrupt)?)
         }

@@ -21,7 +21,7 @@ use api::{
 use chain::{
     blocks::files::Files,
     header_chain::HeaderChain,
-    invalid_blocks::{InvalidBlock, mark_invalid, reconsider},
+    invalid_blocks::{InvalidBlock, mark_invalid},
     plan::{
         best_block::lacks_undo,
         existing_state::ExistingState,
@@ -108,7 +108,7 @@ fn sync_session<'d>(
     interrupt: &AtomicBool,
 ) -> Result<SyncReport, Error> {
     let started = Instant::now();
-    let mut options = options.clone();
+    let options = options.clone();
     let work = WorkDir::for_chainstate(disk, &options.chain, &session.datadir().chainstate_dir());
     let files = &session.files()?;
     check_one_chainstate(files)?;
@@ -118,10 +118,6 @@ fn sync_session<'d>(
         must_be_replaced(files, &options, is_resumed, Watch { sink, interrupt })?;
     if cannot_stay && unfinished.is_none() {
         refuse_lower_end(files, &options)?;
-    }
-    if let Some(which) = options.chain.reconsider.take() {
-        // What is invalid is marked again.
-        reconsider(files, which)?;
     }
     let (stop_at_height, mut before) = (options.chain.stop_at_height, None);
     let mut round = Round {
@@ -137,6 +133,8 @@ fn sync_session<'d>(
     };
     let mut report = loop {
         let (report, below, invalid) = round.run(session, unfinished.take().as_ref())?;
+        // What is marked now was found invalid.
+        round.options.chain.reconsider = None;
         let report = merged(before.take(), report);
         // If a block was expected to be invalid, but is valid, those above it are left.
         if below.is_none() && invalid.is_none() && round.suspect.is_none() {
@@ -388,14 +386,15 @@ impl Round<'_> {
     /// Makes the undo data that so many last blocks of the chainstate lack.
     fn make_undo(&self, blocks: u32) -> Result<MadeUndoReport, Error> {
         let Self { disk, ref options, sink, interrupt, .. } = *self;
-        let made = undo::make_of_last(disk, &options.chain, blocks, Watch { sink, interrupt });
+        let options = ChainOptions { reconsider: None, ..options.chain.clone() };
+        let made = undo::make_of_last(disk, &options, blocks, Watch { sink, interrupt });
         made.map_err(|error| explain_interrupt(error, "downloaded"))
     }
 
     /// Connects the stored blocks up to a height, those at the heights of `exactly` one by one.
     fn connect_stored(&self, end: Height, exactly: Range<u32>) -> Result<UpdateReport, Error> {
         let Self { disk, ref options, ref invalid, sink, interrupt, .. } = *self;
-        let options = ChainOptions { stop_at_height: Some(end), ..options.chain.clone() };
+        let options = ChainOptions { stop_at_height: Some(end), reconsider: None, ..options.chain.clone() };
         update_without(disk, &options, invalid, exactly, Watch { sink, interrupt })
     }
 }

@@ -22,6 +22,7 @@ use api::{
     error::{Error, ErrorKind},
     event::{Event, EventSink},
     note::Warning,
+    options::Reconsider,
     remedy::Remedy,
     subject::Subject,
 };
@@ -312,10 +313,12 @@ pub fn is_pruned(files: &Files<'_>) -> Result<bool, Error> {
 /// it. Blocks of the chain that are not on disk have no position.
 ///
 /// # Errors
-/// Damaged or missing index; [`ErrorKind::Usage`] for that of a pruned node, also with a scan; any I/O error.
+/// Damaged or missing index; [`ErrorKind::Usage`] for that of a pruned node, also with a scan, or without the
+/// block to reconsider; any I/O error.
 pub fn all_stored(
     files: &Files<'_>,
     scan: bool,
+    reconsider: Option<Reconsider>,
     now: BlockTime,
     interrupt: &AtomicBool,
 ) -> Result<(Chain, Vec<StaleBlock>), Error> {
@@ -327,6 +330,8 @@ pub fn all_stored(
             .with_remedies([Remedy::Unprune]));
     }
     let mut tree = find(files, scan, now, interrupt)?.tree;
+    // A scan believes no mark.
+    reconsider.filter(|_| !scan).map(|which| tree.reconsider(which)).transpose()?;
     let branch = tree.best_stored_chain();
     let outside = tree.linked().filter(|(number, height)| branch.get(height.0 as usize) != Some(number));
     let stale = outside.filter_map(|(number, height)| {

@@ -86,7 +86,7 @@ pub fn find_damage(
 ) -> Result<KnownDamage, Error> {
     watch.sink.event(Event::Started(Stage::Plan));
     let scan = options.scan;
-    let (chain, stale) = &all_stored(files, scan, now(), watch.interrupt)?;
+    let (chain, stale) = &all_stored(files, scan, options.reconsider, now(), watch.interrupt)?;
     let threads = affordable_threads(options);
     watch.sink.event(Event::Started(Stage::Check));
     let (reader, bytes_total) = (BlockReader::new(chain, files), chain.file_bytes());

@@ -33,8 +33,8 @@ pub(super) fn read_contents(
         SyncOptions { prune_bytes: Some(_), .. } => PrunedBlocks::Leave,
         _ => PrunedBlocks::Refuse,
     };
-    let mut contents = DatadirContents::read(files, pruned)?;
-    let DatadirContents { chain, stored, infos, found, has_lost, unknown } = &mut contents;
+    let mut contents = DatadirContents::read(files, pruned, options.chain.reconsider)?;
+    let DatadirContents { chain, stored, infos, found, has_lost, unknown, .. } = &mut contents;
     if let Some(best) = ExistingState::read(files, false)?.best_block {
         stored.keep_below(chain.height_of(&best).unwrap_or(Height(u32::MAX)));
     }

@@ -191,6 +191,37 @@ fn only_the_marks_that_are_named_are_not_believed() {
     }
 }
 
+/// All marks were gone, although the error said that nothing was changed.
+#[test]
+fn a_download_or_a_repair_that_is_refused_leaves_all_marks() {
+    let (blocks, peer) = (branch(FORK), honest());
+    let download = |root: &Path| {
+        let options = impatient(from(root, &[&peer]));
+        try_run(&changed(options, |it| it.chain.reconsider = Some(Reconsider::All))).map(drop)
+    };
+    let repair = |root: &Path| {
+        let peers = from(root, &[&peer]).peers;
+        try_repair(&RepairOptions { peers, ..repair_options(root, Reconsider::All) }).map(drop)
+    };
+    let ways: [&dyn Fn(&Path) -> Result<(), Error>; 2] = [&download, &repair];
+    for way in ways {
+        let dir = left(&blocks);
+        edit_index(&datadir(dir.path()).index_dir(), |index| index.pruned = true).unwrap();
+        refused_by(dir.path(), ErrorKind::Usage, &["this node was pruned"], || way(dir.path()));
+        // An index has the place of a block that would be stored at another one.
+        let case = Case::of(left(&blocks));
+        let all = indexes::of_case(&case, TxForm::ByTxid);
+        indexes::make(&FaultDisk::healthy(), &IndexOptions { kinds: vec![IndexKind::Tx], ..all }).unwrap();
+        case.forget_blocks(|entry| entry.height == Height(100));
+        refused_by(case.root(), ErrorKind::Usage, &["nothing was changed"], || way(case.root()));
+    }
+    // There is nobody to ask.
+    let dir = left(&blocks);
+    peer.set_offline(true);
+    assert_fails(download(dir.path()), ErrorKind::Environment, &[]);
+    assert_eq!(marked(dir.path()), hashes(&blocks));
+}
+
 #[test]
 fn an_invalid_block_keeps_its_mark_and_the_reason_is_given() {
     // Without its second block, the branch has too little work.
