@@ -39,12 +39,12 @@ struct GivenBlock {
     tx_count: u32,
 }
 
-/// Stores the blocks in these files, and puts a block index in place that has them. All files are checked
-/// before anything is written. Returns the number of blocks.
+/// Stores the blocks in these files that are not stored and sound, and puts a block index in place that has
+/// them. All files are checked before anything is written. Returns the number of blocks.
 ///
 /// # Errors
-/// [`api::error::ErrorKind::Usage`] for a file without a wanted block; [`api::error::ErrorKind::Consensus`]
-/// for a block that breaks a rule; a damaged index; any I/O error.
+/// [`api::error::ErrorKind::Usage`] for a file without a block of the chain;
+/// [`api::error::ErrorKind::Consensus`] for a block that breaks a rule; a damaged index; any I/O error.
 pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) -> Result<u32, Error> {
     let DatadirContents { chain, mut stored, infos, .. } =
         DatadirContents::read(files, PrunedBlocks::Refuse, None)?;
@@ -52,9 +52,10 @@ pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) 
     let mut given: Vec<GivenBlock> = Vec::new();
     for path in &options.blocks {
         let found = wanted.read(path).map_err(|error| error.in_file(path, None))?;
-        if given.iter().all(|other| other.hash != found.hash) {
-            given.push(found);
-        }
+        given.extend(found.filter(|found| given.iter().all(|other| other.hash != found.hash)));
+    }
+    if given.is_empty() {
+        return Ok(0);
     }
     let mut moved: Vec<Height> = given.iter().map(|given| given.height).collect();
     moved.sort_unstable();
@@ -123,7 +124,8 @@ struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    fn read(&self, path: &Path) -> Result<GivenBlock, Error> {
+    /// Returns the block in a file; `None` if it is stored and sound: an interrupted run has stored it.
+    fn read(&self, path: &Path) -> Result<Option<GivenBlock>, Error> {
         let bytes = self.read_bytes(path)?;
         let mut arena = BlockArena::default();
         let block = arena.parse(&bytes).map_err(|error| {
@@ -148,11 +150,9 @@ impl Wanted<'_> {
                 Error::usage(detail).at_block(height, hash)
             }
         })?;
-        if self.is_sound(height, &bytes) {
-            let what = format!("block {hash} (height {height}) is stored, and not damaged");
-            return Err(self.unwanted(&what));
-        }
-        Ok(GivenBlock { height, hash, bytes, time, tx_count: hashes.txids.len() as u32 })
+        let tx_count = hashes.txids.len() as u32;
+        let is_wanted = !self.is_sound(height, &bytes);
+        Ok(is_wanted.then_some(GivenBlock { height, hash, bytes, time, tx_count }))
     }
 
     fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, Error> {

@@ -52,6 +52,7 @@ pub(super) fn connected(step: &ConnectedAtTip) -> String {
 
 pub(super) fn stored_given(blocks: u32) -> String {
     match blocks {
+        0 => "what was passed is stored already, and not damaged".to_owned(),
         1 => "the block that was passed is stored".to_owned(),
         blocks => format!("the {blocks} blocks that were passed are stored"),
     }

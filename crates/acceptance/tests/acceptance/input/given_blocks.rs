@@ -98,14 +98,13 @@ fn a_file_that_is_not_wanted_is_refused_before_anything_is_written() {
     let stale = chain().blocks.iter().find(|block| block.stale).unwrap();
     let other_header = [&[9; 4], &whole[4..]].concat();
     let cases = [
-        (file("sound", &block_at(99).bytes), "is stored, and not damaged; the block index places all blocks"),
         (file("flipped", &flipped), "not the transactions and witnesses to which the header commits"),
         (file("empty", &[]), "not a block as bytes or as hex digits"),
         (file("text", b"no block"), "not a block as bytes or as hex digits"),
         (file("odd", b"00112"), "not a block as bytes or as hex digits"),
         (file("cut", &whole[..whole.len() - 1]), "not a block as bytes or as hex digits"),
         (file("longer", &[&whole[..], &[0]].concat()), "not a block as bytes or as hex digits"),
-        (file("stale", &stale.bytes), "which is not in the chain of the block index"),
+        (file("stale", &stale.bytes), "the chain of the block index; the block index places all blocks"),
         (file("unknown", &other_header), "which is not in the chain of the block index"),
         (file("huge", &vec![0; 8_100_001]), "more than a block can have"),
     ];
@@ -128,7 +127,28 @@ fn missing_blocks_are_named_if_another_one_is_passed() {
     case.flip_block(100, 100);
     run(&ReindexOptions { until_damage: true, ..case.options() }).unwrap();
     let missing = format!("the lowest missing blocks are {} (height 100)", block_at(100).hash);
-    refused(&with_blocks(&case.options(), write(dir.path(), [7])), ErrorKind::Usage, &[&missing]);
+    let stale = chain().blocks.iter().find(|block| block.stale).unwrap();
+    let path = dir.path().join("stale");
+    fs::write(&path, &stale.bytes).unwrap();
+    refused(&with_blocks(&case.options(), vec![path]), ErrorKind::Usage, &[&missing]);
+}
+
+/// After an interrupt, the command that was to be repeated was refused.
+#[test]
+fn a_passed_block_that_is_stored_and_sound_is_passed_over() {
+    let (case, dir) = (Case::new(), scratch());
+    case.flip_block(100, 100);
+    let both = with_blocks(&case.options(), write(dir.path(), [99, 100]));
+    for expected in [1, 0] {
+        let (done, events) = run_seen(&both);
+        assert_eq!(done.unwrap().height, Height(140), "{expected}");
+        let is_it = |event: &Event| match event {
+            Event::Note(Note::StoredGivenBlocks { blocks }) => *blocks == expected,
+            _ => false,
+        };
+        assert!(events.iter().any(is_it), "{expected}");
+        assert_sound(case.root(), chain(), "passed");
+    }
 }
 
 /// Between the appended block and the new index, there is nothing that a crash can break.
@@ -141,8 +161,8 @@ fn after_a_crash_at_any_moment_the_same_command_completes() {
         run: &|disk, case| run_on(disk, &with_blocks(&case.options(), blocks.clone())).map(drop),
         is_whole: &|case, _, _| drop(index(case.root())),
         succeeds: &|case, what| {
-            // If the block was stored, it is not wanted any more.
-            let _ = run(&with_blocks(&case.options(), blocks.clone()));
+            let again = run(&with_blocks(&case.options(), blocks.clone()));
+            again.unwrap_or_else(|error| panic!("{what}: {error}"));
             // Removes what could not be removed.
             run(&case.options()).unwrap();
             assert_sound(case.root(), chain(), what);
