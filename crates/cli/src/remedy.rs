@@ -5,6 +5,7 @@ use crate::{
     shell::{command_line, this_as_user},
 };
 use engine::{Error, Note, Remedy, Warning};
+use std::env;
 
 /// The commands that check a result, by the beginning of the name of the command that makes it.
 const CHECKS: [(&str, &str); 3] = [
@@ -42,8 +43,17 @@ pub fn remedy_text_for(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> St
         Remedy::StopAtHeight(last) if !has_option("to") && has_option("at") => {
             format!("the highest one for --at is {last}")
         }
+        // The log exists, and the same command would be refused.
+        Remedy::Resume { .. } if has_log() => {
+            remedy.command_text(has_option).replacen("again", "again with another --log", 1)
+        }
         _ => remedy.command_text(has_option),
     }
+}
+
+/// Whether the command line names a file for the log.
+fn has_log() -> bool {
+    env::args_os().any(|word| word.to_string_lossy().split('=').next() == Some("--log"))
 }
 
 pub fn error_text(error: &Error) -> String {

@@ -134,6 +134,18 @@ fn a_signal_while_indexes_are_made_says_that_the_chainstate_is_in_place() {
     assert!(error["help"][0].as_str().unwrap().contains("peregrine index make"), "{error}");
 }
 
+/// The command that was to be repeated was refused, because its log existed.
+#[test]
+fn an_interrupted_run_with_a_log_asks_for_another_one() {
+    let ((dir, [flag, hash]), outside) = (long_work(), TempDir::new().unwrap());
+    let log = outside.path().join("log");
+    let words = [&flag, &hash, "--memory", "128M", "--checkpoint-every", "0", "--log", text(&log)];
+    let (output, _) = start_and_stop(dir.path(), &words, "finish").interrupt(&[Signal::INT, Signal::CONT]);
+    let help = json(&output)["error"]["help"][0].clone();
+    let expected = "run the same command again with another --log to resume: ";
+    assert!(help.as_str().unwrap_or_default().starts_with(expected), "{help}");
+}
+
 #[test]
 fn second_run_on_a_datadir_exits_with_5() {
     let (dir, [flag, hash]) = long_work();
