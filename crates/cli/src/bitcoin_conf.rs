@@ -5,7 +5,7 @@
 //! of the chosen chain counts before the common one, and of several values the first (Core
 //! `common/settings.cpp`). These rules are Core's alone, so no crate for configuration files has them.
 
-use engine::{Disk as _, Error, Network, RealDisk};
+use engine::{Datadir, Disk as _, Error, ErrorKind, Network, RealDisk, doctor::LastStart};
 use serde::{
     Deserialize, Deserializer,
     de::{Error as _, MapAccess, Visitor},
@@ -32,6 +32,8 @@ pub struct BitcoinConf {
     pub settings: Vec<Setting>,
     /// What bitcoind ignores, in words.
     pub ignored: Vec<String>,
+    /// The file that bitcoind read when it last started, if that cannot be read now.
+    pub unread: Option<PathBuf>,
 }
 
 /// The part of the settings that contains one: the section of a chain, the part before all sections (empty),
@@ -85,6 +87,22 @@ impl BitcoinConf {
             conf.ignored.extend(more.ignored);
         }
         Ok(Some(conf))
+    }
+
+    /// Reads the file that bitcoind read when it last started on a datadir without `bitcoin.conf`, such as
+    /// one that a service names. Returns its path too.
+    pub fn of_last_start(datadir: &Path, chain: Option<Network>) -> Result<(Self, Option<PathBuf>), Error> {
+        let real = |file: &Path| Some(RealDisk.resolve(file.parent()?).ok()?.join(file.file_name()?));
+        let own = real(&datadir.join("bitcoin.conf"));
+        let network = chain.unwrap_or(Network::Main);
+        let log = Datadir::at(datadir, network).net_dir().join("debug.log");
+        let last = LastStart::read(&RealDisk, &log).conf.filter(|file| real(file) != own);
+        let Some(path) = last else { return Ok(Default::default()) };
+        match Self::read(&path, datadir, chain) {
+            Ok(Some(conf)) => Ok((conf, Some(path))),
+            Err(error) if error.kind != ErrorKind::Environment => Err(error),
+            _ => Ok((Self { unread: Some(path), ..Self::default() }, None)),
+        }
     }
 
     fn read_one(path: &Path) -> Result<Option<Self>, Error> {

@@ -88,7 +88,7 @@ pub struct Located {
     /// What the settings mean for a start of bitcoind.
     pub settings: NodeSettings,
     /// How bitcoind connects, if its settings do not let it connect directly to arbitrary peers.
-    pub connections: Option<Connections>,
+    pub connections: Result<Option<Connections>, Error>,
     /// What bitcoind ignores in the configuration file, in words.
     pub ignored: Vec<String>,
     /// The configuration file, if it was read.
@@ -356,7 +356,7 @@ impl CoreArgs {
             None if self.conf.is_some() => {
                 Err(Error::usage("no such configuration file").in_file(path, None))
             }
-            None => Ok(Default::default()),
+            None => BitcoinConf::of_last_start(home, chain),
         }
     }
 

@@ -132,7 +132,15 @@ pub struct Connections {
 }
 
 /// Returns how a node connects; `None` if its settings let it connect directly to arbitrary peers.
-pub fn connections(conf: &BitcoinConf, network: Network) -> Option<Connections> {
+///
+/// # Errors
+/// [`engine::ErrorKind::Usage`] if not all settings could be read.
+pub fn connections(conf: &BitcoinConf, network: Network) -> Result<Option<Connections>, Error> {
+    if let Some(file) = &conf.unread {
+        let detail = "bitcoind read this file when it last started, and it cannot be read now, so that this \
+                      command does not know how to connect: name the file with --conf, or pass --noconf";
+        return Err(Error::usage(detail).in_file(file.clone(), None));
+    }
     let set = |name| conf.setting(network, name).filter(|setting| !["", "0"].contains(&setting.value()));
     let onlynet = conf.list(network, "onlynet");
     let is_direct = onlynet.iter().any(|name| ["ipv4", "ipv6"].contains(&&*name.to_lowercase()));
@@ -141,17 +149,18 @@ pub fn connections(conf: &BitcoinConf, network: Network) -> Option<Connections> 
     let inactive = conf.lookup(network, "networkactive").filter(|setting| !is_true(setting.value()));
     let off = no_peer.or(inactive);
     let restricting = off.or(set("proxy")).or(set("onlynet").filter(|_| !is_direct));
-    let setting = restricting.or(conf.lookup(network, "connect"))?;
+    let setting = restricting.or(conf.lookup(network, "connect"));
+    let Some(setting) = setting else { return Ok(None) };
     let value = |name| Some(set(name)?.value().to_owned());
     let line = setting.line.map_or(String::new(), |line| format!(" line {line}"));
-    Some(Connections {
+    Ok(Some(Connections {
         because: format!("{}{line}: `{}={}`", setting.file.display(), setting.name, setting.value()),
         are_off: off.is_some(),
         proxy: value("proxy").or(value("onion")),
         i2psam: value("i2psam"),
         onlynet,
         connect,
-    })
+    }))
 }
 
 /// Whether a node listens for peers if `listen` is not set (Core `InitParameterInteraction`).

@@ -182,7 +182,10 @@ impl PeerArgs {
     pub fn like_node(&self, located: &Located) -> Result<Self, Error> {
         let says_how = self.proxy.is_some() || !(self.onlynet.is_empty() && self.connect.is_empty());
         let mut args = self.clone();
-        let Some(node) = located.connections.as_ref().filter(|_| !says_how) else { return Ok(args) };
+        if says_how {
+            return Ok(args);
+        }
+        let Some(node) = located.connections.as_ref().map_err(Clone::clone)? else { return Ok(args) };
         let failed = |why: &str| {
             let what = "with it bitcoind connects to no peer directly, and this command cannot do the same";
             let detail = format!("{}: {what} ({why})", node.because);
@@ -239,5 +242,47 @@ impl PeerArgs {
             use_v2: self.v2transport == 1,
             wait: self.wait,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core_args::CoreArgs;
+    use clap::Parser;
+    use std::fs;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        peers: PeerArgs,
+    }
+
+    /// A service names the file with `-conf`: it was not found, and peers were dialled without its proxy.
+    #[test]
+    fn the_file_that_the_last_start_has_read_says_how_to_connect() {
+        let dir = tempfile::tempdir().unwrap();
+        let [datadir, conf] = ["d", "service.conf"].map(|name| dir.path().join(name));
+        fs::create_dir(&datadir).unwrap();
+        let log = |conf: &Path| {
+            let text = format!("2026 Bitcoin Core version v31.0.0\n2026 Config file: {}\n", conf.display());
+            fs::write(datadir.join("debug.log"), text).unwrap();
+        };
+        log(&conf);
+        let named = CoreArgs { datadir: Some(datadir.clone()), ..CoreArgs::default() };
+        let proxy = |core: &CoreArgs| {
+            let line = Line::parse_from(["peregrine"]);
+            line.peers.like_node(&core.locate().unwrap()).map(|args| args.proxy)
+        };
+        let error = proxy(&named).unwrap_err();
+        assert!(error.file == Some(conf.clone()) && error.to_string().contains("--noconf"), "{error}");
+        assert_eq!(proxy(&CoreArgs { noconf: true, ..named.clone() }).unwrap(), None);
+        fs::write(&conf, "proxy=127.0.0.1\n").unwrap();
+        assert_eq!(proxy(&named).unwrap(), Some(proxy_address("127.0.0.1:9050").unwrap()));
+        let flags = named.locate().unwrap().flags();
+        assert_eq!(flags[2..], ["--conf".to_owned(), conf.display().to_string()]);
+        // The datadir's own file was removed.
+        log(&datadir.join("bitcoin.conf"));
+        assert_eq!(proxy(&named).unwrap(), None);
     }
 }
