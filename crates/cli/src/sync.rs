@@ -160,8 +160,12 @@ pub fn run(args: &SyncArgs) -> Done {
     let report = record(Some(&options.chain), args.datadir.progress, stages, |recorder, interrupt| {
         sync::sync(&RealDisk, &options, recorder, interrupt)
     })?;
-    let exit = report.shortfall.as_ref().map_or(Exit::Done, |_| Exit::Environment);
-    let exit = report.left_out.map_or(exit, |_| Exit::Consensus);
+    let exit = match (&report.follow, &report.left_out, &report.shortfall) {
+        // However a stay at the tip ends, it is no failure.
+        (Some(_), ..) | (None, None, None) => Exit::Done,
+        (None, Some(_), _) => Exit::Consensus,
+        (None, None, Some(_)) => Exit::Environment,
+    };
     after.reply(report, exit, |report| {
         let is_unused = args.hints.is_some() && report.rebuild.is_none();
         let unused = is_unused.then_some("not used: the chainstate was not rebuilt");

@@ -320,6 +320,15 @@ fn an_end_below_a_marked_block_has_an_exit_code_of_its_own() {
     assert_eq!(report["indexes"]["height"], height, "the index is made all the same: {report}");
     assert_eq!(report["notes"][0]["code"], "marked-invalid");
     assert_eq!(report["notes"][0]["height"], tip.height);
+    // It was that of the download also if the run had stayed at the tip until it was told to end.
+    let address = ahead.address().to_string();
+    let words = ["sync", "--chain", "regtest", "--connect", &address, "--json", "--progress", "lines"];
+    let running = Running::until_line(command(&[&words[..], &["--follow"]].concat(), dir.path()), "follow");
+    running.signal(Signal::INT);
+    let (output, stderr) = running.wait();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let report = json(&output);
+    assert_eq!(report["left_out"]["height"], tip.height, "{report}");
 }
 
 #[test]
