@@ -203,8 +203,7 @@ fn a_download_or_a_repair_that_is_refused_leaves_all_marks() {
         let peers = from(root, &[&peer]).peers;
         try_repair(&RepairOptions { peers, ..repair_options(root, Reconsider::All) }).map(drop)
     };
-    let ways: [&dyn Fn(&Path) -> Result<(), Error>; 2] = [&download, &repair];
-    for way in ways {
+    for way in [&download as &dyn Fn(&Path) -> Result<(), Error>, &repair] {
         let dir = left(&blocks);
         edit_index(&datadir(dir.path()).index_dir(), |index| index.pruned = true).unwrap();
         refused_by(dir.path(), ErrorKind::Usage, &["this node was pruned"], || way(dir.path()));

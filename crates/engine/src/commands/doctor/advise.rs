@@ -200,6 +200,13 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
             _ => Advice::BitcoindReindex,
         };
     }
+    of_blocks(found, circumstances, is_usable)
+}
+
+/// The advice if the block index is sound.
+fn of_blocks(found: &DatadirState, circumstances: &Circumstances, is_usable: bool) -> Advice {
+    let files = circumstances.files;
+    let DatadirState { index, blocks, chainstate, .. } = found;
     if blocks.lacking() > 0 && files == ScanPrecondition::NoFiles {
         return Advice::BitcoindReindex; // `sync` cannot begin without a block file.
     }
@@ -212,6 +219,7 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
         return of_other_chain(found, is_usable, advice);
     }
     // A scan finds them all.
+    let has_damaged = found.deep.as_ref().is_some_and(|deep| deep.damaged > 0);
     let are_elsewhere = found.deep.as_ref().is_some_and(|deep| deep.elsewhere == deep.damaged);
     let are_found = has_damaged && are_elsewhere && blocks.lacking() == 0;
     if (circumstances.has_lost_genesis || are_found) && files == ScanPrecondition::Complete {
