@@ -267,7 +267,9 @@ impl<'a> Rebuild<'a> {
             let error = checkpoint::with_resume_hint(work.explain(error), work, options.chain.resume.restart);
             target.discard();
             // Any other error can be repaired, or was an interrupt: the next run resumes from the checkpoint.
-            let can_resume = !matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints);
+            // One of the plan says nothing about what an interrupted run has done.
+            let is_final = matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints);
+            let can_resume = !(is_final && self.has_begun.get());
             if !(can_resume && work.may_have_checkpoint()) {
                 // If one of these fails too, the first error is the one to report. Without a checkpoint, no
                 // run can continue with sorted runs or undo data.

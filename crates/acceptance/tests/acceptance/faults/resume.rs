@@ -211,6 +211,19 @@ fn a_checkpoint_is_refused_if_its_blocks_are_no_longer_assumed_valid() {
     assert!(resumes(&options) > 50);
 }
 
+/// A wrong clock, with which a scan refuses the last block, cost all that the interrupted run had done.
+#[test]
+fn a_checkpoint_stays_if_the_plan_finds_a_block_from_the_future() {
+    let of_future = mutations().find(|mutation| mutation.name == "time-in-2106").unwrap();
+    let dir = datadir_of(&of_future.apply(&base_chain(3)).chain);
+    let options = bounded(&options(dir.path()));
+    interrupt(&options);
+    let scan = changed(options.clone(), |it| it.chain.scan = true);
+    let error = acceptance::refused(&scan, ErrorKind::Consensus, &[]);
+    assert_offers(&error, &[Remedy::CorrectClock]);
+    assert!(run(&options).unwrap().resumed > 50);
+}
+
 #[test]
 fn a_checkpoint_whose_blocks_have_moved_is_refused() {
     let (case, options) = interrupted();
