@@ -372,7 +372,7 @@ impl Taking<'_> {
     fn save(&mut self) -> Result<(), Error> {
         if self.unsaved > 0 {
             self.appender.flush()?;
-            write_index(self.files, &self.chain, &self.stored, self.appender.infos(), &[], self.watch.sink)?;
+            write_index(self.files, &self.chain, &self.stored, self.appender.infos(), self.watch.sink)?;
             self.unsaved = 0;
         }
         Ok(())

@@ -68,7 +68,7 @@ pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) 
         stored.set(*height, file, pos, *tx_count);
     }
     appender.flush()?;
-    write_index(files, &chain, &stored, appender.infos(), &[], sink)?;
+    write_index(files, &chain, &stored, appender.infos(), sink)?;
     Ok(given.len() as u32)
 }
 

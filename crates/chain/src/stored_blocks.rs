@@ -66,6 +66,8 @@ pub struct StoredBlocks {
     keeps_lost: bool,
     /// Hashes of the damaged blocks, sorted.
     damaged: Vec<BlockHash>,
+    /// Files that this run deletes. If the block index that says so cannot be written, the next one must.
+    deleted: Vec<FileNo>,
 }
 
 pub struct DatadirContents {
@@ -98,8 +100,9 @@ impl StoredBlocks {
         self.get(height).is_some()
     }
 
-    /// Records that the blocks in these files are deleted. Returns how many there are.
+    /// Records that the blocks in these files are deleted. Returns how many there are in the chain.
     pub fn prune(&mut self, files: &[FileNo]) -> u32 {
+        self.deleted.extend(files);
         let mut blocks = 0;
         for position in self.positions.iter_mut().filter(|position| position.pos > 0) {
             if files.contains(&FileNo(position.file)) {
@@ -150,7 +153,8 @@ impl StoredBlocks {
     }
 
     fn has_pruned(&self) -> bool {
-        self.positions.iter().any(|position| position.pos == 0 && position.tx_count > 0)
+        let is_pruned = |position: &Position| position.pos == 0 && position.tx_count > 0;
+        !self.deleted.is_empty() || self.positions.iter().any(is_pruned)
     }
 
     pub fn set(&mut self, height: Height, file: FileNo, data_pos: ByteOffset, tx_count: u32) {
@@ -400,7 +404,7 @@ pub fn forget_stale(files: &Files<'_>, damaged: &[BlockHash], sink: &dyn EventSi
     let DatadirContents { chain, mut stored, infos, .. } =
         DatadirContents::read(files, PrunedBlocks::Refuse, None)?;
     stored.forget_damaged(&chain, damaged);
-    write_index(files, &chain, &stored, &infos, &[], sink)
+    write_index(files, &chain, &stored, &infos, sink)
 }
 
 /// Adds the blocks of the chain from `first` on to the block index, and changes their rows: for a few blocks,
@@ -469,7 +473,7 @@ fn below_chainstate(files: &Files<'_>, chain: &HeaderChain) -> Result<HashSet<Bl
 }
 
 /// Puts a block index in place that has all headers of the chain and all stored blocks. What the old one has
-/// besides stays. `deleted`: numbers of files that are going to be deleted.
+/// besides stays, except what is in files that are going to be deleted.
 ///
 /// # Errors
 /// Any I/O error; the old index is then in place.
@@ -478,7 +482,6 @@ pub fn write_index(
     chain: &HeaderChain,
     stored: &StoredBlocks,
     infos: &[FileInfo],
-    deleted: &[FileNo],
     sink: &dyn EventSink,
 ) -> Result<(), Error> {
     let params = files.params;
@@ -494,7 +497,7 @@ pub fn write_index(
             if lowest_lost.is_some_and(|lost| entry.height > lost) {
                 entry.status = entry.status.not_connected();
             }
-        } else if entry.file.is_some_and(|file| deleted.contains(&file)) {
+        } else if entry.file.is_some_and(|file| stored.deleted.contains(&file)) {
             let status = entry.status.without_data();
             *entry = IndexEntry { status, file: None, data_pos: None, undo_pos: None, ..*entry };
         } else if below_chainstate.contains(&entry.hash) {
@@ -513,12 +516,47 @@ pub fn write_index(
     replace_index(files.disk, files.datadir, false, |target| {
         let old = files.datadir.index_dir();
         let change_files = |old: &mut Vec<FileInfo>| *old = infos.to_vec();
-        let has_pruned = stored.has_pruned() || !deleted.is_empty();
-        let pruned = if has_pruned { PrunedFlag::Set } else { PrunedFlag::Keep };
+        let pruned = if stored.has_pruned() { PrunedFlag::Set } else { PrunedFlag::Keep };
         extend_block_index(files.disk, &old, target.building(), added, pruned, change, change_files)?;
         // Of the files that stay, only `blk` files have grown, so undo data that waits for an interrupted
         // rebuild stays right.
         let commit = || target.commit(sink).map(drop);
-        keep_made_undo(files.disk, files.datadir, target.building(), deleted, commit)
+        keep_made_undo(files.disk, files.datadir, target.building(), &stored.deleted, commit)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Session;
+    use api::options::ChainOptions;
+    use disk::index::read_block_index;
+    use testkit::{Chain, ChainSpec, datadir::Layout};
+    use vfs::RealDisk;
+    use wire::Network;
+
+    /// When the block index could not be written before files were deleted, and then could, it placed blocks
+    /// outside the chain in those files, with which bitcoind does not start.
+    #[test]
+    fn each_block_index_that_is_written_after_a_deletion_places_no_block_in_the_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let chain = Chain::generate(&ChainSpec { blocks: Some(140), ..ChainSpec::new(3, 300_000) });
+        let layout = Layout { file_size: 32 << 10, preallocate: false, ..Layout::new(7) };
+        chain.write_datadir(dir.path(), &layout).unwrap();
+        let options = ChainOptions::reading(dir.path(), Network::Regtest);
+        let session = Session::open_for_reading(&RealDisk, &options).unwrap();
+        let files = session.files().unwrap();
+        let DatadirContents { chain, mut stored, mut infos, .. } =
+            DatadirContents::read(&files, PrunedBlocks::Leave).unwrap();
+        let read = || read_block_index(&RealDisk, &files.datadir.index_dir()).unwrap();
+        let is_stale = |entry: &&IndexEntry| chain.hash(entry.height) != Some(entry.hash);
+        let deleted = read().entries.iter().filter(is_stale).find_map(|entry| entry.file).unwrap();
+        stored.prune(&[deleted]);
+        *info_mut(&mut infos, deleted) = FileInfo::default();
+        for _ in 0..2 {
+            write_index(&files, &chain, &stored, &infos, &|_| {}).unwrap();
+            let index = read();
+            assert!(index.pruned && index.entries.iter().all(|entry| entry.file != Some(deleted)));
+        }
+    }
 }

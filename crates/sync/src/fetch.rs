@@ -629,7 +629,7 @@ impl Fetch<'_> {
             // Otherwise the block index would forget blocks of the branch to which the chain has come back.
             self.look_up_new_branch()?;
             let infos = self.flush()?;
-            write_index(self.files, &self.chain, &self.stored, &infos, &[], self.sink)?;
+            write_index(self.files, &self.chain, &self.stored, &infos, self.sink)?;
             (self.index.unsaved, self.index.is_behind) = (0, false);
         }
         Ok(())

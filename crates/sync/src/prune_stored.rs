@@ -35,7 +35,7 @@ pub fn prune_stored(
     let blocks = stored.prune(&deleted);
     if !deleted.is_empty() {
         deleted.iter().for_each(|file| *info_mut(&mut infos, *file) = FileInfo::default());
-        write_index(files, &chain, &stored, &infos, &deleted, sink)?;
+        write_index(files, &chain, &stored, &infos, sink)?;
     } else if !is_pruned(files)? {
         return Ok(0);
     }

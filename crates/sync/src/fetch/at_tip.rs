@@ -81,7 +81,7 @@ impl Fetch<'_> {
                 let changed = add_to_index(self.files, &self.chain, &self.stored, &infos, first)?;
                 self.index.changed_files.extend(changed);
             }
-            None => write_index(self.files, &self.chain, &self.stored, &infos, &[], self.sink)?,
+            None => write_index(self.files, &self.chain, &self.stored, &infos, self.sink)?,
         }
         (self.index.unsaved, self.index.is_behind) = (0, false);
         self.index.true_to = Some(self.chain.tip_height());

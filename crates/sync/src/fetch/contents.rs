@@ -53,7 +53,7 @@ pub(super) fn read_contents(
     if *found > 0 {
         sink.event(Event::Note(Note::FoundBlocks { blocks: *found }));
         mem::take(&mut aside).apply(files, sink)?;
-        write_index(files, chain, stored, infos, &[], sink)?;
+        write_index(files, chain, stored, infos, sink)?;
     }
     Ok((contents, aside))
 }

@@ -70,7 +70,7 @@ impl Fetch<'_> {
         }
         self.writing.writer.forget(&files);
         let infos = self.flush()?;
-        write_index(self.files, &self.chain, &self.stored, &infos, &files, self.sink)?;
+        write_index(self.files, &self.chain, &self.stored, &infos, self.sink)?;
         (self.index.unsaved, self.index.is_behind) = (0, false);
         if let Some(feed) = &self.given.feed {
             feed.blocks.add_deleted(&files);
