@@ -263,10 +263,10 @@ pub fn check_owner(disk: &dyn Disk, datadir: &Datadir, with_index: bool) -> Resu
     Ok(replace::check_owner(disk, datadir.net_dir(), &databases)?)
 }
 
-/// The work directory of a rebuild in place that is given no other one: beside the chainstate.
-pub fn work_dir_beside(disk: &dyn Disk, datadir: &Datadir) -> PathBuf {
+/// The work directory of a rebuild in place: in the directory that is given, or beside the chainstate.
+pub fn work_dir_of(disk: &dyn Disk, datadir: &Datadir, given: Option<&Path>) -> PathBuf {
     let chainstate = datadir.chainstate_dir();
-    dir_of(&disk.resolve(&chainstate).unwrap_or(chainstate)).join(WORK_DIR)
+    given.unwrap_or(dir_of(&disk.resolve(&chainstate).unwrap_or(chainstate))).join(WORK_DIR)
 }
 
 /// Finishes or undoes the commit of an earlier run that was interrupted, and removes databases that such a
@@ -277,7 +277,7 @@ pub fn recover(disk: &dyn Disk, datadir: &Datadir, sink: &dyn EventSink) -> Resu
         // files of any other run stay.
         if databases.iter().any(|name| name == Path::new(CHAINSTATE)) {
             clear_made_undo(disk, datadir)?;
-            Checkpoint::remove(disk, &work_dir_beside(disk, datadir))?;
+            Checkpoint::remove(disk, &work_dir_of(disk, datadir, None))?;
         }
         Ok(())
     })?;

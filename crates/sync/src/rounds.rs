@@ -29,7 +29,7 @@ use chain::{
         planner::{AfterSuspect, is_pruned},
         second_chainstate::CHECKED_AT_START,
     },
-    session::Session,
+    session::{Session, work_dir_of},
 };
 use engine::{
     reindex::{plan, reindex_planned},
@@ -109,7 +109,8 @@ fn sync_session<'d>(
 ) -> Result<SyncReport, Error> {
     let started = Instant::now();
     let options = options.clone();
-    let work = WorkDir::for_chainstate(disk, &options.chain, &session.datadir().chainstate_dir());
+    let work = work_dir_of(disk, session.datadir(), options.chain.work_dir.as_deref());
+    let work = WorkDir::shared(disk, work);
     let files = &session.files()?;
     check_one_chainstate(files)?;
     ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;

@@ -38,13 +38,12 @@ use api::{
 };
 use chain::{
     blocks::files::{self, Files},
-    commit::WORK_DIR,
     given_blocks::has_lost_genesis,
     plan::{
         existing_state::ExistingState, planner::tree_of_index, second_chainstate::SecondChainstate,
         tree::Tree,
     },
-    session::{has_unfinished, open_datadir, with_owner, work_dir_beside},
+    session::{has_unfinished, open_datadir, with_owner, work_dir_of},
 };
 use digest::obfuscation::Obfuscation;
 use disk::{
@@ -539,8 +538,7 @@ impl Examination<'_> {
     fn leftovers(&self) -> Leftovers {
         let Self { disk, datadir, .. } = *self;
         let home = datadir.net_dir();
-        let given = self.options.work_dir.as_ref().map(|dir| dir.join(WORK_DIR));
-        let work = given.unwrap_or_else(|| work_dir_beside(disk, datadir));
+        let work = work_dir_of(disk, datadir, self.options.work_dir.as_deref());
         // What cannot be read is of no use for a later run either.
         let checkpoint = Checkpoint::read(disk, &work).ok().flatten();
         let is_other = |version: &String| *version != job::checkpoint::version(&self.options.chain);

@@ -3,7 +3,7 @@
 pub use disk::replace::Recovery;
 
 use api::error::Error;
-use chain::session::{self, check_owner, has_unfinished, with_owner, work_dir_beside};
+use chain::session::{self, check_owner, has_unfinished, with_owner, work_dir_of};
 use disk::{
     datadir::{Datadir, Location},
     lock::{DatadirLock, LockMode},
@@ -50,7 +50,7 @@ fn recover_at(disk: &dyn Disk, location: &Location) -> Result<RecoveryReport, Er
         let _lock = DatadirLock::take(disk, &datadir, LockMode::Change)?;
         report.recovery = session::recover(disk, &datadir, &|_| {})?;
         report.has_removed = report.recovery.is_none();
-        let work = WorkDir::new(disk, work_dir_beside(disk, &datadir));
+        let work = WorkDir::new(disk, work_dir_of(disk, &datadir, None));
         if !work.may_have_checkpoint() {
             // Without a checkpoint, no run can use what is there. Nothing depends on its removal.
             let _ = work.remove();

@@ -126,11 +126,6 @@ impl<'a> WorkDir<'a> {
         Self::left(disk, home).into_iter().map(remove).fold(false, |any, is_removed| any | is_removed)
     }
 
-    /// The work directory for a job whose result is this chainstate.
-    pub fn for_chainstate(disk: &'a dyn Disk, options: &ChainOptions, chainstate: &Path) -> Self {
-        Self::shared(disk, options.work_dir.as_deref().unwrap_or(dir_of(chainstate)).join(WORK_DIR))
-    }
-
     /// The work directory for a job whose result is the file `file`, which no job with another result uses;
     /// without a file, a directory for this job alone.
     pub fn for_file(disk: &'a dyn Disk, options: &ChainOptions, file: Option<&Path>) -> Self {

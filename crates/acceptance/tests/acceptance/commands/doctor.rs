@@ -540,6 +540,15 @@ fn a_full_disk_is_to_be_emptied_before_bitcoind_is_started() {
     assert_eq!(advice((100 << 20) - 1), (false, Advice::FreeSpace { directory }));
 }
 
+/// The space for temporary files was measured beside a link to the chainstate, where a rebuild writes none.
+#[test]
+fn a_rebuild_needs_no_space_beside_a_link_to_the_chainstate() {
+    let (case, elsewhere) = (Case::at_tip(), scratch());
+    acceptance::link_away(&case.net("chainstate"), &elsewhere.path().join("ssd"));
+    let found = examine_on(&FaultDisk::healthy().with_free_space(case.root(), 0), &case).found.unwrap();
+    assert!(found.rebuild.need.temporary > 0 && !found.rebuild.lacks_space, "{:?}", found.rebuild);
+}
+
 /// Only the directory of the network was asked, and bitcoind was to be started.
 #[test]
 fn a_database_on_a_file_system_that_is_read_only_is_not_one_with_which_bitcoind_starts() {

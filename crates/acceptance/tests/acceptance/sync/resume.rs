@@ -64,6 +64,18 @@ fn an_interrupted_download_goes_on_where_it_was() {
     assert!(interrupted.into_inner() >= 10, "few runs were interrupted");
 }
 
+/// The work directory was looked for beside a link to the chainstate, not beside the chainstate.
+#[test]
+fn what_a_power_cut_has_left_beside_a_chainstate_on_another_disk_is_removed() {
+    let (case, elsewhere, peer) = (Case::of(scratch()), scratch(), peer());
+    let options = from(case.root(), &[&peer]);
+    try_run(&options).unwrap();
+    acceptance::link_away(&case.net("chainstate"), &elsewhere.path().join("ssd"));
+    write_file(elsewhere.path().join("peregrine-work/peregrine.lock"), "");
+    try_run(&options).unwrap();
+    assert_eq!(leftovers(elsewhere.path()), [] as [&Path; 0]);
+}
+
 /// Lets something happen to downloads: the index is true, and the next run asks for no block twice. The index
 /// was once there before the first block file, and bitcoind did not start.
 fn suffer(kind: Kind, blocks_only: bool, happen: impl FnOnce(&Scenario<'_>) -> u64) -> u64 {

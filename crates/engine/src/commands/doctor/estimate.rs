@@ -5,8 +5,8 @@ use super::{
     survey::{FileLengths, Survey},
 };
 use api::{disk_need::DiskNeed, machine, options::ChainOptions, subject::Subject};
-use chain::{blocks::files::Files, commit::directory_bytes};
-use pipeline::{job::memory::MemoryBudget, stages::work_dir::WorkDir};
+use chain::{blocks::files::Files, commit::directory_bytes, session::work_dir_of};
+use pipeline::job::memory::MemoryBudget;
 use std::{
     ops::RangeInclusive,
     time::{Duration, Instant},
@@ -50,8 +50,8 @@ pub fn of_rebuild(
         let bytes = block_bytes / u64::from(index.blocks.max(1)) * u64::from(lacking);
         need = need.with_undo(bytes, lacking + 1 >= index.blocks, options.memory_bytes);
     }
-    let work = WorkDir::for_chainstate(disk, options, &chainstate);
-    let checked = need.check(disk, &chainstate, work.path(), &files.datadir.blocks_dir(), 0);
+    let work = work_dir_of(disk, files.datadir, options.work_dir.as_deref());
+    let checked = need.check(disk, &chainstate, &work, &files.datadir.blocks_dir(), 0);
     let speeds = sampled_speeds(files, lengths);
     let (speed_range, threads) = (quartiles(&speeds), budget.threads as u64);
     let bytes = (block_bytes, undo_bytes, need.chainstate);

@@ -3,7 +3,7 @@
 
 use super::advice::Advice;
 use api::error::Error;
-use chain::session::{foreign_building, work_dir_beside};
+use chain::session::{foreign_building, work_dir_of};
 use disk::{
     datadir::{Datadir, FileKind},
     made_undo::foreign_made_undo,
@@ -50,7 +50,7 @@ pub fn in_place_of_new_files(disk: &dyn Disk, datadir: &Datadir) -> Result<Optio
     if let Some(path) = foreign_building(disk, datadir)? {
         return Ok(Some(path));
     }
-    let work = work_dir_beside(disk, datadir);
+    let work = work_dir_of(disk, datadir, None);
     let found = disk.metadata(&work).during("look at", &work)?;
     Ok(found.is_some_and(|found| !found.is_dir).then_some(work))
 }
