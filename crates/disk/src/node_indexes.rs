@@ -142,19 +142,21 @@ impl IndexKind {
         Ok(exists(disk, &net_dir.join(self.database_dir()).join("CURRENT"))?)
     }
 
-    /// Removes indexes of this kind that were set aside to be replaced, in the directory of a network. Files
-    /// that do not belong to an index stay.
-    pub fn remove_replaced(self, disk: &dyn Disk, net_dir: &Path) -> Result<(), DiskError> {
+    /// Returns the directories of indexes of this kind that were set aside to be replaced, in the directory
+    /// of a network.
+    pub fn replaced(self, disk: &dyn Disk, net_dir: &Path) -> Result<Vec<PathBuf>, DiskError> {
         let dir = net_dir.join(INDEXES_DIR).join(self.dir_name());
         let live = disk.resolve(&dir).during("follow the links to", &dir)?;
         let prefix = with_suffix(&live, REPLACED_SUFFIX);
-        let home = dir_of(&live);
+        let (home, prefix) = (dir_of(&live), prefix.as_os_str().as_encoded_bytes());
+        let roots = disk.list(home).during("list", home)?.into_iter().map(|name| home.join(name));
+        Ok(roots.filter(|root| root.as_os_str().as_encoded_bytes().starts_with(prefix)).collect())
+    }
+
+    /// Removes these indexes. Files that do not belong to an index stay.
+    pub fn remove_replaced(self, disk: &dyn Disk, net_dir: &Path) -> Result<(), DiskError> {
         let nested: PathBuf = self.replaced_dir().components().skip(2).collect();
-        for name in disk.list(home).during("list", home)? {
-            let root = home.join(&name);
-            if !root.as_os_str().as_encoded_bytes().starts_with(prefix.as_os_str().as_encoded_bytes()) {
-                continue;
-            }
+        for root in self.replaced(disk, net_dir)? {
             for part in [root.join(&nested), root] {
                 if exists(disk, &part)? {
                     remove_database(disk, &part)?;

@@ -84,6 +84,10 @@ impl IndexOptions {
             let detail = "the old index is damaged, so the form of its rows is not known";
             Error::usage(detail).caused_by(error).with_remedies([Remedy::ChooseTxForm])
         })?;
+        // One that an interrupted run has set aside counts, unless it cannot be read.
+        let aside = |dir: &PathBuf| StoredIndex::open_at(disk, IndexKind::Tx, dir, dir).ok();
+        let replaced = || IndexKind::Tx.replaced(disk, datadir.net_dir()).unwrap_or_default();
+        let old = old.or_else(|| replaced().iter().find_map(aside));
         Ok(old.map_or(TxForm::ByTxid, |index| index.tx_form()))
     }
 }
@@ -94,14 +98,19 @@ impl<'d> StoredIndex<'d> {
         if !kind.is_in(disk, net_dir)? {
             return Ok(None);
         }
-        let database = Database::open(disk, &net_dir.join(kind.database_dir())).map_err(|error| {
+        let (database, dir) = (net_dir.join(kind.database_dir()), net_dir.join(kind.replaced_dir()));
+        Self::open_at(disk, kind, &database, &dir).map(Some)
+    }
+
+    fn open_at(disk: &'d dyn Disk, kind: IndexKind, database: &Path, dir: &Path) -> Result<Self, Error> {
+        let database = Database::open(disk, database).map_err(|error| {
             let error = Error::from(error);
             let is_damaged = error.kind == ErrorKind::Damaged;
             error.with_remedies(is_damaged.then_some(Remedy::MakeIndex(Some(kind))))
         })?;
         let best = |key: &[u8]| Ok::<_, Error>(database.get(key)?.and_then(|row| first_of_locator(&row)));
         let (best, best_by_block) = (best(BEST_BLOCK)?, best(BEST_BLOCK_V2)?);
-        Ok(Some(Self { kind, dir: net_dir.join(kind.replaced_dir()), database, best, best_by_block }))
+        Ok(Self { kind, dir: dir.to_owned(), database, best, best_by_block })
     }
 
     pub fn best_block(&self) -> Option<BlockHash> {

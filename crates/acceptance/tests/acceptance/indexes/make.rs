@@ -9,6 +9,7 @@ use bitcoin::{
     bip158::BlockFilter,
     consensus::{deserialize, encode::serialize},
 };
+use disk::node_indexes::NodeIndex;
 
 #[test]
 fn threads_and_memory_do_not_change_a_row() {
@@ -141,4 +142,17 @@ fn an_index_that_is_a_link_needs_space_where_the_link_leads() {
     assert_eq!(error.remedies, [Remedy::FreeDiskSpace]);
     make(&FaultDisk::healthy().with_free_space(case.root(), 0), &options).unwrap();
     assert!(live.is_symlink());
+}
+
+/// The command that was repeated after an interrupt made it by txid, 2.5 times as large.
+#[test]
+fn a_txindex_that_an_interrupted_run_has_set_aside_keeps_the_form_of_its_rows() {
+    let (case, all) = with_indexes(TxForm::ByBlock);
+    let indexes = NodeIndex::find(&RealDisk, &case.root().join("regtest")).unwrap();
+    let old = indexes.into_iter().find(|index| index.kind == IndexKind::Tx).unwrap();
+    let aside = old.set_aside(&RealDisk, true).unwrap();
+    let options = IndexOptions { kinds: vec![IndexKind::Tx], tx_form: None, ..all };
+    let made = make(&FaultDisk::healthy(), &options.with_old_form(&RealDisk)).unwrap();
+    assert_eq!(made.result.indexes[0].form, Some(TxForm::ByBlock));
+    assert!(!aside.exists());
 }
