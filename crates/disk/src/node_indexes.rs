@@ -18,7 +18,7 @@
 use crate::{
     datadir::is_dir,
     error::DiskError,
-    replace::{KEPT_SUFFIX, free_name, owner_of, remove_database, set_owner},
+    replace::{KEPT_SUFFIX, NEW_SUFFIX, free_name, owner_of, remove_database, set_owner},
     row_kinds::other_kind,
 };
 use digest::{
@@ -206,7 +206,8 @@ pub struct NodeIndex {
 }
 
 impl NodeIndex {
-    /// Finds the indexes in the directory of a network, by name. Those that were set aside are left out.
+    /// Finds the indexes in the directory of a network, by name. Those that were set aside, or are
+    /// being built, are left out.
     pub fn find(disk: &dyn Disk, net_dir: &Path) -> Result<Vec<Self>, DiskError> {
         let dir = net_dir.join(INDEXES_DIR);
         if !is_dir(disk, &dir)? {
@@ -216,7 +217,8 @@ impl NodeIndex {
         for name in disk.list(&dir).during("list", &dir)? {
             let path = dir.join(&name);
             let text = name.to_string_lossy().into_owned();
-            if is_dir(disk, &path)? && !text.contains(KEPT_SUFFIX) {
+            let is_other = [KEPT_SUFFIX, NEW_SUFFIX].iter().any(|suffix| text.contains(suffix));
+            if is_dir(disk, &path)? && !is_other {
                 found.push(Self { name: text, path, kind: IndexKind::of_name(&name) });
             }
         }

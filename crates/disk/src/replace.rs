@@ -36,7 +36,7 @@ use vfs::{
 };
 
 /// Suffix of the directory in which the new database is built.
-const NEW_SUFFIX: &str = ".peregrine";
+pub(crate) const NEW_SUFFIX: &str = ".peregrine";
 /// Suffix of an old database that is kept.
 pub const KEPT_SUFFIX: &str = ".old";
 /// Name of the file that marks a directory as Peregrine's.
