@@ -20,7 +20,7 @@ use disk::{
     sorted_run::SortedRunReader,
 };
 use rules::{CORE_VERSION, ChainParams};
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, iter};
 use vfs::During as _;
 use wire::{FileNo, Height, Network};
 
@@ -84,14 +84,31 @@ pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32
     sha.finalize()
 }
 
-/// Returns a digest of [`settings`], and of which completed blocks have scripts that were not run: without
-/// the headers above the blocks, fewer are assumed to be valid.
-fn with_skipped(settings: [u8; 32], skipped_to: Option<Height>, completed: &CompletedBlocks) -> [u8; 32] {
-    let highest = completed.heights().filter(|height| Some(*height) <= skipped_to).last();
+/// Returns the heights of the completed blocks whose scripts are not run: without the headers above the
+/// blocks, fewer are assumed to be valid.
+fn skipped(completed: &CompletedBlocks, skipped_to: Option<Height>) -> impl Iterator<Item = Height> {
+    completed.heights().take_while(move |height| Some(*height) <= skipped_to)
+}
+
+/// Returns a digest of [`settings`], and of the highest of those blocks.
+fn with_skipped(settings: [u8; 32], highest: Option<Height>) -> [u8; 32] {
     let mut sha = Sha256::new();
     sha.update(&settings);
     sha.update(&highest.map_or(0, |height| height.0 + 1).to_le_bytes());
     sha.finalize()
+}
+
+/// Whether a checkpoint with the digest `saved` has these [`settings`], and its blocks were checked for all
+/// that is asked for now. Meanwhile, more of them can be assumed to be valid: their scripts were run.
+fn is_same(
+    saved: [u8; 32],
+    settings: [u8; 32],
+    skipped_to: Option<Height>,
+    completed: &CompletedBlocks,
+) -> bool {
+    let highest = iter::once(None).chain(skipped(completed, skipped_to).map(Some));
+    // Most often, it is the last one.
+    highest.collect::<Vec<_>>().into_iter().rev().any(|highest| with_skipped(settings, highest) == saved)
 }
 
 /// Returns the aggregate's key that an interrupted job with the same `settings` used; `None` if there was
@@ -103,7 +120,7 @@ pub fn saved_key(work: &WorkDir<'_>, plan: &Plan, settings: [u8; 32]) -> Result<
     let checkpoint = Checkpoint::read(work.disk(), work.path())?;
     let checkpoint = checkpoint.filter(|Checkpoint { settings: saved, state, .. }| {
         let completed = CompletedBlocks::from_words(state.completed.clone(), state.blocks as usize);
-        *saved == with_skipped(settings, plan.choice.scripts_skipped_to(), &completed)
+        is_same(*saved, settings, plan.choice.scripts_skipped_to(), &completed)
     });
     Ok(checkpoint.and_then(|checkpoint| match checkpoint.state.matching {
         SavedMatching::Hints { key, .. } => Some(AggregateKey::new(*key)),
@@ -147,7 +164,7 @@ impl Identity<'_> {
             network: self.files.params.network,
             version: self.version.clone(),
             chain: self.chain_digest(&partial.completed),
-            settings: with_skipped(self.settings, self.skipped_to, &partial.completed),
+            settings: with_skipped(self.settings, skipped(&partial.completed, self.skipped_to).last()),
             files: [&self.stamps[..], &self.stamps_of_awaited(&partial.completed)?].concat(),
             runs: runs.iter().map(SpillFile::to_ref).collect(),
             next_run,
@@ -205,7 +222,7 @@ impl Identity<'_> {
             let remedies = [Remedy::FinishWithItsVersion, Remedy::StartOver];
             return Err(error.without_remedies().with_remedies(remedies));
         }
-        if checkpoint.settings != with_skipped(self.settings, self.skipped_to, &completed) {
+        if !is_same(checkpoint.settings, self.settings, self.skipped_to, &completed) {
             return Err(other("it was made with other options for script checks or hints"));
         }
         let Some(partial) = PartialState::restore(saved, blocks, method) else {
