@@ -568,6 +568,11 @@ impl Disk for FaultDisk {
         RealDisk.ownership(path)
     }
 
+    fn owner(&self, path: &Path) -> io::Result<u32> {
+        self.state.read()?;
+        RealDisk.owner(path)
+    }
+
     fn set_ownership(&self, path: &Path, ownership: Ownership) -> io::Result<()> {
         let _change = self.state.change()?;
         if self.foreign_group == Some(ownership.gid) && ownership.mode & 0o070 != 0 {

@@ -308,6 +308,11 @@ pub trait Disk: Send + Sync {
         Ok(Ownership { uid: self.user(), gid: 0, mode: CORE_DIR_MODE })
     }
 
+    /// Returns the id of the user to whom `path` belongs: the link itself, if it is one.
+    fn owner(&self, _path: &Path) -> io::Result<u32> {
+        Ok(self.user())
+    }
+
     /// Sets owner, group and mode of `path`.
     ///
     /// # Errors

@@ -183,6 +183,10 @@ impl Disk for RealDisk {
         Ok(Ownership { uid: found.uid(), gid: found.gid(), mode: found.mode() & 0o7777 })
     }
 
+    fn owner(&self, path: &Path) -> io::Result<u32> {
+        Ok(fs::symlink_metadata(path)?.uid())
+    }
+
     fn set_ownership(&self, path: &Path, ownership: Ownership) -> io::Result<()> {
         let now = self.ownership(path)?;
         if (now.uid, now.gid) != (ownership.uid, ownership.gid) {

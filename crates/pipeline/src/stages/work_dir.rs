@@ -2,7 +2,7 @@
 //!
 //! It is created when the first file is written to it, and removed when the job is done.
 
-use api::{error::Error, hex_reversed, options::ChainOptions, remedy::Remedy, subject::Subject};
+use api::{error::Error, hex_reversed, machine, options::ChainOptions, remedy::Remedy, subject::Subject};
 use chain::{commit::WORK_DIR, threads::lock};
 use digest::sha256::sha256;
 use disk::{
@@ -13,10 +13,7 @@ use std::{
     ffi::OsStr,
     io,
     path::{Path, PathBuf},
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Mutex,
     thread,
     time::Duration,
 };
@@ -52,6 +49,13 @@ pub fn is_hint_copy(path: &Path) -> bool {
     digits.is_some_and(|digits| {
         digits.len() == HINT_COPY_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
     })
+}
+
+/// Whether `path`, be it a link, belongs to this user, or to the owner of the directory that it is in, who
+/// gets what the superuser creates there. Where all users may write, others can take a name.
+fn is_own(disk: &dyn Disk, path: &Path) -> io::Result<bool> {
+    let owner = disk.owner(path)?;
+    Ok(owner == disk.user() || owner == disk.ownership(dir_of(path))?.uid)
 }
 
 /// The work directory, which need not exist.
@@ -90,16 +94,12 @@ impl<'a> WorkDir<'a> {
     /// A directory for this job alone, below `home`. Removes those there that killed processes have left
     /// behind.
     pub fn exclusive(disk: &'a dyn Disk, home: &Path) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         Self::remove_left(disk, home);
-        loop {
-            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            let path = home.join(format!("{EXCLUSIVE_PREFIX}{}-{number}", std::process::id()));
-            // Where all users may write, somebody else can have taken the name.
-            if !disk.exists(&path).unwrap_or_default() {
-                return Self { is_exclusive: true, ..Self::new(disk, path) };
-            }
-        }
+        // Another user cannot guess it and take the name first, and a process of another container, which can
+        // have the same id, gets another one.
+        let number = machine::random().map_or(0, u64::from_le_bytes);
+        let path = home.join(format!("{EXCLUSIVE_PREFIX}{}-{number}", std::process::id()));
+        Self { is_exclusive: true, ..Self::new(disk, path) }
     }
 
     /// Returns the directories below `home` that belong to one job each. An empty one is that of a job that
@@ -110,6 +110,10 @@ impl<'a> WorkDir<'a> {
         let is_left = |name: &str| {
             let Some(job) = name.strip_prefix(EXCLUSIVE_PREFIX) else { return false };
             let path = home.join(name);
+            // In this order: what belongs to this user cannot become a link of another one.
+            if !is_own(disk, &path).unwrap_or_default() || disk.is_link(&path).unwrap_or(true) {
+                return false;
+            }
             let process = job.split_once('-').filter(|(_, number)| number.parse::<u64>().is_ok());
             let process = process.and_then(|(process, _)| process.parse::<u32>().ok());
             disk.exists(&path.join(LOCK_NAME)).unwrap_or_default()
@@ -157,7 +161,8 @@ impl<'a> WorkDir<'a> {
     /// Creates the directory if it is missing, and locks it for this process.
     ///
     /// # Errors
-    /// [`api::error::ErrorKind::Environment`] if another process works there; any I/O error.
+    /// [`api::error::ErrorKind::Environment`] if another process works there, or it belongs to another user;
+    /// any I/O error.
     pub fn take(&self) -> Result<(), Error> {
         use io::ErrorKind::{AlreadyExists, NotFound};
         let mut held = lock(&self.lock);
@@ -166,15 +171,17 @@ impl<'a> WorkDir<'a> {
         while held.is_none() {
             attempts -= 1;
             let found = self.disk.metadata(&self.path).during("look for", &self.path)?;
-            if found.is_some_and(|found| !found.is_dir) {
-                let detail = "temporary files should go here, but this is not a directory";
+            let created = if found.is_none() { self.disk.create_dir_all(&self.path) } else { Ok(()) };
+            let created = created.during_creation(&self.path);
+            let is_own =
+                created.and_then(|()| is_own(self.disk, &self.path).during("find the owner of", &self.path));
+            if found.is_some_and(|found| !found.is_dir) || matches!(is_own, Ok(false)) {
+                let detail = "temporary files should go here, but this is not a directory of this user";
                 return Err(Error::environment(detail)
                     .in_file(&self.path, None)
                     .with_remedies([Remedy::MoveAway, Remedy::OtherWorkDir]));
             }
-            let created = if found.is_none() { self.disk.create_dir_all(&self.path) } else { Ok(()) };
-            let created = created.during_creation(&self.path);
-            let locked = created.and_then(|()| self.disk.lock(&path).during("lock", &path));
+            let locked = is_own.and_then(|_| self.disk.lock(&path).during("lock", &path));
             // Before it is locked, another job that begins can take the directory for that of a killed one.
             // That job removes the lock file under the lock: a directory that was locked here stays.
             let is_in_the_way = |error: &FileError| matches!(error.source.kind(), NotFound | AlreadyExists);
@@ -221,7 +228,9 @@ impl<'a> WorkDir<'a> {
             }
         }
         let chainstate = self.chainstate();
-        if self.disk.exists(&chainstate).during("look for", &chainstate)? {
+        // No job makes a link: what one leads to stays.
+        let is_link = self.disk.is_link(&chainstate).during("look at", &chainstate)?;
+        if !is_link && self.disk.exists(&chainstate).during("look for", &chainstate)? {
             remove_database(self.disk, &chainstate)?;
         }
         let lock_path = self.path.join(LOCK_NAME);
@@ -242,19 +251,69 @@ impl<'a> WorkDir<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::{sync::atomic::AtomicBool, time::Instant};
+    use std::{
+        fs,
+        os::unix::fs::{chown, symlink},
+        sync::atomic::{AtomicBool, Ordering},
+        time::Instant,
+    };
+    use testkit::fault::FaultDisk;
     use vfs::RealDisk;
+
+    /// Makes what a killed job leaves.
+    fn leave(path: &Path) {
+        fs::create_dir(path).unwrap();
+        fs::write(path.join(LOCK_NAME), []).unwrap();
+    }
+
+    /// Once, a database was emptied to which a link led, in what any user can put into the directory for
+    /// temporary files.
+    #[test]
+    fn what_links_in_a_work_directory_lead_to_stays() {
+        for disk in [&RealDisk as &dyn Disk, &FaultDisk::healthy()] {
+            let home = tempfile::tempdir().unwrap();
+            let [node, left, link] =
+                ["node", "peregrine-work-0-1", "peregrine-work-0-2"].map(|name| home.path().join(name));
+            [&node, &left].into_iter().for_each(|dir| leave(dir));
+            let database = node.join(CHAINSTATE);
+            fs::create_dir(&database).unwrap();
+            fs::write(database.join("CURRENT"), "MANIFEST-000002\n").unwrap();
+            symlink(&database, left.join(CHAINSTATE)).unwrap();
+            symlink(&node, &link).unwrap();
+            assert_eq!(WorkDir::left(disk, home.path()), [&*left]);
+            WorkDir::exclusive(disk, home.path());
+            assert!(!left.join(LOCK_NAME).exists() && left.join(CHAINSTATE).is_symlink());
+            assert!(link.is_symlink() && database.join("CURRENT").exists() && node.join(LOCK_NAME).exists());
+        }
+    }
+
+    /// Once, it was removed, or got the sorted runs.
+    #[test]
+    fn a_directory_of_another_user_is_not_used() {
+        let home = tempfile::tempdir().unwrap();
+        let planted = home.path().join("peregrine-work-0-1");
+        leave(&planted);
+        if chown(&planted, Some(4242), None).is_err() {
+            return testdata::skip("only root can give a directory to another user");
+        }
+        assert_eq!(WorkDir::left(&RealDisk, home.path()), [] as [PathBuf; 0]);
+        let error = WorkDir::new(&RealDisk, planted).take().unwrap_err();
+        assert!(error.to_string().contains("this is not a directory of this user"), "{error}");
+        // What the superuser creates belongs to the owner of the directory above.
+        chown(home.path(), Some(4242), None).unwrap();
+        assert!(WorkDir::remove_left(&RealDisk, home.path()));
+    }
 
     #[test]
     fn a_job_keeps_its_directory_when_another_begins_in_the_same_process() {
         let home = tempfile::tempdir().unwrap();
         let of_killed_process = WorkDir::new(&RealDisk, home.path().join("peregrine-work-0-7"));
         of_killed_process.take().unwrap();
-        std::fs::create_dir(of_killed_process.chainstate()).unwrap();
-        std::fs::write(of_killed_process.chainstate().join("000005.ldb"), "rows").unwrap();
+        fs::create_dir(of_killed_process.chainstate()).unwrap();
+        fs::write(of_killed_process.chainstate().join("000005.ldb"), "rows").unwrap();
         drop(of_killed_process.lock.lock().unwrap().take());
         // Another one was killed before it had locked its directory.
-        std::fs::create_dir(home.path().join("peregrine-work-0-8")).unwrap();
+        fs::create_dir(home.path().join("peregrine-work-0-8")).unwrap();
         let first = WorkDir::exclusive(&RealDisk, home.path());
         first.take().unwrap();
         let second = WorkDir::exclusive(&RealDisk, home.path());
@@ -262,16 +321,9 @@ mod tests {
         assert_ne!(first.path(), second.path());
         assert!(first.exists().unwrap() && second.exists().unwrap());
         assert!(!of_killed_process.exists().unwrap() && !home.path().join("peregrine-work-0-8").exists());
-        // Somebody else has taken the next names.
-        let number = second.path().to_string_lossy().rsplit('-').next().unwrap().parse::<u32>().unwrap();
-        let name = |number| home.path().join(format!("peregrine-work-{}-{number}", std::process::id()));
-        let taken: Vec<_> = (number + 1..number + 40).map(name).collect();
-        taken.iter().for_each(|path| std::fs::create_dir(path).unwrap());
-        assert!(!WorkDir::exclusive(&RealDisk, home.path()).exists().unwrap());
-        taken.iter().for_each(|path| std::fs::remove_dir(path).unwrap());
         first.remove().unwrap();
         second.remove().unwrap();
-        assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
     }
 
     /// Of two processes with the same directory for temporary files, one ended with "cannot lock: no such
