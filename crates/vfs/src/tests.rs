@@ -224,6 +224,17 @@ fn a_file_that_another_thread_writes_is_refused() {
     assert_eq!(RealDisk.list(dir.path()).unwrap(), ["out"]);
 }
 
+/// Once, all of the file was written, and then it could not get its name.
+#[test]
+fn a_slash_at_the_end_of_the_name_of_a_file_is_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = with_suffix(&dir.path().join("out"), "/");
+    let create = || unfinished::create_new(&RealDisk, &path, unfinished::SUFFIX);
+    create().unwrap().commit().unwrap();
+    assert_eq!(RealDisk.list(dir.path()).unwrap(), ["out"]);
+    assert!(matches!(create(), Err(UnfinishedError::Exists(_))));
+}
+
 /// What is not on the medium yet must not be forgotten.
 #[test]
 fn bytes_that_begin_to_be_synced_stay_what_they_were() {

@@ -41,6 +41,8 @@ pub fn target(disk: &dyn Disk, path: &Path) -> Result<PathBuf, FileError> {
 /// Creates a file that is written and locked under the name `path` plus `suffix`. What a crash has left there
 /// is removed. If `path` is a symbolic link, the file that it leads to is written.
 pub fn create<'d>(disk: &'d dyn Disk, path: &Path, suffix: &str) -> Result<AtomicFile<'d>, UnfinishedError> {
+    // No file could be renamed to a name with a slash at its end.
+    let path = path.components().as_path();
     let is_link = disk.is_link(path).during_creation(path)?;
     let target = if is_link { disk.resolve(path).during_creation(path)? } else { path.to_owned() };
     let temporary = self::temporary(&target, suffix);
@@ -65,6 +67,7 @@ pub fn create_new<'d>(
     path: &Path,
     suffix: &str,
 ) -> Result<AtomicFile<'d>, UnfinishedError> {
+    let path = path.components().as_path();
     let mut file = create(disk, path, suffix)?;
     if disk.exists(path).during("look for", path)? {
         return Err(UnfinishedError::Exists(path.to_owned()));
