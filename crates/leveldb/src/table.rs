@@ -210,7 +210,8 @@ impl Table {
             data_end = end;
             self.separators.extend_from_slice(split_internal(key)?.0);
             self.index.push(IndexEntry { separator_end: self.separators.len(), handle });
-            Some(())
+            // LevelDB stores these keys in full.
+            (self.separators.len() as u64 <= limit).then_some(())
         })
         .ok_or_else(|| self.damaged(handle.offset, "the index is malformed"))
     }

@@ -313,6 +313,31 @@ fn a_log_that_takes_much_memory_is_not_read() {
     assert!(error.to_string().contains("000900.log at byte 0: logs that take more"), "{error}");
 }
 
+/// Once, a table of 630 kB took 3 GB of memory: each key of its index had all bytes of the key before.
+#[test]
+fn an_index_whose_keys_are_longer_than_the_table_is_refused() {
+    let mut bytes = Vec::new();
+    for n in 0..100 {
+        let mut handle = Vec::new();
+        table::Handle { offset: 5 * n, size: 0 }.put(&mut handle);
+        let (shared, unshared) = if n == 0 { (0, 1000) } else { (1000, 0) };
+        for length in [shared, unshared, handle.len()] {
+            coding::put_varint(&mut bytes, length as u64);
+        }
+        bytes.resize(bytes.len() + unshared, 0);
+        bytes.extend(handle);
+    }
+    // The only restart, the number of restarts, and the compression byte.
+    bytes.extend([0, 0, 0, 0, 1, 0, 0, 0, table::UNCOMPRESSED]);
+    let index = table::Handle { offset: 0, size: bytes.len() as u64 - 1 };
+    bytes.extend(coding::masked_crc(&bytes).to_le_bytes());
+    bytes.extend(table::encode_footer(index, index));
+    let size = bytes.len() as u64;
+    let live = manifest::TableMeta { number: 1, size, smallest: Vec::new(), largest: Vec::new() };
+    let error = table::Table::open(Box::new(bytes), PathBuf::new(), &live, false).err().unwrap();
+    assert!(error.to_string().contains("the index is malformed"), "{error}");
+}
+
 /// The table of the rows ("a", "1"), ("ab", ""), ("b", "23"), as this code wrote it when the format was
 /// completed. Each of these has a line: three rows, restarts, trailer; filter, trailer; meta index, trailer;
 /// index, trailer; the footer has two.
