@@ -139,7 +139,11 @@ impl Disk for RealDisk {
         if dir.is_dir() {
             return Ok(());
         }
-        self.create_dir_all(dir_of(dir))?;
+        match dir_of(dir) {
+            // It is the current directory, which this process may not search.
+            above if above == dir => fs::metadata(dir).map(drop)?,
+            above => self.create_dir_all(above)?,
+        }
         match fs::DirBuilder::new().mode(CORE_DIR_MODE).create(dir) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => return Ok(()),
             done => done.map_err(|error| explain_full(error, dir))?,

@@ -142,6 +142,38 @@ fn a_lock_is_held_against_other_processes() {
     assert!(!real::lock_at(&new, &path).unwrap());
 }
 
+/// Once, the stack overflowed: the current directory is in no other one, by its name.
+#[test]
+fn no_directory_is_created_in_a_current_one_that_may_not_be_searched() {
+    use std::os::unix::{
+        fs::{PermissionsExt as _, chown},
+        process::CommandExt as _,
+    };
+    const OTHER: &str = "PEREGRINE_TEST_UNSEARCHABLE";
+    let set_mode = |dir: &Path, mode| fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
+    if std::env::var_os(OTHER).is_some() {
+        set_mode(Path::new("."), 0);
+        let error = RealDisk.create_dir_all(Path::new("new")).unwrap_err();
+        std::process::exit(if error.kind() == io::ErrorKind::PermissionDenied { 10 } else { 11 });
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let name = "tests::no_directory_is_created_in_a_current_one_that_may_not_be_searched";
+    command.args(["--exact", name]).env(OTHER, "").current_dir(dir.path());
+    if RealDisk.user() == 0 {
+        // The superuser may search every directory.
+        if chown(dir.path(), Some(4242), None).is_err() {
+            return testdata::skip("root cannot give a directory to another user here");
+        }
+        command.uid(4242);
+    }
+    match command.output() {
+        Ok(done) => assert_eq!(done.status.code(), Some(10), "{done:?}"),
+        Err(error) => return testdata::skip(error),
+    }
+    set_mode(dir.path(), 0o700);
+}
+
 /// Once, the file that another process had begun in place of this one got the final name.
 #[test]
 fn a_file_that_was_replaced_does_not_get_its_name_and_is_not_removed() {
