@@ -183,9 +183,9 @@ fn write_rows(file: &mut RowFile<'_, AgeTable>, ages: &AgesAt, bands: &AgeBands)
 }
 
 fn height_json(ages: &AgesAt, bands: &AgeBands) -> HeightJson {
-    let all: Held = ages.bands.iter().flatten().copied().sum();
+    let all: Held = ages.bands.iter().flatten().sum();
     let band = |((from_days, to_days), by_type): ((u32, Option<u32>), &ByType)| {
-        let Held { coins, amount } = by_type.iter().copied().sum();
+        let Held { coins, amount } = by_type.iter().sum();
         BandJson { from_days, to_days, coins, amount_sat: Sats(amount) }
     };
     HeightJson {

@@ -3,7 +3,6 @@
 
 use crate::script_type::ScriptType;
 use bitcoin::Script;
-use derive_more::{Add, AddAssign, Sum};
 use engine::{
     BlockHash, BlockTime, CompressedScript, Error, Height, Subject,
     blocks::{BlockConsumer, BlockData, PartConsumer},
@@ -11,8 +10,9 @@ use engine::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    iter::Sum,
     mem,
-    ops::{Range, RangeInclusive},
+    ops::{AddAssign, Range, RangeInclusive},
     sync::{Mutex, PoisonError},
 };
 
@@ -56,10 +56,26 @@ impl AgeBands {
 }
 
 /// How many coins, and their amount in satoshis; or a change of both.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Add, AddAssign, Sum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Held {
     pub coins: i64,
     pub amount: i64,
+}
+
+impl AddAssign for Held {
+    fn add_assign(&mut self, other: Self) {
+        self.coins += other.coins;
+        // By false undo data, amounts can be of any size: see `State::add`.
+        self.amount = self.amount.saturating_add(other.amount);
+    }
+}
+
+impl<'a> Sum<&'a Self> for Held {
+    fn sum<I: Iterator<Item = &'a Self>>(all: I) -> Self {
+        let mut sum = Self::default();
+        all.for_each(|held| sum += *held);
+        sum
+    }
 }
 
 /// The coins of one age, by script type in the order of [`ScriptType::ALL`].
@@ -139,7 +155,7 @@ impl<E: FnMut(&AgesAt) -> Result<(), Error>> State<E> {
         }
         let Some((mut ages, bands)) = span.wanted else { return Ok(()) };
         let of_band = |Range { start, end }| {
-            self.held.each_ref().map(|of| of.iter().take(end).skip(start).copied().sum::<Held>())
+            self.held.each_ref().map(|of| of.iter().take(end).skip(start).sum::<Held>())
         };
         ages.bands = bands.into_iter().map(of_band).collect();
         (self.each)(&ages)
@@ -207,6 +223,13 @@ impl<E: FnMut(&AgesAt) -> Result<(), Error> + Send> PartConsumer for Part<'_, E>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Once, the sum of what false undo data claims was another amount.
+    #[test]
+    fn amounts_do_not_wrap_around() {
+        let spent = Held { coins: -1, amount: -i64::MAX };
+        assert_eq!([spent; 2].iter().sum::<Held>(), Held { coins: -2, amount: i64::MIN });
+    }
 
     #[test]
     fn bands_are_the_heights_of_their_ages() {

@@ -28,10 +28,13 @@ use std::{
     ops::RangeInclusive,
     sync::atomic::{AtomicU32, Ordering},
 };
-use wire::{BlockHash, BlockTime, BlockView, Coin, Height, TxView, Txid, Wtxid};
+use wire::{BlockHash, BlockTime, BlockView, Coin, Height, Sats, TxView, Txid, Wtxid};
 
 /// Number of blocks after which progress is reported.
 const PROGRESS_BLOCKS: u32 = 32;
+
+/// Maximum amount of all coins that a block spends, in satoshis: sums of it, and rates, stay below 63 bits.
+const MAX_SPENT: i64 = i64::MAX / 4;
 
 /// An input that spends an output. The order is that of the chain.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -86,6 +89,17 @@ impl<'a> BlockData<'a> {
             let (own, others) = coins.split_at_checked(count).unwrap_or_default();
             coins = others;
             (tx, own)
+        })
+    }
+
+    /// Returns the index of the first transaction that spends more than can exist (Core
+    /// `bad-txns-inputvalues-outofrange`).
+    fn first_excess(&self) -> Option<usize> {
+        let mut all = 0i64;
+        self.txs().position(|(_, coins)| {
+            let spent = coins.iter().fold(0i64, |sum, coin| sum.saturating_add(coin.amount.0));
+            all = all.saturating_add(spent);
+            spent > Sats::MAX_MONEY.0 || all > MAX_SPENT
         })
     }
 }
@@ -208,7 +222,7 @@ impl Shared<'_> {
         });
         let bad_undo = |defect| located.damaged(&Damage::Undo(defect)).about(Subject::UndoData);
         let (coins, claims) = coins.map_err(bad_undo)?;
-        each(&BlockData {
+        let data = BlockData {
             params: self.parts.files.params,
             height,
             hash: chain.block(height).hash,
@@ -221,7 +235,11 @@ impl Shared<'_> {
             claims: &claims,
             undo_len: undo_data.len(),
             spent_by: &[],
-        })
+        };
+        match data.first_excess() {
+            Some(tx) => Err(bad_undo(UndoDefect::Claims(tx)).in_tx(data.txids.get(tx).copied())),
+            None => each(&data),
+        }
     }
 
     fn read_undo(&self, height: Height, into: &mut RecordBuffer) -> Result<(), Error> {

@@ -156,6 +156,23 @@ fn damage_is_named_and_no_part_with_it_is_finished() {
     }
 }
 
+/// Once, such amounts were given out, and sums of them wrapped around.
+#[test]
+fn undo_data_that_claims_more_than_all_money_is_refused() {
+    for claimed in [2_100_000_100_000_000, 9_000_000_000_000_000_000] {
+        let mut lying = chain().clone();
+        let block = lying.blocks.iter_mut().find(|block| !block.stale && block.txs > 1).unwrap();
+        falsify_claim(block, |_| (0, 0), |_, amount, _| *amount = claimed);
+        let place = (Some(Height(block.height)), Some(block.hash));
+        let case = Case::of(datadir_of(&lying));
+        let done = read(&options(&case), Kept::default());
+        let error = assert_fails(done, ErrorKind::Damaged, &["claimed as spent by transaction 1"]);
+        assert_eq!((error.height, error.block_hash), place, "{error}");
+        assert!(error.txid.is_some(), "{error}");
+        assert_offers(&error, &[Remedy::MakeUndo]);
+    }
+}
+
 /// Programs once had to find Core's reject string in the text of the error.
 #[test]
 fn a_block_that_does_not_match_its_header_has_cores_reject_string() {
