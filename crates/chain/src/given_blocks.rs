@@ -73,12 +73,13 @@ pub fn store(files: &Files<'_>, options: &ReindexOptions, sink: &dyn EventSink) 
 }
 
 /// Writes the genesis block, which everybody knows, to a new block file if it was overwritten
-/// ([`has_lost_genesis`]).
-pub fn restore_genesis(files: &Files<'_>) -> Result<(), Error> {
+/// ([`has_lost_genesis`]). Returns whether it was.
+pub fn restore_genesis(files: &Files<'_>) -> Result<bool, Error> {
     let Files { disk, datadir, obfuscation, params, .. } = *files;
     let numbers = datadir.blk_files(disk)?;
-    let Some(last) = numbers.last().filter(|_| has_lost_genesis(files, &numbers)) else { return Ok(()) };
-    write_genesis(disk, params, obfuscation, &datadir.blk_path(FileNo(last.0 + 1)))
+    let Some(last) = numbers.last().filter(|_| has_lost_genesis(files, &numbers)) else { return Ok(false) };
+    write_genesis(disk, params, obfuscation, &datadir.blk_path(FileNo(last.0 + 1)))?;
+    Ok(true)
 }
 
 /// Writes a block file that has only the genesis block.

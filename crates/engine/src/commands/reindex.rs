@@ -84,11 +84,12 @@ pub fn reindex(disk: &dyn Disk, options: &ReindexOptions, watch: Watch<'_>) -> R
     let watch = Watch { sink, ..watch };
     let (session, result_datadir) = Session::open_for_change(disk, options, sink)?;
     let files = &session.files()?;
-    if !options.blocks.is_empty() {
+    let mut has_stored = !options.blocks.is_empty();
+    if has_stored {
         store_given(files, options, sink)?;
     }
     if options.chain.scan && options.output.is_none() {
-        given_blocks::restore_genesis(files)?;
+        has_stored |= given_blocks::restore_genesis(files)?;
     }
     let copies = &hint_copy::directory(disk, &options.chain, &result_datadir);
     let (hints, restart) = (options.hints.as_ref(), options.chain.resume.restart);
@@ -111,6 +112,12 @@ pub fn reindex(disk: &dyn Disk, options: &ReindexOptions, watch: Watch<'_>) -> R
             clock.lap(Stage::Plan);
             rebuild.build(&mut planned, &mut clock)
         }))
+    })
+    .map_err(|mut error| {
+        if has_stored && error.kind == ErrorKind::Interrupted {
+            error.detail = "interrupted; blocks are stored, the chainstate is unchanged".to_owned();
+        }
+        error
     })
 }
 

@@ -370,6 +370,8 @@ fn the_genesis_block_is_restored_after_it_was_overwritten() {
     fs::remove_dir_all(case.blocks("index")).unwrap();
     fs::remove_dir_all(case.net("chainstate")).unwrap();
     let old: Vec<_> = tree(&case.blocks("")).into_iter().filter(|(path, _)| path.ends_with("dat")).collect();
+    let interrupted = engine::reindex(&FaultDisk::healthy(), &case.scan(), quiet(&AtomicBool::new(true)));
+    assert_fails(interrupted, ErrorKind::Interrupted, &["blocks are stored, the chainstate is unchanged"]);
     assert_eq!(acceptance::run(&case.scan()).unwrap().height, Height(140));
     assert_sound(case.root(), chain(), "overwritten");
     let new = tree(&case.blocks(""));

@@ -52,6 +52,20 @@ fn a_passed_block_takes_the_place_of_a_damaged_one() {
     }
 }
 
+/// Once, it said that the datadir is unchanged.
+#[test]
+fn an_interrupt_after_passed_blocks_were_stored_says_so() {
+    let (case, dir, flag) = (Case::new(), scratch(), AtomicBool::new(false));
+    case.flip_block(125, 100);
+    let options = with_blocks(&case.options(), write(dir.path(), [125]));
+    let sink = |event: Event| {
+        let is_stored = matches!(event, Event::Note(Note::StoredGivenBlocks { .. }));
+        flag.fetch_or(is_stored, Ordering::Relaxed);
+    };
+    let done = engine::reindex(&FaultDisk::healthy(), &options, Watch { sink: &sink, interrupt: &flag });
+    assert_fails(done, ErrorKind::Interrupted, &["blocks are stored, the chainstate is unchanged"]);
+}
+
 #[test]
 fn all_blocks_of_a_missing_file_can_be_passed() {
     let (case, dir) = (Case::new(), scratch());
