@@ -70,7 +70,7 @@ impl UtxoTree {
     /// # Errors
     /// The byte offset, and what is wrong there.
     pub fn decode(bytes: &[u8], chunk_len: u64) -> Result<Self, (u64, String)> {
-        let mut reader = Reader::new(bytes);
+        let (mut reader, chunk_len) = (Reader::new(bytes), chunk_len.max(1));
         let short = |_: WireError| (bytes.len() as u64, format!("a tree has at least {HEAD_LEN} bytes"));
         let block = BlockHash(reader.array().map_err(short)?);
         let version = u16::from_le_bytes(reader.array().map_err(short)?);

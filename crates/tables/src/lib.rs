@@ -26,6 +26,7 @@ use std::num::NonZeroUsize;
 
 /// Returns how many of these threads so much memory suffices for, if each takes `worker_bytes`; one at least.
 pub fn affordable_threads(memory_bytes: u64, worker_bytes: u64, threads: NonZeroUsize) -> NonZeroUsize {
-    let affordable = usize::try_from(memory_bytes / worker_bytes).unwrap_or(usize::MAX).saturating_sub(1);
+    let affordable =
+        usize::try_from(memory_bytes / worker_bytes.max(1)).unwrap_or(usize::MAX).saturating_sub(1);
     threads.min(NonZeroUsize::new(affordable).unwrap_or(NonZeroUsize::MIN))
 }

@@ -125,6 +125,8 @@ fn a_wrong_tree_is_refused_with_its_offset() {
     check(&|bytes| bytes.truncate(42 + 4 * 32), 42, "but 128 bytes");
     check(&|bytes| bytes.extend([0; 32]), 42, "but 192 bytes");
     check(&|bytes| bytes.push(0), 42, "the number before the leaves is not 5");
+    // Once, this was a divisor.
+    assert!(UtxoTree::decode(&good, 0).is_err());
 }
 
 #[test]

@@ -46,7 +46,7 @@ pub struct ReadBlocksOptions {
     pub with_coins: bool,
     /// Also give the inputs that spend the outputs of the blocks.
     pub spends: Option<SpendsOptions>,
-    /// Number of blocks of a part. Parts begin at its multiples.
+    /// Number of blocks of a part, at least 1. Parts begin at its multiples.
     pub part_blocks: u32,
 }
 

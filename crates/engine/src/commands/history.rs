@@ -193,7 +193,7 @@ impl Memory {
         let share = limit.saturating_sub(machine::resident_bytes().unwrap_or(limit / 4)) / 4;
         let threads = options.chain.threads.get() as u64;
         let readers = (2 * share / READER_BYTES).clamp(1, threads);
-        let takers = (2 * share / (options.sink_bytes + MIN_BUCKET_BYTES)).clamp(1, threads);
+        let takers = (2 * share / options.sink_bytes.saturating_add(MIN_BUCKET_BYTES)).clamp(1, threads);
         // Besides its bytes, a bucket takes their order, and the coins of a script.
         let bucket = (2 * share / takers).saturating_sub(options.sink_bytes) / 3 * 2;
         let spilled = options.chain.hooks.join_bytes;

@@ -132,7 +132,7 @@ pub struct BlockParts<'a> {
     /// Also check witnesses and the rules of a block; otherwise only that its transactions are those to which
     /// its header commits. Without it, wtxids are empty.
     pub with_witnesses: bool,
-    /// Number of blocks of a part. Parts begin at its multiples.
+    /// Number of blocks of a part, at least 1. Parts begin at its multiples.
     pub part_blocks: u32,
     /// Number of parts that are read at the same time.
     pub threads: usize,
@@ -151,10 +151,11 @@ impl BlockParts<'_> {
         let reader = &BlockReader::new(&self.plan.chain, self.files);
         let shared = &Shared { parts: self, reader, watch, done: AtomicU32::new(0) };
         let (start, end) = (*self.heights.start(), *self.heights.end());
-        let [first_part, last_part] = [start, end].map(|height| height / self.part_blocks);
+        let part_blocks = self.part_blocks.max(1);
+        let [first_part, last_part] = [start, end].map(|height| height / part_blocks);
         each_number(self.threads, last_part - first_part + 1, BlockBuffers::default, |buffers, number| {
-            let first = (first_part + number).saturating_mul(self.part_blocks);
-            let last = first.saturating_add(self.part_blocks - 1);
+            let first = (first_part + number).saturating_mul(part_blocks);
+            let last = first.saturating_add(part_blocks - 1);
             shared.read_part(first.max(start)..=last.min(end), consumer, buffers)
         })
     }

@@ -105,7 +105,7 @@ struct ContentFile {
 impl Content {
     fn of<T: Table>(options: &DatasetOptions, blocks: &BlockRange, hash_at: &HashAt<'_>) -> Self {
         let DatasetOptions { format, ref columns, file_blocks, partitioned, .. } = *options;
-        let (from, to) = (blocks.from.0, blocks.to.0);
+        let (from, to, file_blocks) = (blocks.from.0, blocks.to.0, file_blocks.max(1));
         let file = |number: u32| {
             let (name, first) = (T::NAME, number * file_blocks);
             let last = (first + (file_blocks - 1)).min(to);

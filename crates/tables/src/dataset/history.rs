@@ -77,13 +77,14 @@ impl HistoryDataset {
     /// # Errors
     /// Those of [`BlockDataset::open`](super::BlockDataset::open).
     pub fn open(
-        options: DatasetOptions,
+        mut options: DatasetOptions,
         range: &HistoryRange,
         asked: Option<String>,
         hash_at: &HashAt<'_>,
     ) -> Result<Self, Error> {
         let HistoryRange { network, to, last, prefix_digits: digits, .. } = *range;
         let blocks = BlockRange { network, from: Height(0), to, last, spent_to: None };
+        options.file_blocks = options.file_blocks.max(1);
         let DatasetOptions { output, format, columns, file_blocks, .. } = &options;
         let (to, format) = (to.0, *format);
         let heights = |number: u32| {
@@ -108,7 +109,7 @@ impl HistoryDataset {
             heights: (0..=to / file_blocks).map(heights).collect(),
             units: Units::default(),
         });
-        let flushed_rows = u64::from(FOLDER_ROWS / (to / file_blocks + 1));
+        let flushed_rows = u64::from(FOLDER_ROWS / (to / file_blocks + 1)).max(1);
         let parts = Parts::open(&RealDisk, output, &content).map_err(refusal)?;
         let files = Files::new(parts, options, blocks);
         Ok(Self { files, content, prefix_digits: digits as usize, flushed_rows })
@@ -181,5 +182,36 @@ impl HistorySink for HistoryFolder<'_> {
     fn finish(self: Box<Self>) -> Result<(), Error> {
         self.history.into_values().flatten().try_for_each(DatasetFile::finish)?;
         self.scripts.flatten().map_or(Ok(()), DatasetFile::finish)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BlockDataset, affordable_threads};
+    use engine::{BlockHash, Network};
+    use export::{BlockTable, FileFormat};
+    use std::num::NonZeroUsize;
+
+    /// Once, a zero was a divisor, and files of one block were never flushed.
+    #[test]
+    fn sizes_of_zero_count_as_one() {
+        assert_eq!(affordable_threads(3, 0, NonZeroUsize::MAX).get(), 2);
+        let dir = tempfile::tempdir().unwrap();
+        let options = |name: &str| DatasetOptions {
+            output: dir.path().join(name),
+            format: FileFormat::Csv,
+            columns: Columns::all::<HistoryTable>(true),
+            file_blocks: 0,
+            partitioned: false,
+            append: false,
+        };
+        let (network, to, last) = (Network::Regtest, Height(FOLDER_ROWS), BlockHash::default());
+        let hash_at = |_: Height| BlockHash::default();
+        let blocks = BlockRange { network, from: Height(0), to, last, spent_to: None };
+        BlockDataset::<BlockTable>::open(options("blocks"), &blocks, &hash_at).map(drop).unwrap();
+        let range = HistoryRange { network, to, last, prefix_digits: 0, first_prefix: 0, last_prefix: 0 };
+        let history = HistoryDataset::open(options("history"), &range, None, &hash_at);
+        assert_eq!(history.map(|history| history.flushed_rows).unwrap(), 1);
     }
 }

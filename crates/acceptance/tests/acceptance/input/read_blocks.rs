@@ -82,7 +82,9 @@ fn all_blocks_are_given_with_what_they_spend() {
     // The chainstate is three blocks behind; a scan does not end there by itself.
     let main: Vec<&GeneratedBlock> = chain().main().take(TIP as usize - 2).collect();
     let (mut first, last) = (None, main.last().unwrap());
-    for (threads, part_blocks, scan) in [(1, 7, false), (3, 7, false), (3, 7, true), (4, 1_000, false)] {
+    for (threads, part_blocks, scan) in
+        [(1, 7, false), (3, 7, false), (3, 7, true), (4, 1_000, false), (1, 0, false)]
+    {
         let mut options = options(&case);
         options.chain.threads = NonZeroUsize::new(threads).unwrap();
         (options.part_blocks, options.chain.scan) = (part_blocks, scan);

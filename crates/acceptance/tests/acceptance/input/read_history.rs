@@ -155,6 +155,13 @@ fn it_is_what_a_naive_program_finds_with_any_number_of_threads_and_any_memory() 
     assert_same_tree(&before, case.root(), "reading");
 }
 
+/// Once, the sum overflowed.
+#[test]
+fn a_caller_can_take_any_memory_for_a_bucket() {
+    let case = Case::new();
+    read(&ReadHistoryOptions { sink_bytes: u64::MAX, ..of(case.options().chain) }, Kept::default()).unwrap();
+}
+
 #[test]
 fn the_scripts_of_some_prefixes_are_a_part_of_all() {
     let case = Case::new();
