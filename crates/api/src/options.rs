@@ -217,7 +217,7 @@ pub struct ChainOptions {
     pub assume_valid: AssumeValid,
     /// Which marks of invalid blocks are not believed. For commands that change the datadir.
     pub reconsider: Option<Reconsider>,
-    /// Which undo data is used. With hints, undo data is not made.
+    /// Which undo data is used. With hints, undo data is made only with [`HintOptions::without_undo`].
     pub undo: UndoPolicy,
     /// Find blocks and undo data by reading their files, without the block index. A rebuild in place then
     /// writes a new block index.

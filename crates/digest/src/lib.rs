@@ -16,8 +16,8 @@
 //! assert_eq!(one.finalize(), other.finalize());
 //! ```
 //!
-//! Apart from `sha256d`, this is the only crate that may contain `unsafe`: for the instructions of one
-//! SipHash kernel, and for prefetching.
+//! Apart from `sha256d`, this is the only crate that may contain `unsafe`: for the instructions of SipHash
+//! and MuHash3072, and for prefetching.
 
 pub mod cache;
 pub mod merkle;
