@@ -18,7 +18,7 @@ use wire::Height;
 /// whole.
 const MAX_DECODED_BYTES: usize = 4 << 20;
 
-/// A cursor over the hints of a file, in height order from block 1; [`HintReader::seek`] moves it.
+/// A cursor over the hints of a file, in height order from block 1; [`HintReader::block`] reads any block.
 pub struct HintReader {
     file: HintFile,
     info: HintInfo,
@@ -93,12 +93,6 @@ impl HintReader {
     /// [`HintsError::File`].
     pub fn sha256(&self) -> Result<[u8; 32], HintsError> {
         self.file.sha256(self.file.len)
-    }
-
-    /// Makes the block at `height` the next one. Of a file that is gzip, seeking backwards reads from the
-    /// start.
-    pub fn seek(&mut self, height: Height) {
-        self.next = height.0;
     }
 
     /// Number of outputs of the block read last, in the file's numbering; `None` if the file does not contain

@@ -53,14 +53,6 @@ pub fn push_blocks(blocks: &mut Vec<[u8; 64]>, head: &[u8], tail: &[u8]) {
 ///
 /// # Panics
 /// If `per_message` is 0 or does not divide the number of blocks.
-pub fn sum(midstate: &[u32; 8], blocks: &[[u8; 64]], per_message: usize) -> [u64; 4] {
-    sum_with(Kernel::active(), midstate, blocks, per_message)
-}
-
-/// [`sum`] with the given kernel.
-///
-/// # Panics
-/// If `per_message` is 0 or does not divide the number of blocks.
 pub fn sum_with(kernel: Kernel, midstate: &[u32; 8], blocks: &[[u8; 64]], per_message: usize) -> [u64; 4] {
     assert!(
         per_message > 0 && blocks.len().is_multiple_of(per_message),
