@@ -22,7 +22,6 @@ use disk::{
     blk::BlockRecord,
     datadir::FileKind,
     index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows, PrunedFlag, extend_block_index},
-    made_undo::keep_made_undo,
 };
 use rules::ChainParams;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -518,10 +517,7 @@ pub fn write_index(
         let change_files = |old: &mut Vec<FileInfo>| *old = infos.to_vec();
         let pruned = if stored.has_pruned() { PrunedFlag::Set } else { PrunedFlag::Keep };
         extend_block_index(files.disk, &old, target.building(), added, pruned, change, change_files)?;
-        // Of the files that stay, only `blk` files have grown, so undo data that waits for an interrupted
-        // rebuild stays right.
-        let commit = || target.commit(sink).map(drop);
-        keep_made_undo(files.disk, files.datadir, target.building(), &stored.deleted, commit)
+        target.commit(sink).map(drop)
     })
 }
 
@@ -547,7 +543,7 @@ mod tests {
         let session = Session::open_for_reading(&RealDisk, &options).unwrap();
         let files = session.files().unwrap();
         let DatadirContents { chain, mut stored, mut infos, .. } =
-            DatadirContents::read(&files, PrunedBlocks::Leave).unwrap();
+            DatadirContents::read(&files, PrunedBlocks::Leave, None).unwrap();
         let read = || read_block_index(&RealDisk, &files.datadir.index_dir()).unwrap();
         let is_stale = |entry: &&IndexEntry| chain.hash(entry.height) != Some(entry.hash);
         let deleted = read().entries.iter().filter(is_stale).find_map(|entry| entry.file).unwrap();

@@ -7,8 +7,8 @@
 //!
 //! ```text
 //! blocks/peregrine-undo/
-//!   peregrine.mark       "PGRN-UND" | digest of the state of the block index 32
-//!                        | for each pair of files: bytes in use u32 | CRC-32C u32
+//!   peregrine.mark       "PGRN-UD2" | for each pair of files: undo size in the block index u32,
+//!                        bytes in use u32 | CRC-32C u32
 //!   revNNNNN.dat         what follows the bytes in use of blocks/revNNNNN.dat, obfuscated for that place
 //!   peregrine.complete   "PGRN-END" | for each pair of files: undo size u32 | CRC-32C u32
 //! ```
@@ -26,16 +26,16 @@
 //! 3. The block index that points at the records is put in place ([`crate::replace`]).
 //! 4. [`MadeUndo::clean_up`].
 //!
-//! After a crash before step 3, the datadir opens as before, and step 2 can be repeated: every byte then goes
-//! to the same place. After a crash in step 4, [`clear_made_undo`] removes what is left.
+//! After a crash before step 3, the datadir opens as before, and records can be added: files that were
+//! renamed are renamed back, and step 2 is repeated. After a crash in step 4, [`clear_made_undo`] removes
+//! what is left.
 
 mod directory;
 mod open_files;
 mod place;
 
 pub use directory::{
-    UsedBefore, clear_made_undo, clear_stale_made_undo, foreign_made_undo, has_made_undo, keep_made_undo,
-    made_undo_dir,
+    UsedBefore, clear_made_undo, clear_stale_made_undo, foreign_made_undo, has_made_undo, made_undo_dir,
 };
 
 use crate::{
@@ -50,7 +50,7 @@ use directory::MadeUndoDir;
 use open_files::{OpenFiles, lock};
 use std::{
     path::{Path, PathBuf},
-    sync::{Mutex, OnceLock},
+    sync::Mutex,
 };
 use vfs::{Disk, During as _, remove_if_there};
 use wire::{BlockHash, ByteOffset, FileNo};
@@ -83,8 +83,6 @@ pub struct MadeUndo<'d> {
     /// For each pair of files, in order of their numbers.
     files: Mutex<Vec<MadeUndoFile>>,
     open: OpenFiles,
-    /// Present once files are being put in place: the undo sizes. From then on, no record changes.
-    complete: OnceLock<Vec<u32>>,
 }
 
 impl<'d> MadeUndo<'d> {
@@ -120,23 +118,20 @@ impl<'d> MadeUndo<'d> {
         check_used(disk, datadir, &used)?;
         disk.create_dir_all(&blocks).during_creation(&blocks)?;
         let made = Self::new(disk, [datadir, result], obfuscation)?;
-        made.dir.alone(|| {
-            made.dir.withdraw(disk)?;
-            made.dir.create(disk, &used)
-        })?;
+        made.dir.withdraw(disk)?;
+        made.dir.create(disk, &used)?;
         Ok(made.with_used(&used))
     }
 
     /// Continues to make undo data after an interrupt, with the same arguments as [`MadeUndo::begin`] except
     /// for the bytes in use, which are taken from the mark: files may have grown since then, by
-    /// [`MadeUndo::put_in_place`]. If another program has used the block index since then, more bytes can be
-    /// in use, and the job must start over. The caller reserves all records again, in the same order, and
+    /// [`MadeUndo::put_in_place`]. If the block index records other undo data since then, the job must start
+    /// over; that of deleted files may be gone. The caller reserves all records again, in the same order, and
     /// writes those again that were not written before the last [`MadeUndo::sync`]. It must know them from
     /// its checkpoint: an index that is read anew may point at made records that are already in place. No
     /// file is cut.
     ///
-    /// If files were already being put in place, all records are complete: then [`MadeUndo::write`] only
-    /// compares, and [`MadeUndo::put_in_place`] does what is left.
+    /// If files were already being put in place, all records wait again, and others can follow.
     ///
     /// # Errors
     /// [`DiskError::DamagedWorkFile`] if there is nothing to continue, so that the job starts over;
@@ -148,11 +143,9 @@ impl<'d> MadeUndo<'d> {
         obfuscation: Obfuscation,
     ) -> Result<Self, DiskError> {
         let made = Self::new(disk, [datadir, result], obfuscation)?;
-        let used = made.dir.alone(|| made.dir.read_used(disk))?;
+        let used = made.dir.read_used(disk)?;
         check_used(disk, datadir, &used)?;
-        if let Some(undo_sizes) = made.dir.read_complete(disk)? {
-            let _ = made.complete.set(undo_sizes);
-        }
+        made.dir.take_back(disk)?;
         Ok(made.with_used(&used))
     }
 
@@ -173,7 +166,6 @@ impl<'d> MadeUndo<'d> {
             dir,
             files: Mutex::default(),
             open: OpenFiles::default(),
-            complete: OnceLock::new(),
         })
     }
 
@@ -221,9 +213,8 @@ impl<'d> MadeUndo<'d> {
     /// written again.
     ///
     /// # Errors
-    /// [`DiskError::CallerError`] for a place that was not reserved; [`DiskError::DamagedWorkFile`] if all
-    /// records were complete and this one differs; [`DiskError::File`], also if another file that was written
-    /// before cannot be synced.
+    /// [`DiskError::CallerError`] for a place that was not reserved; [`DiskError::File`], also if another
+    /// file that was written before cannot be synced.
     pub fn write(
         &self,
         file: FileNo,
@@ -242,9 +233,6 @@ impl<'d> MadeUndo<'d> {
         record.clear();
         undo::write_record(record, self.result.magic(), prev, undo);
         self.obfuscation.apply(record, start);
-        if self.complete.get().is_some() {
-            return self.compare(&made, start, record);
-        }
         let path = self.dir.waiting(file);
         self.open.write(self.disk, &path, record, start - self.first_byte(&made))
     }
@@ -280,23 +268,12 @@ impl<'d> MadeUndo<'d> {
         lock(&self.files).iter().copied().filter(|file| file.records > 0).collect()
     }
 
-    /// Whether files have begun to be put in place, by this run or by the one that is continued.
-    pub fn is_complete(&self) -> bool {
-        self.complete.get().is_some()
-    }
-
     /// Removes the directory in which the records waited, after the block index was put in place.
     ///
     /// # Errors
     /// [`DiskError::File`]; what is left is removed by [`clear_made_undo`].
     pub fn clean_up(&self) -> Result<(), DiskError> {
-        self.dir.alone(|| self.dir.clear(self.disk)).map(|_| ())
-    }
-
-    /// Removes what was made, after a failure. What cannot be removed now is removed by [`clear_made_undo`].
-    /// Records that [`MadeUndo::put_in_place`] has put in place stay there; nothing refers to it.
-    pub fn discard(self) {
-        let _ = self.dir.alone(|| self.dir.clear(self.disk));
+        self.dir.clear(self.disk).map(drop)
     }
 
     /// Offset, in the resulting file, of the first byte of the file in which records wait.

@@ -68,6 +68,14 @@ pub fn edit_index(dir: &Path, edit: impl FnOnce(&mut BlockIndex)) -> io::Result<
     write_block_index(&FaultDisk::healthy(), dir, &index).map_err(io::Error::other)
 }
 
+/// Gives the MANIFEST of a database another name, as LevelDB does whenever it opens the database.
+pub fn reopen(dir: &Path) -> io::Result<()> {
+    let (current, name) = (dir.join("CURRENT"), "MANIFEST-000077");
+    let old = std::fs::read_to_string(&current)?;
+    std::fs::rename(dir.join(old.trim_end()), dir.join(name))?;
+    std::fs::write(current, format!("{name}\n"))
+}
+
 /// The rows of a database.
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 

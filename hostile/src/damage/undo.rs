@@ -97,7 +97,7 @@ pub fn undo_leftover(scene: &mut Scene<'_>) -> Description {
         return Ok(None);
     }
     fs::create_dir(&dir)?;
-    let mut mark = b"PGRN-UND".to_vec();
+    let mut mark = b"PGRN-UD2".to_vec();
     mark.resize(scene.below(80), 7);
     fs::write(dir.join("peregrine.mark"), mark)?;
     fs::write(dir.join("rev00000.dat"), vec![9; scene.below(5_000)])?;

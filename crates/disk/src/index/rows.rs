@@ -127,7 +127,7 @@ impl<'d> IndexRows<'d> {
 
     /// Returns all files up to the last one, all zeros where there is no row. If the index has no entries,
     /// the row with the number of the last file does not count.
-    pub(super) fn files(&self, has_entries: bool) -> Result<Vec<FileInfo>, DiskError> {
+    pub(crate) fn files(&self, has_entries: bool) -> Result<Vec<FileInfo>, DiskError> {
         let mut files = BTreeMap::new();
         self.each(&[FILE], Some(&[FILE + 1]), |key, value| {
             files.extend(FileInfo::of_row(&self.dir, key, value)?);

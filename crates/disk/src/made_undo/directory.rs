@@ -3,47 +3,45 @@
 use crate::{
     datadir::{Datadir, FileKind, file_no, is_dir},
     error::{DiskError, Obstacle},
-    index::MAX_FILES,
+    index::{FileInfo, IndexRows, MAX_FILES},
     pack::put_all,
-    replace::{MARK, fingerprint, lock_of, needs_recovery, owner_of, set_owner, without_links},
+    replace::{MARK, lock_of, needs_recovery, owner_of, set_owner, without_links},
     sealed::{with_checksum, without_checksum},
 };
-use digest::sha256::Sha256;
+use leveldb::LevelDbError;
 use std::{
     ffi::OsStr,
+    io::ErrorKind::{IsADirectory, NotADirectory, NotFound, UnexpectedEof},
     iter,
     path::{Path, PathBuf},
-    sync::{OnceLock, PoisonError},
+    sync::PoisonError,
 };
-use vfs::{Disk, During as _, each_piece, exists, remove_if_there, write_synced};
+use vfs::{Disk, During as _, exists, remove_if_there, write_synced};
 use wire::FileNo;
 
 /// Name of the directory in `blocks`.
 const DIR: &str = "peregrine-undo";
-/// First bytes of the mark. A digest of the state of the block index follows, then the bytes in use.
-const MARK_MAGIC: [u8; 8] = *b"PGRN-UND";
-/// Length of that digest in bytes.
-const DIGEST_LEN: usize = 32;
-/// Name of a mark for the next block index, until that is in place.
-const NEW_MARK: &str = "peregrine.mark.new";
+/// First bytes of the mark. For each pair of files, the undo size in the block index and the bytes in use
+/// follow. The marks of earlier versions begin with `PGRN-UND`.
+const MARK_MAGIC: [u8; 8] = *b"PGRN-UD2";
 /// Name of the file that exists once all records are complete and files are being put in place.
 const COMPLETE: &str = "peregrine.complete";
 /// First bytes of that file. The undo sizes follow.
 const COMPLETE_MAGIC: [u8; 8] = *b"PGRN-END";
 /// Upper limit of the length in bytes of both files.
-const LEN_LIMIT: u64 = 8 + DIGEST_LEN as u64 + 4 * MAX_FILES as u64 + 4;
+const LEN_LIMIT: u64 = 8 + 8 * MAX_FILES as u64 + 4;
+/// The system's number of the error for a bad sector (`EIO`).
+const IO_ERROR: i32 = 5;
 
 /// The directory in which records wait.
 pub struct MadeUndoDir {
     /// `blocks`, links followed: renames from the directory stay on one file system.
     pub blocks: PathBuf,
     pub path: PathBuf,
+    /// The datadir with the blocks.
+    datadir: Datadir,
     /// The datadir that gets the records.
     result: Datadir,
-    /// The block index that the run began with.
-    index: PathBuf,
-    /// What [`MadeUndoDir::mark_head`] has returned.
-    head: OnceLock<Vec<u8>>,
 }
 
 /// Whether an earlier run has left records that wait in `datadir`, for [`super::MadeUndo::resume`] or for
@@ -73,7 +71,7 @@ impl UsedBefore {
     /// Reads what the job has recorded.
     pub fn read(disk: &dyn Disk, datadir: &Datadir) -> Result<Self, DiskError> {
         let dir = MadeUndoDir::find(disk, datadir, datadir)?;
-        match dir.alone(|| dir.read_used(disk)) {
+        match dir.read_used(disk) {
             Err(DiskError::DamagedWorkFile { .. }) => Ok(Self(None)),
             used => Ok(Self(Some(used?))),
         }
@@ -90,70 +88,33 @@ impl UsedBefore {
 /// that are in place stay, except for files that were made anew where there is no block index. The datadir
 /// must be locked. Files of other programs stay, and so does the directory if there are any.
 pub fn clear_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskError> {
-    let dir = MadeUndoDir::find(disk, datadir, datadir)?;
-    dir.alone(|| dir.withdraw(disk))
+    MadeUndoDir::find(disk, datadir, datadir)?.withdraw(disk)
 }
 
-/// The same, if `datadir` has another block index than when the records were made, so that no run can
-/// continue with them: that of the run itself, if it was killed after its commit.
+/// The same, if other undo data of `datadir` is in use than when the records were made, so that no run can
+/// continue with them: bitcoind has written some, or the run itself, if it was killed after its commit.
 pub fn clear_stale_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<(), DiskError> {
     let dir = MadeUndoDir::find(disk, datadir, datadir)?;
-    dir.alone(|| {
-        let is_stale = exists(disk, &datadir.index_dir())?
-            && dir.is_own(disk)?
-            && matches!(dir.read_used(disk), Err(DiskError::DamagedWorkFile { .. }));
-        if is_stale {
-            dir.withdraw(disk)?;
-        }
-        Ok(())
-    })
+    let is_stale = exists(disk, &datadir.index_dir())?
+        && dir.is_own(disk)?
+        && matches!(dir.read_used(disk), Err(DiskError::DamagedWorkFile { .. }));
+    if is_stale {
+        dir.withdraw(disk)?;
+    }
+    Ok(())
 }
 
-/// Calls `replace_index`, which replaces the block index of `datadir` by `new_index`. The new index records
-/// the same bytes of `rev` files as used, but none of the `deleted` files. Records that wait in `datadir`
-/// stay usable, wherever the power fails. The datadir must be locked.
-///
-/// # Errors
-/// Those of `replace_index`. If the mark cannot be read or written, the records are of no use.
-pub fn keep_made_undo<T, E: From<DiskError>>(
-    disk: &dyn Disk,
-    datadir: &Datadir,
-    new_index: &Path,
-    deleted: &[FileNo],
-    replace_index: impl FnOnce() -> Result<T, E>,
-) -> Result<T, E> {
-    let dir = MadeUndoDir::find(disk, datadir, datadir)?;
-    dir.alone(|| {
-        let used = dir.read_used(disk).ok();
-        // While the index is replaced, there are marks for the old and the new one.
-        let is_marked = used.is_some_and(|used| dir.mark_next(disk, new_index, used, deleted).is_ok());
-        let replaced = replace_index();
-        if is_marked && replaced.is_ok() {
-            let _ = dir.take_next_mark(disk);
-        }
-        replaced
-    })
+/// Whether nothing can be read where this error was found, however often it is tried.
+fn is_damage(error: &DiskError) -> bool {
+    let (DiskError::File(error) | DiskError::LevelDb(LevelDbError::File(error))) = error else { return true };
+    let is_bad_sector = error.source.raw_os_error() == Some(IO_ERROR);
+    let kind = error.source.kind();
+    is_bad_sector || matches!(kind, NotFound | NotADirectory | IsADirectory | UnexpectedEof)
 }
 
-/// Returns a digest of the state of a block index. Two that this program has written can have files of the
-/// same names and lengths, so it is also one of the contents.
-fn state_of(disk: &dyn Disk, index: &Path) -> Result<[u8; DIGEST_LEN], DiskError> {
-    let mut sha = Sha256::new();
-    if !is_dir(disk, index)? {
-        return Ok([0; DIGEST_LEN]);
-    }
-    sha.update(&fingerprint(disk, index)?);
-    let with_rows = ["ldb", "sst", "log"].map(OsStr::new);
-    for name in disk.list(index).during("list", index)? {
-        let path = index.join(name);
-        if path.extension().is_none_or(|end| !with_rows.contains(&end)) {
-            continue;
-        }
-        let file = disk.open(&path).during("open for reading", &path)?;
-        let len = file.len().during("measure", &path)?;
-        each_piece(&*file, len, |piece| sha.update(piece)).during("read", &path)?;
-    }
-    Ok(sha.finalize())
+/// Whether a pair of files was deleted by pruning.
+const fn is_deleted(info: &FileInfo) -> bool {
+    info.size == 0 && info.undo_size == 0
 }
 
 impl MadeUndoDir {
@@ -161,25 +122,18 @@ impl MadeUndoDir {
     /// run began with.
     pub fn find(disk: &dyn Disk, datadir: &Datadir, result: &Datadir) -> Result<Self, DiskError> {
         let blocks = without_links(disk, result.blocks_dir())?;
-        let (index, head) = (datadir.index_dir(), OnceLock::new());
-        Ok(Self { path: blocks.join(DIR), blocks, result: result.clone(), index, head })
+        Ok(Self { path: blocks.join(DIR), blocks, datadir: datadir.clone(), result: result.clone() })
     }
 
-    /// Calls `work` while no other thread does so: while one replaces the block index, another may begin to
-    /// make records, which reads the index, or remove them. `work` must not call it again.
-    pub fn alone<T>(&self, work: impl FnOnce() -> T) -> T {
-        let lock = lock_of(&self.path);
+    /// Returns what the block index records about the files; nothing if it is missing or damaged. Another
+    /// thread may be replacing it.
+    fn files(&self, disk: &dyn Disk) -> Result<Vec<FileInfo>, DiskError> {
+        let lock = lock_of(self.datadir.net_dir());
         let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        work()
-    }
-
-    /// First bytes of the mark of a run that works on the datadir as it was at the first call. A bitcoind
-    /// that opens the block index changes them, so that no run continues after it.
-    fn mark_head(&self, disk: &dyn Disk) -> Result<&[u8], DiskError> {
-        if self.head.get().is_none() {
-            let _ = self.head.set([&MARK_MAGIC[..], &state_of(disk, &self.index)?].concat());
+        match IndexRows::open(disk, &self.datadir.index_dir()).and_then(|rows| rows.files(false)) {
+            Err(error) if is_damage(&error) => Ok(Vec::new()),
+            files => files,
         }
-        Ok(self.head.get().map_or(&[], Vec::as_slice))
     }
 
     /// Path of the file in which the records for a `rev` file wait.
@@ -196,57 +150,38 @@ impl MadeUndoDir {
         let create = || {
             disk.create_dir_all(&self.path).during_creation(&self.path)?;
             set_owner(disk, &self.path, owner_of(disk, &self.blocks)?, &self.blocks)?;
-            self.write_numbers(disk, MARK, self.mark_head(disk)?, used)
+            let infos = self.files(disk)?;
+            let numbers = (0..infos.len().max(used.len())).flat_map(|at| {
+                let undo_size = infos.get(at).map_or(0, |info| info.undo_size);
+                [undo_size, used.get(at).copied().unwrap_or(0)]
+            });
+            self.write_numbers(disk, MARK, &MARK_MAGIC, &numbers.collect::<Vec<_>>())
         };
         create().inspect_err(|_| {
             let _ = self.clear(disk);
         })
     }
 
-    /// Writes a second mark, for another block index, with which none of the bytes in `deleted` files are in
-    /// use.
-    fn mark_next(
-        &self,
-        disk: &dyn Disk,
-        index: &Path,
-        mut used: Vec<u32>,
-        deleted: &[FileNo],
-    ) -> Result<(), DiskError> {
-        for file in deleted {
-            used.get_mut(file.0 as usize).into_iter().for_each(|used| *used = 0);
-        }
-        if self.read_numbers(disk, MARK, self.mark_head(disk)?)?.is_none() {
-            // A run was killed when the present index was in place: its second mark is the one that counts.
-            self.take_next_mark(disk)?;
-        }
-        let head = [&MARK_MAGIC[..], &state_of(disk, index)?].concat();
-        remove_if_there(disk, &self.path.join(NEW_MARK))?;
-        self.write_numbers(disk, NEW_MARK, &head, &used)
-    }
-
-    /// Puts the second mark in the place of the first.
-    fn take_next_mark(&self, disk: &dyn Disk) -> Result<(), DiskError> {
-        let (mark, next) = (self.path.join(MARK), self.path.join(NEW_MARK));
-        disk.rename(&next, &mark).during("rename to its final name", &next)?;
-        Ok(disk.sync_dir(&self.path).during("sync", &self.path)?)
-    }
-
-    /// Reads the bytes in use from the mark of a run that began with the block index as it is now, or has put
-    /// it there.
+    /// Reads the bytes in use from the mark; none are in files that were deleted since. In all other files,
+    /// the block index must record the same undo data as then, and not that of the run itself.
     pub fn read_used(&self, disk: &dyn Disk) -> Result<Vec<u32>, DiskError> {
-        let mut used = None;
-        if self.is_own(disk)? {
-            let head = self.mark_head(disk)?;
-            used = self.read_numbers(disk, MARK, head)?;
-            if used.is_none() {
-                used = self.read_numbers(disk, NEW_MARK, head)?;
-            }
-        }
+        let mark = if self.is_own(disk)? { self.read_mark(disk)? } else { None };
+        let complete = self.read_complete(disk)?;
+        let used = match mark {
+            Some(mark) => used_since(&mark, &self.files(disk)?, complete.as_deref()),
+            None => None,
+        };
         used.ok_or_else(|| {
-            let flaw = "there is no undo data of an unfinished job, or the block index was used since";
+            let flaw = "there is no undo data of an unfinished job, or other undo data is in use now";
             let flaw = flaw.to_owned();
             DiskError::DamagedWorkFile { path: self.path.join(MARK), offset: 0, flaw }
         })
+    }
+
+    /// Reads the mark: for each pair of files, the undo size in the block index and the bytes in use.
+    fn read_mark(&self, disk: &dyn Disk) -> Result<Option<Vec<[u32; 2]>>, DiskError> {
+        let numbers = self.read_numbers(disk, MARK, &MARK_MAGIC)?;
+        Ok(numbers.map(|numbers| numbers.as_chunks::<2>().0.to_vec()))
     }
 
     /// Returns the undo sizes with which files began to be put in place; `None` if none was put in place.
@@ -304,36 +239,38 @@ impl MadeUndoDir {
 
     /// Like [`MadeUndoDir::clear`], after a job that did not complete.
     pub fn withdraw(&self, disk: &dyn Disk) -> Result<bool, DiskError> {
-        let is_own = self.is_own(disk)?;
-        if is_own {
+        // Without a block index, what is in place would be in the way of another run.
+        if self.is_own(disk)? && !exists(disk, &self.result.index_dir())? {
             self.take_back(disk)?;
         }
-        Ok(is_own && self.clear(disk)?)
+        self.clear(disk)
     }
 
-    /// Removes the files that were made anew and put in place, if there is no block index that could refer to
-    /// them, and no commit that could put one there: otherwise they would be in the way of another run.
-    fn take_back(&self, disk: &dyn Disk) -> Result<(), DiskError> {
-        let is_committing = needs_recovery(disk, self.result.net_dir(), &[] as &[&Path])?;
-        let sizes = match is_committing || exists(disk, &self.result.index_dir())? {
-            true => None,
-            false => self.read_complete(disk)?.zip(self.read_numbers(disk, MARK, &MARK_MAGIC)?),
+    /// Moves the files that were made anew and put in place back to where they waited, so that records can be
+    /// added to them. No block index may refer to them. If a commit could put one there that does, they stay.
+    pub fn take_back(&self, disk: &dyn Disk) -> Result<(), DiskError> {
+        if needs_recovery(disk, self.result.net_dir(), &[] as &[&Path])? {
+            return Ok(());
+        }
+        let Some((undo_sizes, mark)) = self.read_complete(disk)?.zip(self.read_mark(disk)?) else {
+            return Ok(());
         };
-        let Some((undo_sizes, mark)) = sizes else { return Ok(()) };
-        // The digest is of a block index that may be another one now.
-        let used = mark.into_iter().skip(DIGEST_LEN / 4).chain(iter::repeat(0));
+        let used = mark.into_iter().map(|[_, used]| used).chain(iter::repeat(0));
         for (number, (undo_size, used)) in (0..).zip(undo_sizes.into_iter().zip(used)) {
             let path = self.result.rev_path(FileNo(number));
             let waiting = self.waiting(FileNo(number));
-            // Records that were appended to a file still wait: `clear` removes them after it has emptied the
-            // mark, without which nothing is taken back.
+            // Records that were appended to a file still wait.
             let is_in_place = undo_size > used && !exists(disk, &waiting)?;
             let found = disk.metadata(&path).during("look at", &path)?;
             if is_in_place && found.is_some_and(|found| !found.is_dir && found.len == u64::from(undo_size)) {
-                disk.remove_file(&path).during("remove", &path)?;
+                disk.rename(&path, &waiting).during("take back", &path)?;
             }
         }
-        Ok(disk.sync_dir(&self.blocks).during("sync", &self.blocks)?)
+        for dir in [&self.path, &self.blocks] {
+            disk.sync_dir(dir).during("sync", dir)?;
+        }
+        remove_if_there(disk, &self.path.join(COMPLETE))?;
+        Ok(disk.sync_dir(&self.path).during("sync", &self.path)?)
     }
 
     /// Removes the files of an earlier run and, if nothing else is there, the directory. Returns whether
@@ -375,5 +312,22 @@ impl MadeUndoDir {
 
 /// Whether a run gives files in the directory this name, besides the mark.
 fn is_made_file(name: &OsStr) -> bool {
-    name == COMPLETE || name == NEW_MARK || file_no(FileKind::Rev, name).is_some()
+    name == COMPLETE || file_no(FileKind::Rev, name).is_some()
+}
+
+/// Returns the bytes in use of each file, if with these entries of the block index the same undo data is in
+/// use as at the mark; `None` if other is: that of the run itself, if all that was put in place ends where it
+/// says.
+fn used_since(mark: &[[u32; 2]], infos: &[FileInfo], complete: Option<&[u32]>) -> Option<Vec<u32>> {
+    let marked = |at: usize| mark.get(at).copied().unwrap_or_default();
+    let undo_size = |at: usize| infos.get(at).map_or(0, |info| info.undo_size);
+    let was_deleted = |at: usize| infos.get(at).is_some_and(is_deleted);
+    let is_same = |at: usize| was_deleted(at) || undo_size(at) == marked(at)[0];
+    let is_in_place = |(at, &end): (usize, &u32)| end <= marked(at)[1] || end == undo_size(at);
+    let refers = complete.is_some_and(|complete| complete.iter().enumerate().all(is_in_place));
+    if refers || !(0..mark.len().max(infos.len())).all(is_same) {
+        return None;
+    }
+    let used = mark.iter().enumerate().map(|(at, &[_, used])| if was_deleted(at) { 0 } else { used });
+    Some(used.collect())
 }

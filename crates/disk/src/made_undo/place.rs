@@ -1,4 +1,4 @@
-//! Puts made records in place. Each step can be repeated after a crash: it writes the same bytes.
+//! Puts made records in place. After a crash, all can be done again: nothing refers to what is in place yet.
 
 use super::{MadeUndo, MadeUndoFile, check_len, lock, record_len};
 use crate::{
@@ -25,8 +25,6 @@ enum Step {
     /// There is no `rev` file, or an empty one, which a download creates beside each `blk` file: the file in
     /// which the records wait becomes it.
     Rename,
-    /// The file was already renamed.
-    Done,
 }
 
 /// A file that is put in place.
@@ -45,37 +43,30 @@ impl MadeUndo<'_> {
     /// is made anew gets owner, group and mode of its `blk` file. The records also stay where they waited,
     /// except in files that were renamed.
     ///
-    /// After an error or a crash this can be called again, also after [`MadeUndo::resume`] and the same calls
-    /// of [`MadeUndo::reserve`].
+    /// After an error or a crash this can be called again, also after [`MadeUndo::resume`] and at least the
+    /// same calls of [`MadeUndo::reserve`].
     ///
     /// # Errors
     /// Before anything is changed: [`DiskError::Damaged`] if a file has fewer bytes than are in use;
-    /// [`DiskError::DamagedWorkFile`] if records are missing, or if other places were reserved than when
-    /// files began to be put in place; [`DiskError::Refused`] if an output elsewhere has a `rev` file that
-    /// would be made. Later: [`DiskError::NotOwner`] if this process may not create files for the owner of
-    /// the `blk` file; [`DiskError::File`].
+    /// [`DiskError::DamagedWorkFile`] if records are missing; [`DiskError::Refused`] if an output elsewhere
+    /// has a `rev` file that would be made. Later: [`DiskError::NotOwner`] if this process may not create
+    /// files for the owner of the `blk` file; [`DiskError::File`].
     pub fn put_in_place(&self) -> Result<(), DiskError> {
         self.open.close()?;
-        let undo_sizes = self.undo_sizes();
-        if self.complete.get().is_some_and(|complete| *complete != undo_sizes) {
-            let flaw = "the files that were put in place end elsewhere than those of this run".to_owned();
-            return Err(DiskError::DamagedWorkFile { path: self.dir.path.clone(), offset: 0, flaw });
-        }
+        // An attempt that has failed may have put some in place.
+        self.dir.take_back(self.disk)?;
         let places = self.made().into_iter().map(|made| self.place_of(made));
         let mut places = places.collect::<Result<Vec<_>, _>>()?;
         places.sort_by_key(|place| place.step);
-        if self.complete.get().is_none() {
-            for place in &places {
-                sync(self.disk, &place.source)?;
-            }
-            self.dir.write_complete(self.disk, &undo_sizes)?;
-            let _ = self.complete.set(undo_sizes);
+        for Place { source, .. } in &places {
+            // An earlier run may have written it.
+            self.disk.sync_file(source).during("sync", source)?;
         }
+        self.dir.write_complete(self.disk, &self.undo_sizes())?;
         for place in &places {
             match place.step {
                 Step::Rename => self.rename(place)?,
                 Step::Append => self.append(place)?,
-                Step::Done => {}
             }
         }
         for dir in [&self.dir.blocks, &self.dir.path] {
@@ -94,8 +85,7 @@ impl MadeUndo<'_> {
             Ok::<_, DiskError>(disk.metadata(path).during("look at", path)?.map(|found| found.len))
         };
         let is_taken = is_link || len_at(&name)?.is_some_and(|len| len > 0 || self.is_elsewhere);
-        let has_begun = self.complete.get().is_some();
-        if self.is_elsewhere && is_taken && !has_begun {
+        if self.is_elsewhere && is_taken {
             let flaw = "undo data of the output must be written here, but there is a file; move it away";
             return Err(DiskError::Refused { path: name, flaw: flaw.to_owned() });
         }
@@ -105,10 +95,7 @@ impl MadeUndo<'_> {
             name
         };
         let (waiting, found) = (len_at(&source)?, len_at(&target)?);
-        let is_new = self.is_elsewhere || made.used == 0;
-        let is_renamed = has_begun && is_new && found.is_some_and(|len| len >= made.undo_size.into());
         let step = match waiting {
-            None if is_renamed => Step::Done,
             Some(len) if self.first_byte(&made) + len >= made.undo_size.into() => {
                 if !self.is_elsewhere {
                     check_len(&target, found.unwrap_or(0), made.used)?;
@@ -164,33 +151,6 @@ impl MadeUndo<'_> {
         Ok(())
     }
 
-    /// Returns the file in which records are now, waiting or in place, and the offset of its first byte in
-    /// the resulting file.
-    fn location(&self, made: &MadeUndoFile) -> Result<(PathBuf, u64), DiskError> {
-        let waiting = self.dir.waiting(made.number);
-        Ok(match exists(self.disk, &waiting)? {
-            true => (waiting, self.first_byte(made)),
-            false => (self.path_in_blocks(FileKind::Rev, made.number), 0),
-        })
-    }
-
-    /// Compares a record with what an earlier run has written at `start` of the resulting file.
-    pub(super) fn compare(&self, made: &MadeUndoFile, start: u64, record: &[u8]) -> Result<(), DiskError> {
-        let disk = self.disk;
-        let (path, first) = self.location(made)?;
-        let offset = start - first;
-        let file = disk.open(&path).during("open for reading", &path)?;
-        let mut found = vec![0; record.len()];
-        if file.len().during("measure", &path)? >= offset + record.len() as u64 {
-            file.read_exact_at(&mut found, offset).during("read", &path)?;
-            if found == record {
-                return Ok(());
-            }
-        }
-        let flaw = "the undo data that was made here differs from that of this run".to_owned();
-        Err(DiskError::DamagedWorkFile { path, offset, flaw })
-    }
-
     /// Checks records of a file that an earlier run has written: for each, the position of its undo data, the
     /// hash of the block's parent, and the length of the undo data.
     ///
@@ -198,7 +158,7 @@ impl MadeUndo<'_> {
     /// [`DiskError::DamagedWorkFile`] if a record is not as it was written; [`DiskError::File`].
     pub fn check(&self, file: FileNo, records: &[(ByteOffset, BlockHash, usize)]) -> Result<(), DiskError> {
         let made = lock(&self.files).get(file.0 as usize).copied().unwrap_or_default();
-        let (path, first) = self.location(&made)?;
+        let (path, first) = (self.dir.waiting(file), self.first_byte(&made));
         let damaged = |offset| {
             let flaw = "the undo data that an interrupted run has made is damaged or lost".to_owned();
             DiskError::DamagedWorkFile { path: path.clone(), offset, flaw }
@@ -227,14 +187,6 @@ impl MadeUndo<'_> {
         }
         Ok(())
     }
-}
-
-/// Syncs a file if it exists: an earlier run may have written it.
-fn sync(disk: &dyn Disk, path: &Path) -> Result<(), DiskError> {
-    if exists(disk, path)? {
-        disk.open_for_writing(path).during("open for writing", path)?.sync().during("sync", path)?;
-    }
-    Ok(())
 }
 
 /// Copies `len` bytes from a byte of one file to a byte of another.

@@ -6,15 +6,16 @@ use peregrine_disk::{
     DiskError, Obstacle,
     block_files::{AppendOptions, BlockFiles},
     datadir::Datadir,
-    index::FileInfo,
-    made_undo::{
-        MadeUndo, MadeUndoFile, clear_made_undo, clear_stale_made_undo, has_made_undo, keep_made_undo,
-    },
+    index::{BlockIndex, FileInfo, write_block_index},
+    made_undo::{MadeUndo, MadeUndoFile, clear_made_undo, clear_stale_made_undo, has_made_undo},
     undo::{MAX_UNDO_LEN, write_record},
 };
 use std::{cell::Cell, fs, io, ops::Range, path::PathBuf, sync::LazyLock};
 use tempfile::TempDir;
-use testkit::fault::{FaultDisk, InjectedFault, Operations};
+use testkit::{
+    corrupt::reopen,
+    fault::{FaultDisk, InjectedFault, Operations},
+};
 use vfs::{Disk, Ownership, RealDisk};
 use wire::{BlockHash, ByteOffset, FileNo, Height, Network};
 
@@ -118,8 +119,18 @@ impl Case {
         }
         let made = self.resume_at(disk, result)?;
         let positions = reserve(&made, &records())?;
+        for (pos, (file, prev, undo)) in positions.iter().zip(records()).take(self.synced.get()) {
+            made.check(file, &[(*pos, prev, undo.len())])?;
+        }
         write(&made, &positions, self.synced.get()..positions.len())?;
         made.put_in_place()
+    }
+
+    /// Writes a block index with these entries for files.
+    fn write_index(&self, files: Vec<FileInfo>) {
+        let (dir, index) = (self.datadir.index_dir(), BlockIndex { files, ..BlockIndex::default() });
+        fs::remove_dir_all(&dir).unwrap();
+        write_block_index(&FaultDisk::healthy(), &dir, &index).unwrap();
     }
 
     fn waiting(&self) -> PathBuf {
@@ -192,10 +203,9 @@ fn make_by_threads(made: &MadeUndo<'_>, all: &[Record]) {
 #[test]
 fn the_bytes_of_the_mark_and_of_the_file_of_ends_are_those_of_their_version() {
     let case = Case::new();
+    case.write_index(vec![FileInfo { undo_size: 1_001, ..FileInfo::default() }]);
     let made = case.begin().unwrap();
-    // Of a block index without files.
-    let digest = digest::sha256::sha256(&digest::sha256::sha256(&[]));
-    let mark = [&b"PGRN-UND"[..], &digest, &1_000u32.to_le_bytes()].concat();
+    let mark = [&b"PGRN-UD2"[..], &1_001u32.to_le_bytes(), &1_000u32.to_le_bytes()].concat();
     let complete = [&b"PGRN-END"[..], &1_000u32.to_le_bytes()].concat();
     made.put_in_place().unwrap();
     for (name, content) in [("peregrine.mark", mark), ("peregrine.complete", complete)] {
@@ -222,7 +232,7 @@ fn records_are_appended_to_what_is_in_use() {
         MadeUndoFile { number: FileNo(number), used, undo_size, records }
     };
     assert_eq!(made.made(), [file(0, 1_000, 67), file(1, 0, 67), file(2, 0, 66)]);
-    assert!(made.is_complete() && has_made_undo(&RealDisk, &case.datadir).unwrap());
+    assert!(has_made_undo(&RealDisk, &case.datadir).unwrap());
     made.put_in_place().unwrap();
     case.assert_in_place(&case.datadir, "");
     made.clean_up().unwrap();
@@ -276,84 +286,85 @@ fn a_resumed_run_completes_what_was_written() {
     write(&resumed, &positions, 120..200).unwrap();
     resumed.put_in_place().unwrap();
     case.assert_in_place(&case.datadir, "");
-
-    // Files are in place, the block index is not: records are compared, not written.
-    let again = case.resume().unwrap();
-    assert!(again.is_complete());
-    reserve(&again, &records()).unwrap();
-    write(&again, &positions, 0..200).unwrap();
-    again.put_in_place().unwrap();
-    case.assert_in_place(&case.datadir, "");
-    let mut buffer = Vec::new();
-    for at in [0, 1, 2] {
-        let (file, _, undo) = &records()[at];
-        let error = again.write(*file, positions[at], &BlockHash([0; 32]), undo, &mut buffer).unwrap_err();
-        assert!(matches!(error, DiskError::DamagedWorkFile { .. }), "{error}");
-    }
-    case.assert_in_place(&case.datadir, "");
-    again.reserve(FileNo(1), 1).unwrap();
-    assert!(matches!(again.put_in_place().unwrap_err(), DiskError::DamagedWorkFile { .. }));
 }
 
+/// The chain had a further block then, and the run failed until it was started over.
 #[test]
-fn no_run_continues_after_another_program_has_used_the_block_index() {
-    let case = Case::new();
-    fs::write(case.datadir.index_dir().join("CURRENT"), "MANIFEST-000002\n").unwrap();
-    drop(make_all(case.begin().unwrap()));
-    assert!(case.resume().is_ok());
-    fs::write(case.datadir.index_dir().join("CURRENT"), "MANIFEST-000004\n").unwrap();
-    assert!(case.resume().err().unwrap().to_string().contains("the block index was used since"));
-    assert!(clear_made_undo(&RealDisk, &case.datadir).unwrap());
-    assert!(!clear_made_undo(&RealDisk, &case.datadir).unwrap());
-}
-
-/// The run started over, and downloaded all deleted blocks again.
-#[test]
-fn records_stay_usable_wherever_a_replacement_of_the_block_index_is_cut() {
-    struct Cut;
-    impl From<DiskError> for Cut {
-        fn from(error: DiskError) -> Self {
-            panic!("{error}")
+fn records_can_be_added_after_a_stop_between_their_place_and_the_block_index() {
+    for (is_elsewhere, file) in [(false, 0), (false, 1), (false, 3), (true, 0), (true, 2)] {
+        let (case, what) = (Case::new(), format!("elsewhere: {is_elsewhere}, file {file}"));
+        let result = if is_elsewhere { case.elsewhere() } else { case.datadir.clone() };
+        case.make(&RealDisk, &result).unwrap();
+        let longer = [records(), vec![(FileNo(file), BlockHash([7; 32]), vec![7; 77])]].concat();
+        let resumed = case.resume_at(&RealDisk, &result).unwrap();
+        let positions = reserve(&resumed, &longer).unwrap();
+        let (file, prev, undo) = longer.last().unwrap();
+        let (pos, mut record) = (*positions.last().unwrap(), Vec::new());
+        resumed.write(*file, pos, prev, undo, &mut record).unwrap();
+        resumed.put_in_place().unwrap();
+        let found = fs::read(result.rev_path(*file)).unwrap();
+        assert!(found.ends_with(&record) && found.len() as u64 == pos.0 - 8 + record.len() as u64, "{what}");
+        for (number, made) in (0..).zip(&*MADE) {
+            let used = if number == 0 { 1_000 } else { 0 };
+            let found = fs::read(result.rev_path(FileNo(number))).unwrap();
+            assert!(found[used..].starts_with(made), "{what}: file {number}");
         }
+        case.assert_kept(&what);
     }
-    let cut_when = |is_in_place: bool| {
-        let (case, new) = (Case::new(), tempfile::tempdir().unwrap());
-        let (index, next) = (case.datadir.index_dir(), new.path().join("index"));
-        fs::write(index.join("CURRENT"), "MANIFEST-000002\n").unwrap();
-        fs::create_dir(&next).unwrap();
-        fs::write(next.join("CURRENT"), "MANIFEST-000004\n").unwrap();
+}
+
+/// Each start of bitcoind counted as another block index, and the run started over.
+#[test]
+fn a_run_continues_as_long_as_the_block_index_records_the_same_undo_data() {
+    let info = |undo_size| FileInfo { size: 9, undo_size, ..FileInfo::default() };
+    for (after, continues) in [
+        (vec![info(1_000), info(0)], true),
+        (vec![info(1_000), info(0), info(0)], true),
+        (vec![FileInfo::default(), info(0)], true),
+        (vec![info(1_001), info(0)], false),
+        (vec![info(1_000), info(0), info(7)], false),
+        (Vec::new(), false),
+    ] {
+        let (case, what) = (Case::new(), format!("{after:?}"));
+        case.write_index(vec![info(1_000), info(0)]);
         drop(make_all(case.begin().unwrap()));
-        let cut = keep_made_undo(&RealDisk, &case.datadir, &next, &[], || {
-            if is_in_place {
-                fs::copy(next.join("CURRENT"), index.join("CURRENT")).unwrap();
-            }
-            Err::<(), _>(Cut)
-        });
-        assert!(cut.is_err());
+        case.write_index(after);
+        reopen(&case.datadir.index_dir()).unwrap();
         clear_stale_made_undo(&RealDisk, &case.datadir).unwrap();
-        assert!(case.resume().is_ok(), "in place: {is_in_place}");
-        (case, new, index, next)
-    };
-    for is_in_place in [false, true] {
-        let (case, _new, index, next) = cut_when(is_in_place);
-        let kept = keep_made_undo(&RealDisk, &case.datadir, &next, &[FileNo(0)], || {
-            fs::copy(next.join("CURRENT"), index.join("CURRENT")).unwrap();
-            Ok::<_, Cut>(())
-        });
-        assert!(kept.is_ok() && case.resume().is_ok());
-        assert!(!case.waiting().join("peregrine.mark.new").exists());
+        assert_eq!(case.waiting().exists(), continues, "{what}");
+        assert_eq!(case.resume().is_ok(), continues, "{what}");
     }
-    // The next replacement is cut too, or its mark finds no space: the second mark was the only valid one.
-    for at in 0.. {
-        let (case, _new, _, next) = cut_when(true);
-        let disk =
-            FaultDisk::fail_at(at, InjectedFault::Sticky, Operations::Changes, io::ErrorKind::StorageFull);
-        let cut = keep_made_undo(&disk, &case.datadir, &next, &[], || Err::<(), _>(Cut));
-        assert!(cut.is_err() && case.resume().is_ok(), "operation {at}");
-        if !disk.has_failed() {
-            break;
-        }
-    }
+}
+
+/// A run that was killed after its commit, and whose `rev` files are as long as those that were lost before.
+#[test]
+fn no_run_continues_with_records_to_which_the_block_index_refers() {
+    let (case, lengths) = (Case::new(), MADE.each_ref().map(|made| made.len() as u32));
+    let info = |undo_size| FileInfo { size: 9, undo_size, ..FileInfo::default() };
+    case.write_index(vec![info(1_000 + lengths[0]), info(lengths[1]), info(lengths[2])]);
+    let made = make_all(case.begin().unwrap());
+    assert!(case.resume().is_ok());
+    made.put_in_place().unwrap();
+    assert!(case.resume().is_err());
+    clear_stale_made_undo(&RealDisk, &case.datadir).unwrap();
+    case.assert_in_place(&case.datadir, "they stay");
+    assert!(!case.waiting().exists());
+}
+
+/// The records of an earlier run kept every command from replacing an index that could not be read.
+#[test]
+fn records_are_stale_if_the_block_index_cannot_be_read() {
+    let case = Case::new();
+    case.write_index(vec![FileInfo { size: 9, undo_size: 1_000, ..FileInfo::default() }]);
+    drop(make_all(case.begin().unwrap()));
+    let names = RealDisk.list(&case.datadir.index_dir()).unwrap();
+    let table =
+        names.into_iter().map(PathBuf::from).find(|name| name.extension().is_some_and(|end| end == "ldb"));
+    let table = case.datadir.index_dir().join(table.unwrap());
+    assert!(clear_stale_made_undo(&FaultDisk::healthy().with_denied(&table), &case.datadir).is_err());
+    assert!(case.resume().is_ok(), "the index may be readable again");
+    clear_stale_made_undo(&FaultDisk::healthy().with_unreadable(&table, 3), &case.datadir).unwrap();
+    assert!(!case.waiting().exists());
 }
 
 #[test]
@@ -362,10 +373,10 @@ fn begin_removes_what_an_earlier_run_has_left_and_keeps_foreign_files() {
     drop(make_all(case.begin().unwrap()));
     drop(case.begin().unwrap());
     assert_eq!(RealDisk.list(&case.waiting()).unwrap(), ["peregrine.mark"]);
-    for torn in [&b""[..], b"PGRN-U"] {
+    for torn in [&b""[..], b"PGRN-U", b"PGRN-UND of an earlier version"] {
         fs::write(case.waiting().join("peregrine.mark"), torn).unwrap();
         assert!(case.resume().is_err());
-        case.begin().unwrap().discard();
+        case.begin().unwrap().clean_up().unwrap();
         assert!(!case.waiting().exists());
         drop(case.begin());
     }

@@ -4,6 +4,7 @@
 use acceptance::prelude::*;
 use acceptance::sync::{appears_beside, placed, run_on, try_run as run};
 use disk::undo::checksum;
+use testkit::corrupt::reopen;
 
 /// A chain that is several times as long as what is kept.
 pub fn long() -> &'static Chain {
@@ -168,6 +169,20 @@ fn an_interrupted_run_continues_without_the_blocks_that_are_deleted() {
         let again = peer.asked().len() - asked.len();
         assert!(again < 60, "{what}: {again} blocks were asked for twice");
     }
+}
+
+/// bitcoind had only started in between: the run started over, and downloaded all blocks again.
+#[test]
+fn a_start_of_bitcoind_does_not_keep_a_run_from_continuing() {
+    let (dir, peer) = (scratch(), peer());
+    let options = pruned(dir.path(), &[&peer]);
+    interrupted_at(&options, &peer, 300);
+    reopen(&dir.path().join("regtest/blocks/index")).unwrap();
+    run(&options).unwrap();
+    assert_pruned(dir.path(), "bitcoind has started");
+    let asked: BTreeSet<BlockHash> = peer.asked().into_iter().collect();
+    let again = peer.asked().len() - asked.len();
+    assert!(again < 60, "{again} blocks were asked for twice");
 }
 
 #[test]

@@ -128,3 +128,34 @@ fn wherever_a_run_is_killed_or_the_power_fails_the_next_one_completes_the_work()
         assert!(states > 30, "{states}");
     }
 }
+
+/// Such a run failed until it was started over: its undo data ends at another block.
+#[test]
+fn a_run_that_was_killed_while_undo_data_was_put_in_place_continues_with_a_longer_chain() {
+    let options = |root: &Path, peer: &ScriptedPeer| {
+        let mut options = from(root, &[peer]);
+        options.chain.hooks.block_file_len = 4_000;
+        options.chain.resume.checkpoint_interval = Duration::ZERO;
+        options
+    };
+    let shorter = || peer_with(tiny().main().take(blocks()));
+    let (whole, counting) = (scratch(), FaultDisk::counting_changes());
+    run_on(&counting, &options(whole.path(), &shorter())).unwrap();
+    let (last, killed) = (counting.count(), AtomicU64::new(0));
+    each_operation(1, |step| {
+        let Some(at) = last.checked_sub(4 * step).filter(|_| step < 40) else { return true };
+        let (dir, disk) = (scratch(), FaultDisk::killed_at(at));
+        let _ = run_on(&disk, &options(dir.path(), &shorter()));
+        let exists = |name| dir.path().join("regtest").join(name).exists();
+        if exists("blocks/peregrine-undo/peregrine.complete")
+            && !(exists("peregrine-commit") || exists("chainstate"))
+        {
+            killed.fetch_add(1, Ordering::Relaxed);
+            let what = format!("killed at {at}");
+            let report = finish(&options(dir.path(), &peer()), &what);
+            assert!(report.rebuild.is_some_and(|rebuild| rebuild.resumed > 0), "{what}");
+        }
+        false
+    });
+    assert!(killed.into_inner() >= 2, "few runs were killed there");
+}
