@@ -307,6 +307,12 @@ impl Job<'_> {
         if let Some(sink) = self.undo_sink
             && !sink.resume(&self.plan.chain, &resumed.partial.made)?
         {
+            if self.pruned_download().is_some() {
+                let detail = "the checkpoint of an interrupted run cannot be resumed: its undo data is gone, \
+                              or other undo data is in use since then";
+                let error = Error::usage(detail).in_file(self.work.path(), None);
+                return Err(error.with_remedies([Remedy::StartOver]));
+            }
             self.watch.sink.event(Event::Note(Note::MadeUndoGone));
             self.work.remove()?;
             start_over()?;

@@ -185,6 +185,22 @@ fn a_start_of_bitcoind_does_not_keep_a_run_from_continuing() {
     assert!(again < 60, "{again} blocks were asked for twice");
 }
 
+/// Undo data of bitcoind was where that of the run would go: all blocks were downloaded again without a word.
+#[test]
+fn a_run_whose_undo_data_cannot_be_used_is_refused_until_it_may_start_over() {
+    let (dir, peer) = (scratch(), peer());
+    let mut options = pruned(dir.path(), &[&peer]);
+    interrupted_at(&options, &peer, 300);
+    let blocks = dir.path().join("regtest/blocks");
+    let last = index(dir.path()).files.len() - 1;
+    fs::write(blocks.join(format!("rev{last:05}.dat")), [0u8; 100]).unwrap();
+    edit_index(&blocks.join("index"), |index| index.files[last].undo_size = 100).unwrap();
+    assert_offers(&assert_fails(run(&options), ErrorKind::Usage, &["undo data"]), &[Remedy::StartOver]);
+    options.chain.resume.restart = true;
+    run(&options).unwrap();
+    assert_pruned(dir.path(), "started over");
+}
+
 #[test]
 fn without_its_checkpoint_all_blocks_are_downloaded_again() {
     let (dir, peer) = (scratch(), peer());
