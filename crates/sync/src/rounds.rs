@@ -15,6 +15,7 @@ use api::{
     event::{Event, EventSink, Warnings, Watch},
     note::Warning,
     options::{ChainOptions, ReindexOptions, UndoPolicy},
+    remedy::Remedy,
     report::{ReindexReport, UpdateReport},
     stage::Stage,
 };
@@ -31,6 +32,7 @@ use chain::{
     },
     session::{Session, work_dir_of},
 };
+use disk::made_undo::has_made_undo;
 use engine::{
     reindex::{plan, reindex_planned},
     undo::{self, MadeUndoReport},
@@ -115,6 +117,7 @@ fn sync_session<'d>(
     check_one_chainstate(files)?;
     ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
     let is_resumed = work.may_have_checkpoint();
+    require_checkpoint(files, &options, &work)?;
     let (cannot_stay, mut unfinished) =
         must_be_replaced(files, &options, is_resumed, Watch { sink, interrupt })?;
     if cannot_stay && unfinished.is_none() {
@@ -165,6 +168,19 @@ fn sync_session<'d>(
     }
     report.notes = sink.take();
     Ok(report)
+}
+
+/// Checks that the checkpoint of an interrupted run is there, if that run has deleted blocks: otherwise all
+/// would be downloaded again.
+fn require_checkpoint(files: &Files<'_>, options: &SyncOptions, work: &WorkDir<'_>) -> Result<(), Error> {
+    let starts_over = options.prune_bytes.is_none() || options.chain.resume.restart;
+    let waits = || Ok::<_, Error>(is_pruned(files)? && has_made_undo(files.disk, files.datadir)?);
+    if starts_over || work.may_have_checkpoint() || !waits()? {
+        return Ok(());
+    }
+    let detail = "an interrupted run has deleted blocks, and its checkpoint is not here";
+    let error = Error::usage(detail).in_file(work.path(), None);
+    Err(error.with_remedies([Remedy::RepeatOptions, Remedy::StartOver]))
 }
 
 /// Adds to the report of a round what the rounds before it have done.

@@ -201,12 +201,17 @@ fn a_run_whose_undo_data_cannot_be_used_is_refused_until_it_may_start_over() {
     assert_pruned(dir.path(), "started over");
 }
 
+/// The work directory was on a disk that was not mounted: all blocks were downloaded again without a word.
 #[test]
-fn without_its_checkpoint_all_blocks_are_downloaded_again() {
+fn without_its_checkpoint_a_run_that_has_deleted_blocks_is_refused_until_it_may_start_over() {
     let (dir, peer) = (scratch(), peer());
-    let options = pruned(dir.path(), &[&peer]);
+    let mut options = pruned(dir.path(), &[&peer]);
     interrupted_at(&options, &peer, 300);
     fs::remove_dir_all(dir.path().join("regtest/peregrine-work")).unwrap();
+    let error = assert_fails(run(&options), ErrorKind::Usage, &["its checkpoint is not here"]);
+    assert_eq!(error.remedies, [Remedy::RepeatOptions, Remedy::StartOver]);
+    assert!(dir.path().join("regtest/blocks/peregrine-undo").exists(), "nothing was cleared");
+    options.chain.resume.restart = true;
     let report = run(&options).unwrap();
     assert!(report.download.blocks > 250, "{:?}", report.download);
     assert_pruned(dir.path(), "no checkpoint");
