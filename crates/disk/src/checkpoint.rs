@@ -345,10 +345,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let refused = |at: usize, byte: u8| error_with_valid_checksum(dir.path(), |bytes| bytes[at] = byte);
         assert!(refused(0, b'Q').contains("manifest at byte 0: this is not a peregrine checkpoint"));
-        assert!(
-            refused(8, 1)
-                .ends_with("manifest: written by another version of peregrine (format 1, this one reads 7)")
-        );
+        assert!(refused(8, 1).ends_with(
+            "manifest at byte 0: written by another version of peregrine (format 1, this one reads 7)"
+        ));
         assert!(refused(20, 0).contains("an unknown network"));
         let files = 8 + 4 + 8 + 4 + (1 + 5) + 2 * 32;
         let runs = files + 4 + (4 + 4 * 8);
@@ -380,10 +379,9 @@ mod tests {
     #[test]
     fn refuses_a_checkpoint_of_the_version_before() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/checkpoint-version-2");
-        assert!(
-            error(&dir)
-                .ends_with("manifest: written by another version of peregrine (format 2, this one reads 7)")
-        );
+        assert!(error(&dir).ends_with(
+            "manifest at byte 0: written by another version of peregrine (format 2, this one reads 7)"
+        ));
     }
 
     #[test]
