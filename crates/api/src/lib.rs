@@ -6,6 +6,7 @@
 #[macro_use]
 mod reported;
 
+mod adapted_remedies;
 pub mod block_observer;
 pub mod counts;
 pub mod disk_need;
