@@ -32,7 +32,7 @@ pub struct BitcoinConf {
     pub settings: Vec<Setting>,
     /// What bitcoind ignores, in words.
     pub ignored: Vec<String>,
-    /// The file that bitcoind read when it last started, if that cannot be read now.
+    /// The file that bitcoind read when it last started, if that is unreadable now or another node's.
     pub unread: Option<PathBuf>,
 }
 
@@ -95,13 +95,20 @@ impl BitcoinConf {
         let real = |file: &Path| Some(RealDisk.resolve(file.parent()?).ok()?.join(file.file_name()?));
         let own = real(&datadir.join("bitcoin.conf"));
         let network = chain.unwrap_or(Network::Main);
-        let log = Datadir::at(datadir, network).net_dir().join("debug.log");
-        let last = LastStart::read(&RealDisk, &log).conf.filter(|file| real(file) != own);
-        let Some(path) = last else { return Ok(Default::default()) };
-        match Self::read(&path, datadir, chain) {
+        let net_dir = Datadir::at(datadir, network).net_dir().to_owned();
+        let last = LastStart::read(&RealDisk, &net_dir.join("debug.log"));
+        let Some(path) = last.conf.filter(|file| real(file) != own) else { return Ok(Default::default()) };
+        // The log of a copy names the file of the other node, and perhaps its block files.
+        let is_own = last.net_dir.is_some_and(|dir| real(&dir) == real(&net_dir));
+        match if is_own { Self::read(&path, datadir, chain) } else { Ok(None) } {
             Ok(Some(conf)) => Ok((conf, Some(path))),
             Err(error) if error.kind != ErrorKind::Environment => Err(error),
-            _ => Ok((Self { unread: Some(path), ..Self::default() }, None)),
+            _ => {
+                let what =
+                    "bitcoind read it when it last started here or elsewhere; its settings are unknown";
+                let ignored = vec![format!("{}: {what}", path.display())];
+                Ok((Self { ignored, unread: Some(path), ..Self::default() }, None))
+            }
         }
     }
 

@@ -137,8 +137,9 @@ pub struct Connections {
 /// [`engine::ErrorKind::Usage`] if not all settings could be read.
 pub fn connections(conf: &BitcoinConf, network: Network) -> Result<Option<Connections>, Error> {
     if let Some(file) = &conf.unread {
-        let detail = "bitcoind read this file when it last started, and it cannot be read now, so that this \
-                      command does not know how to connect: name the file with --conf, or pass --noconf";
+        let detail = "bitcoind read this file when it last started, and it cannot be read now, or is another \
+                      node's, so that this command does not know how to connect: name the file with --conf, \
+                      or pass --noconf";
         return Err(Error::usage(detail).in_file(file.clone(), None));
     }
     let set = |name| conf.setting(network, name).filter(|setting| !["", "0"].contains(&setting.value()));
@@ -147,7 +148,9 @@ pub fn connections(conf: &BitcoinConf, network: Network) -> Result<Option<Connec
     let connect: Vec<_> = conf.list(network, "connect").into_iter().filter(|peer| peer != "0").collect();
     let no_peer = conf.lookup(network, "connect").filter(|_| connect.is_empty());
     let inactive = conf.lookup(network, "networkactive").filter(|setting| !is_true(setting.value()));
-    let off = no_peer.or(inactive);
+    let is_none = |most: &&Setting| leading_number(most.value()) <= 0;
+    let none = conf.lookup(network, "maxconnections").filter(is_none).filter(|_| connect.is_empty());
+    let off = no_peer.or(inactive).or(none);
     let restricting = off.or(set("proxy")).or(set("onlynet").filter(|_| !is_direct));
     let setting = restricting.or(conf.lookup(network, "connect"));
     let Some(setting) = setting else { return Ok(None) };

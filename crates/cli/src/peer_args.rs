@@ -200,7 +200,7 @@ impl PeerArgs {
         args.onlynet = onlynet.ok_or_else(|| failed("onlynet is no network"))?;
         args.connect.clone_from(&node.connect);
         if node.are_off {
-            return Err(failed("it connects to no peer"));
+            return Err(failed("it connects to no peer by itself"));
         }
         let note = format!("note: {}: this command connects to peers as bitcoind does", node.because);
         if !running::errors_as_json() {
@@ -264,11 +264,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let [datadir, conf] = ["d", "service.conf"].map(|name| dir.path().join(name));
         fs::create_dir(&datadir).unwrap();
-        let log = |conf: &Path| {
-            let text = format!("2026 Bitcoin Core version v31.0.0\n2026 Config file: {}\n", conf.display());
+        let log = |dir: &Path, conf: &Path| {
+            let text = format!(
+                "2026 Bitcoin Core version v31.0.0\n2026 Using data directory {}\n2026 Config file: {}\n",
+                dir.display(),
+                conf.display()
+            );
             fs::write(datadir.join("debug.log"), text).unwrap();
         };
-        log(&conf);
+        log(&datadir, &conf);
         let named = CoreArgs { datadir: Some(datadir.clone()), ..CoreArgs::default() };
         let proxy = |core: &CoreArgs| {
             let line = Line::parse_from(["peregrine"]);
@@ -281,8 +285,11 @@ mod tests {
         assert_eq!(proxy(&named).unwrap(), Some(proxy_address("127.0.0.1:9050").unwrap()));
         let flags = named.locate().unwrap().flags();
         assert_eq!(flags[2..], ["--conf".to_owned(), conf.display().to_string()]);
+        // In a copy of a datadir, the log is that of the other node.
+        log(dir.path(), &conf);
+        assert!(proxy(&named).unwrap_err().to_string().contains("another node's"));
         // The datadir's own file was removed.
-        log(&datadir.join("bitcoin.conf"));
+        log(&datadir, &datadir.join("bitcoin.conf"));
         assert_eq!(proxy(&named).unwrap(), None);
     }
 }

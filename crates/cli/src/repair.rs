@@ -11,7 +11,7 @@ use crate::{
 };
 use engine::Remedy;
 use peregrine::remedy::remedy_text;
-use sync::{DownloadReport, RepairOptions, RepairReport};
+use sync::{DownloadReport, PeerOptions, RepairOptions, RepairReport};
 
 #[derive(Args, Debug)]
 pub struct RepairArgs {
@@ -42,11 +42,18 @@ pub struct RepairArgs {
 impl RepairArgs {
     fn options(&self, located: &Located) -> Result<RepairOptions, Error> {
         let chain = self.marks.of(self.datadir.chain_options(located, &self.run));
+        let peers = match self.peers.like_node(located) {
+            // What these files lack stays missing: nobody is asked.
+            Err(_) if !self.from.is_empty() => {
+                PeerOptions { use_dns_seeds: false, use_fixed_seeds: false, ..PeerOptions::default() }
+            }
+            peers => peers?.options(located)?,
+        };
         Ok(RepairOptions {
             chain: ChainOptions { resume: self.resume.options(), ..chain },
             set_aside_indexes: self.indexes.set_aside(),
             sources: self.from.clone(),
-            peers: self.peers.like_node(located)?.options(located)?,
+            peers,
         })
     }
 }

@@ -74,8 +74,8 @@ pub struct LoadSnapshotArgs {
     pub datadir: DatadirArgs,
 }
 
-// `verdict`: what was found of the coins, if they were read.
 json_of! {
+// `verdict`: what was found of the coins, if they were read.
 pub struct SnapshotJson(path: &Path, metadata: &SnapshotMetadata, verdict: Option<&SnapshotVerdict>) {
     file: String = path.display().to_string(),
     chain: Network = metadata.network(),

@@ -8,7 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread::{self, JoinHandle},
+    thread::{self, JoinHandle, ThreadId},
     time::Duration,
 };
 
@@ -20,6 +20,7 @@ pub struct Work<M: Send, R> {
     messages: Receiver<M>,
     interrupt: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<R, Error>>>,
+    begun_by: ThreadId,
 }
 
 impl<M: Send + 'static, R: Send + 'static> Work<M, R> {
@@ -39,7 +40,7 @@ impl<M: Send + 'static, R: Send + 'static> Work<M, R> {
         let thread = thread.spawn(move || work(&sender, &flag)).map_err(|error| {
             Error::environment(format!("cannot start a thread: {error}")).caused_by(error)
         })?;
-        Ok(Self { messages, interrupt, thread: Some(thread) })
+        Ok(Self { messages, interrupt, thread: Some(thread), begun_by: thread::current().id() })
     }
 
     /// Waits for the next message; `None` if there are no more.
@@ -80,8 +81,9 @@ impl<M: Send, R> Work<M, R> {
 
 impl<M: Send, R> Drop for Work<M, R> {
     fn drop(&mut self) {
-        // Nobody wants the result. The thread needs nothing of Python, whose other threads run meanwhile.
-        if self.thread.is_some() {
+        // Nobody wants the result. The thread needs nothing of Python, whose other threads run meanwhile. On
+        // a library's own thread, Python's lock can be held by one that waits for this thread.
+        if self.thread.is_some() && thread::current().id() == self.begun_by {
             Python::try_attach(|py| py.detach(|| drop(self.stop())));
         }
         // If there is no Python any more.

@@ -361,7 +361,7 @@ fn records_are_stale_if_the_block_index_cannot_be_read() {
     let table =
         names.into_iter().map(PathBuf::from).find(|name| name.extension().is_some_and(|end| end == "ldb"));
     let table = case.datadir.index_dir().join(table.unwrap());
-    assert!(clear_stale_made_undo(&FaultDisk::healthy().with_denied(&table), &case.datadir).is_err());
+    clear_stale_made_undo(&FaultDisk::healthy().with_denied(&table), &case.datadir).unwrap();
     assert!(case.resume().is_ok(), "the index may be readable again");
     clear_stale_made_undo(&FaultDisk::healthy().with_unreadable(&table, 3), &case.datadir).unwrap();
     assert!(!case.waiting().exists());

@@ -239,6 +239,10 @@ fn of_blocks(found: &DatadirState, circumstances: &Circumstances, is_usable: boo
 fn of_other_chain(found: &DatadirState, is_usable: bool, advice: Advice) -> Advice {
     let (index, has_departed) = (&found.index, found.index.departed > 0);
     match advice {
+        // There, bitcoind would connect no six blocks, and can disconnect none.
+        Advice::StartWithoutUndo if has_departed || index.left_at.is_some() => {
+            return Advice::MoveAway { path: found.dir.join(CHAINSTATE) };
+        }
         Advice::StartBitcoind | Advice::Reindex | Advice::ReindexByScan | Advice::SyncPruned => {}
         other => return other,
     }

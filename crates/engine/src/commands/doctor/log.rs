@@ -26,6 +26,8 @@ pub struct LastStart {
     /// The line that names the program's version, without its time: `Bitcoin Core version v30.0.0 (release
     /// build)`. `None` if there is none, or no log.
     pub version: Option<String>,
+    /// The folder of the network in which it wrote this log. A copy of a datadir has that of another node.
+    pub net_dir: Option<PathBuf>,
     /// The configuration file that it read.
     pub conf: Option<PathBuf>,
     /// The directory of the block files, if the log names that.
@@ -61,6 +63,8 @@ impl LastStart {
         for line in lines {
             if let Some(version) = version_of(line) {
                 (last.version, last.database_error) = (Some(version), None);
+            } else if let Some((_, dir)) = line.split_once(" Using data directory ") {
+                last.net_dir = Some(PathBuf::from(dir));
             } else if let Some((_, file)) = line.split_once(" Config file: ") {
                 let is_read = !file.ends_with(')') && file != "<disabled>";
                 last.conf = is_read.then(|| PathBuf::from(file));
