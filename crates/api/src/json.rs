@@ -5,7 +5,6 @@ use crate::{hex, hex_reversed};
 use coins::aggregate::AggregateKind;
 use digest::kernel::Kernel;
 use disk::{datadir::FileKind, replace::Recovery};
-use hints::pinned::Pinned;
 pub use schemars::JsonSchema;
 pub use serde::Serialize;
 use std::{fmt::Display, path::PathBuf, time::Duration};
@@ -61,7 +60,6 @@ written! {
     TrueOrNull: bool => Option<bool>, |is| is.then_some(true);
     AggregateName: AggregateKind => &'static str, |kind| kind.name();
     KernelName: Kernel => &'static str, |kernel| kernel.name();
-    PinnedName: Pinned => &'static str, |pinned| pinned.name();
     /// Whether undo data is missing, or else damaged.
     FlawName: bool => &'static str, |is_missing| if *is_missing { "missing" } else { "damaged" };
     Outcome: Recovery => RecoveryCode, RecoveryCode::of;

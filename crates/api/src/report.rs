@@ -14,7 +14,6 @@ use crate::{
 };
 use coins::aggregate::AggregateKind;
 use digest::kernel::Kernel;
-use hints::pinned::Pinned;
 use std::{path::PathBuf, time::Duration};
 use strum::VariantArray;
 use wire::{BlockHash, FileNo, Height, Network, Sats};
@@ -145,8 +144,6 @@ pub struct HintsReport {
     pub with_undo: bool,
     /// The SHA-256 of the hint file when it is not packed.
     pub sha256 with "DigestText": [u8; 32],
-    /// Whether that is the digest of a published file.
-    pub pinned with "PinnedName": Pinned,
     /// What was not checked, because the assumed-valid block vouches for it.
     pub trusted: &'static [Trusted],
 }

@@ -97,7 +97,6 @@ pub struct InfoJson(path: &Path, info: &HintFileInfo) {
     bits_per_output: Option<f64> =
         info.hints.outputs.map(|outputs| info.hints.bytes as f64 * 8.0 / outputs.max(1) as f64),
     sha256: String = hex(&info.sha256),
-    pinned: &'static str = info.pinned.name(),
     packed: Option<PackedJson> = info.packed.as_ref().map(PackedJson::of),
     first_record_is_genesis: Option<bool> = info.hints.first_record_is_genesis,
 }
@@ -180,10 +179,6 @@ fn info_rows(info: &InfoJson) -> Rows {
         (Some(outputs), Some(bits)) => format!("of {} outputs, {bits:.3} bits per output", count(outputs)),
         _ => "of an unknown number of outputs".to_owned(),
     };
-    let pinned = match info.pinned {
-        "none" => "no: this version of Peregrine pins no hints of this network",
-        other => other,
-    };
     let packed = info.packed.as_ref().map(|PackedJson { packing, bytes, sha256 }| {
         format!("{packing}, {} bytes, sha256 {sha256}", count(*bytes))
     });
@@ -196,6 +191,5 @@ fn info_rows(info: &InfoJson) -> Rows {
         .row("unspent", format!("{} {outputs}", count(info.hints)))
         .row("size", format!("{} bytes", count(info.bytes)))
         .row("sha256", &info.sha256)
-        .row("pinned", pinned)
         .each("packed", packed)
 }

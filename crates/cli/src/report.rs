@@ -3,7 +3,6 @@
 use crate::prelude::*;
 use engine::{
     Counts, Disk as _, FileKind, FileNo, HumanMemory, Warning, hex,
-    hints::Pinned,
     reindex::{CheckedScripts, HintsReport, ReindexReport, ScriptTrust, ScriptsReport, StageTime},
     verify::{Comparison, VerifyReport},
 };
@@ -132,16 +131,11 @@ fn hints_rows(hints: &HintsReport) -> Rows {
                   and all spend rules are checked; the coins do not exceed all subsidies"
             .to_owned(),
     };
-    let pinned = match hints.pinned {
-        Pinned::Yes => "pinned",
-        Pinned::No => "not pinned",
-        Pinned::NoneForNetwork => "none is pinned",
-    };
     let checked = format!(
         "up to height {height} each output is unspent or spent once: the sum ({aggregate}) is zero,\n\
          {summed}\n\
          the hints need no trust: with a wrong one, the sum would not be zero\n\
-         sha256 {} ({pinned})",
+         sha256 {}",
         hex(&hints.sha256)
     );
     let trusted = (!with_undo).then(|| {
@@ -326,9 +320,8 @@ mod tests {
 
     fn with_hints(with_undo: bool) -> ReindexReport {
         let (height, aggregate) = (Height(9), AggregateKind::SipHash128);
-        let (sha256, pinned) = ([0xab; 32], Pinned::NoneForNetwork);
         let trusted = if with_undo { &[] } else { Trusted::ALL };
-        let hints = HintsReport { height, aggregate, with_undo, sha256, pinned, trusted };
+        let hints = HintsReport { height, aggregate, with_undo, sha256: [0xab; 32], trusted };
         ReindexReport { hints: Some(hints), matching: Matching::Swiftsync, ..reindexed(0) }
     }
 

@@ -38,7 +38,6 @@ mod gaps;
 mod input;
 pub mod packed;
 mod peregrine;
-pub mod pinned;
 mod range_coder;
 mod reader;
 mod stream;

@@ -72,7 +72,6 @@ impl Fixture {
         assert_eq!(report["hash_serialized_3"], datadirs::small().model.stats().hash_hex());
         let sha256 = digest_of(&packed_hints().0);
         assert_eq!(report["hints"]["sha256"], sha256);
-        assert_eq!(report["hints"]["pinned"], "none");
         assert!(!self.copies().exists());
     }
 

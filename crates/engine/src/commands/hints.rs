@@ -3,7 +3,6 @@
 pub use ::hints::{
     HintFormat, HintInfo, Numbering,
     packed::{PackedFile, Packing},
-    pinned::Pinned,
 };
 pub use api::{options::HintOptions, wrong_hint::WrongHint};
 pub use coins::aggregate::AggregateKind;
@@ -49,8 +48,6 @@ pub struct HintFileInfo {
     pub hints: HintInfo,
     /// The SHA-256 of the file when it is not packed. A checkpoint is bound to it.
     pub sha256: [u8; 32],
-    /// Whether that is the digest of a published file.
-    pub pinned: Pinned,
     /// The file as it is, if it is packed.
     pub packed: Option<PackedFile>,
 }
@@ -75,8 +72,7 @@ pub fn info(disk: &dyn Disk, path: &Path, format: Option<HintFormat>) -> Result<
 /// Any I/O error; [`ErrorKind::Damaged`] if the file cannot be unpacked.
 pub fn describe(disk: &dyn Disk, path: &Path, hints: HintInfo) -> Result<HintFileInfo, Error> {
     let (sha256, packed) = packed::digests(disk, path)?;
-    let pinned = Pinned::find(hints.network, &sha256);
-    Ok(HintFileInfo { hints, sha256, pinned, packed })
+    Ok(HintFileInfo { hints, sha256, packed })
 }
 
 /// Makes hints for the chain in `options`, as of its last block.

@@ -589,7 +589,7 @@ impl<'a> Rebuild<'a> {
         let (plan, threads, elapsed) = (job.plan, job.threads(), clock.started.elapsed());
         let sha256_limit = Sha256Limit::measured(hashed, threads, elapsed);
         Ok(ReindexReport {
-            hints: hints.map(|hints| hints::hints_report(hints, job.method, options.chain.params.network)),
+            hints: hints.map(|hints| hints::hints_report(hints, job.method)),
             network: options.chain.params.network,
             height: plan.chain.tip_height(),
             hash: plan.chain.tip().hash,

@@ -12,7 +12,7 @@ use crate::{
         work_dir::WorkDir,
     },
 };
-use ::hints::{HintInfo, HintReader, pinned::Pinned};
+use ::hints::{HintInfo, HintReader};
 use api::{
     error::Error,
     event::Event,
@@ -223,13 +223,12 @@ pub fn plan_with_undo(job: &Job<'_>) -> Result<Plan, Error> {
 }
 
 /// What the report of a run says about its hints.
-pub fn hints_report(options: &HintOptions, method: &Method, network: Network) -> HintsReport {
+pub fn hints_report(options: &HintOptions, method: &Method) -> HintsReport {
     let (height, sha256) = match method {
         Method::Hints(matching) => (matching.height, matching.digest),
         Method::Join | Method::Routed { .. } => (Height(0), [0; 32]),
     };
-    let pinned = Pinned::find(Some(network), &sha256);
     let trusted = if options.without_undo { Trusted::ALL } else { &[] };
     let (aggregate, with_undo) = (options.aggregate, !options.without_undo);
-    HintsReport { height, aggregate, with_undo, sha256, pinned, trusted }
+    HintsReport { height, aggregate, with_undo, sha256, trusted }
 }

@@ -2,10 +2,7 @@
 //! stays for the next run as long as that can use it, and nothing stays otherwise.
 
 use acceptance::prelude::*;
-use engine::{
-    Remote, RemoteBody,
-    hints::{Packing, Pinned},
-};
+use engine::{Remote, RemoteBody, hints::Packing};
 use flate2::{Compression, write::GzEncoder};
 use std::{
     io::{Read, Write as _},
@@ -124,7 +121,6 @@ fn packed_files_and_downloads_give_the_result_of_the_plain_file() {
         }
         let info = engine::hints::info(&FaultDisk::healthy(), &file, None).unwrap();
         assert_eq!((info.hints.format, Some(info.sha256)), (format, digest));
-        assert_eq!(info.pinned, Pinned::NoneForNetwork);
         let as_it_is = info.packed.map(|packed| (packed.packing, packed.bytes, packed.sha256));
         let len = packed.len() as u64;
         assert_eq!(as_it_is, Some((Some(Packing::Gzip), len, digest::sha256::sha256(&packed))));
