@@ -18,7 +18,7 @@ use export::{AgeRow, AgeTable, Columns, RowFile};
 use std::{collections::BTreeSet, ffi::OsStr, ops::RangeInclusive};
 use tables::{
     PROGRAM, affordable_threads,
-    ages::{AgeBands, Ages, AgesAt, ByType, Held},
+    ages::{AgeBands, Ages, AgesAt, Held},
     script_type::ScriptType,
 };
 
@@ -60,27 +60,28 @@ pub struct AgesJson {
     heights: Vec<HeightJson>,
 }
 
-#[derive(Serialize, JsonSchema)]
-struct HeightJson {
-    height: Height,
-    block_hash: BlockHash,
+json_of! {
+struct HeightJson(ages: &AgesAt, bands: &AgeBands, all: Held) {
+    height: Height = ages.height,
+    block_hash: BlockHash = ages.hash,
     /// The median of the times of the block and the ten blocks below, in seconds since 1970, from which ages
     /// are counted.
-    mediantime: BlockTime,
-    coins: i64,
-    total_amount_sat: Sats,
+    mediantime: BlockTime = ages.median_time,
+    coins: i64 = all.coins,
+    total_amount_sat: Sats = Sats(all.amount),
     /// The youngest first.
-    bands: Vec<BandJson>,
+    bands: Vec<BandJson> =
+        bands.days().zip(&ages.bands).map(|(days, held)| BandJson::of(days, held.iter().sum())).collect(),
 }
 
-#[derive(Serialize, JsonSchema)]
-struct BandJson {
+struct BandJson(days: (u32, Option<u32>), held: Held) {
     /// The coins are at least so many days old.
-    from_days: u32,
+    from_days: u32 = days.0,
     /// They are less than so many days old; `null`: the band has no end.
-    to_days: Option<u32>,
-    coins: i64,
-    amount_sat: Sats,
+    to_days: Option<u32> = days.1,
+    coins: i64 = held.coins,
+    amount_sat: Sats = Sats(held.amount),
+}
 }
 
 pub fn run(args: &AgesArgs) -> Done {
@@ -98,7 +99,7 @@ pub fn run(args: &AgesArgs) -> Done {
     let mut heights = Vec::new();
     let each = |ages: &AgesAt| {
         files.iter_mut().try_for_each(|file| write_rows(file, ages, bands))?;
-        heights.push(height_json(ages, bands));
+        heights.push(HeightJson::of(ages, bands, ages.bands.iter().flatten().sum()));
         Ok(())
     };
     let begin =
@@ -180,22 +181,6 @@ fn write_rows(file: &mut RowFile<'_, AgeTable>, ages: &AgesAt, bands: &AgeBands)
         }
     }
     Ok(())
-}
-
-fn height_json(ages: &AgesAt, bands: &AgeBands) -> HeightJson {
-    let all: Held = ages.bands.iter().flatten().sum();
-    let band = |((from_days, to_days), by_type): ((u32, Option<u32>), &ByType)| {
-        let Held { coins, amount } = by_type.iter().sum();
-        BandJson { from_days, to_days, coins, amount_sat: Sats(amount) }
-    };
-    HeightJson {
-        height: ages.height,
-        block_hash: ages.hash,
-        mediantime: ages.median_time,
-        coins: all.coins,
-        total_amount_sat: Sats(all.amount),
-        bands: bands.days().zip(&ages.bands).map(band).collect(),
-    }
 }
 
 /// The table of the last height, and what was written.

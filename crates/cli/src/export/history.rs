@@ -85,16 +85,19 @@ impl fmt::Display for Prefixes {
     }
 }
 
-#[derive(Serialize, JsonSchema)]
-pub struct ExportedHistoryJson {
+json_of! {
+pub struct ExportedHistoryJson(
+    files: WrittenFiles, asked: Option<String>, read: HistoryReport, begun: Instant
+) {
     #[serde(flatten)]
-    written: WrittenFiles,
+    written: WrittenFiles = files,
     /// The first and the last prefix, if not all were asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    prefixes: Option<String>,
+    prefixes: Option<String> = asked,
     #[serde(flatten)]
-    report: HistoryReport,
-    seconds: f64,
+    report: HistoryReport = read,
+    seconds: f64 = begun.elapsed().as_secs_f64(),
+}
 }
 
 pub fn history(args: &ExportHistoryArgs) -> Done {
@@ -119,12 +122,7 @@ pub fn history(args: &ExportHistoryArgs) -> Done {
         args.reading.datadir.run(Some(&options.chain), stages::EXPORT_HISTORY, |watch| {
             engine::history::read(&RealDisk, &options, begin, watch)
         })?;
-    let exported = ExportedHistoryJson {
-        written: files.complete()?,
-        prefixes: asked,
-        report,
-        seconds: started.elapsed().as_secs_f64(),
-    };
+    let exported = ExportedHistoryJson::of(files.complete()?, asked, report, started);
     Ok(reply(&exported, Exit::Done, rows))
 }
 

@@ -10,26 +10,27 @@ use std::ffi::OsString;
 /// Maximum length of the file in bytes.
 const MAX_LEN: u64 = 64 << 20;
 
+json_of! {
 /// The file, and the report of `range plan`.
-#[derive(Serialize, JsonSchema)]
-pub struct PlanJson {
+pub struct PlanJson(plan: &RangePlan, planned: Vec<PlannedRange>) {
     /// SHA-256 of the second file.
-    blocks_sha256: String,
-    chain: Network,
+    blocks_sha256: String = hex(plan.digest()),
+    chain: Network = plan.network(),
     /// The last block.
-    height: Height,
-    block_hash: BlockHash,
+    height: Height = plan.tip().0,
+    block_hash: BlockHash = plan.tip().1,
     /// The version of Bitcoin Core whose rules blocks are checked by.
-    rules: &'static str,
+    rules: &'static str = CORE_VERSION,
     /// Which scripts are run.
-    scripts: ScriptsReport,
-    shards: u32,
-    ranges: Vec<PlannedRange>,
+    scripts: ScriptsReport = plan.scripts(0).unwrap_or(ScriptsReport::NOT_RUN),
+    shards: u32 = plan.shards(),
+    ranges: Vec<PlannedRange> = planned,
+}
 }
 
 /// The heights of a range.
 #[derive(Serialize, JsonSchema)]
-struct PlannedRange {
+pub struct PlannedRange {
     number: u32,
     from: u32,
     to: u32,
@@ -83,21 +84,11 @@ pub fn read(path: &Path) -> Result<RangePlan, Error> {
 
 impl PlanJson {
     pub fn new(plan: &RangePlan) -> Result<Self, Error> {
-        let (height, block_hash) = plan.tip();
         let range = |number| {
             let heights = plan.heights(number)?;
             Ok(PlannedRange { number, from: *heights.start(), to: *heights.end() })
         };
-        Ok(Self {
-            blocks_sha256: hex(plan.digest()),
-            chain: plan.network(),
-            height,
-            block_hash,
-            rules: CORE_VERSION,
-            scripts: plan.scripts(0).unwrap_or(ScriptsReport::NOT_RUN),
-            shards: plan.shards(),
-            ranges: (0..plan.ranges()).map(range).collect::<Result<_, Error>>()?,
-        })
+        Ok(Self::of(plan, (0..plan.ranges()).map(range).collect::<Result<_, Error>>()?))
     }
 
     pub fn write(&self, mut file: AtomicFile<'_>) -> Result<(), Error> {
