@@ -91,20 +91,14 @@ impl SharedSnapshotReport {
 
     /// Returns what the folder says of itself.
     fn description(&self) -> String {
-        let number = |number: Option<u64>| number.map_or("null".to_owned(), |number| number.to_string());
+        let Self { network, hash, coins, bytes, chunks, .. } = self;
+        let [height, transactions] = [self.height.map(|height| height.0.into()), self.chain_transactions]
+            .map(|number: Option<u64>| number.map_or("null".to_owned(), |number| number.to_string()));
+        let [root, utxo] = [&self.merkle_root, &self.hash_serialized_3].map(hex_reversed);
         format!(
-            "{{\n  \"chain\": \"{}\",\n  \"height\": {},\n  \"block_hash\": \"{}\",\n  \
-             \"chain_transactions\": {},\n  \"coins\": {},\n  \"bytes\": {},\n  \"chunks\": {},\n  \
-             \"merkle_root\": \"{}\",\n  \"hash_serialized_3\": \"{}\"\n}}\n",
-            self.network,
-            number(self.height.map(|height| height.0.into())),
-            self.hash,
-            number(self.chain_transactions),
-            self.coins,
-            self.bytes,
-            self.chunks,
-            hex_reversed(&self.merkle_root),
-            hex_reversed(&self.hash_serialized_3)
+            "{{\n  \"chain\": \"{network}\",\n  \"height\": {height},\n  \"block_hash\": \"{hash}\",\n  \
+             \"chain_transactions\": {transactions},\n  \"coins\": {coins},\n  \"bytes\": {bytes},\n  \
+             \"chunks\": {chunks},\n  \"merkle_root\": \"{root}\",\n  \"hash_serialized_3\": \"{utxo}\"\n}}\n"
         )
     }
 }
