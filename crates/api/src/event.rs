@@ -93,6 +93,13 @@ impl<'a> CoinMeter<'a> {
 pub trait EventSink: Sync {
     /// Takes one event; must not block for long.
     fn event(&self, event: Event);
+
+    /// Warns of temporary files that could not be removed.
+    fn warn_if_left(&self, removed: Result<(), Error>) {
+        if let Err(error) = removed {
+            self.event(Event::Warning(Warning::WorkFilesRemain { error }));
+        }
+    }
 }
 
 /// Where a run reports what it does, and where it is told to stop.

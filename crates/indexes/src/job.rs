@@ -10,7 +10,6 @@ use api::{
     disk_need,
     error::Error,
     event::{Event, EventSink as _, Warnings, Watch},
-    note::Warning,
     options::ReindexOptions,
     remedy::Remedy,
     size::HumanSize,
@@ -86,9 +85,7 @@ pub fn run<T>(
     let done = work(&IndexJob { files, plan, work: work_dir, budget, options, watch }, &kinds);
     let removed = work_dir.remove();
     let result = done.map_err(|error| work_dir.explain(error))?;
-    if let Err(error) = removed {
-        sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
-    }
+    sink.warn_if_left(removed);
     Ok(IndexesReport {
         network: options.chain.params.network,
         result,

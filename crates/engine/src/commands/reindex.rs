@@ -501,11 +501,7 @@ impl<'a> Rebuild<'a> {
         }
         planned.set_aside.apply(self.files, self.sink)?;
         // Without the journal, a run after a crash could not know that the checkpoint is of no use any more.
-        let kept = self.target.commit_and(self.sink, || {
-            if let Err(error) = self.work.remove() {
-                self.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
-            }
-        })?;
+        let kept = self.target.commit_and(self.sink, || self.sink.warn_if_left(self.work.remove()))?;
         if self.options.output.is_none() {
             // An error here does not matter: the rebuild is complete.
             let _ = tell_unchanged(self.files, self.sink);
@@ -514,9 +510,7 @@ impl<'a> Rebuild<'a> {
         // Without new undo data, what an interrupted run may have made is of no use now. Not earlier: until
         // here that run could be resumed.
         let clear = || Ok(clear_made_undo(self.files.disk, self.target.datadir()).map(drop)?);
-        if let Err(error) = undo.map_or_else(clear, NewUndo::clean_up) {
-            self.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
-        }
+        self.sink.warn_if_left(undo.map_or_else(clear, NewUndo::clean_up));
         clock.lap(Stage::Commit);
         Ok(kept)
     }

@@ -190,9 +190,7 @@ pub fn make_of_last(
             // If this fails too, the first error is the one to report; nothing refers to what is left.
             let _ = undo_files.start_over();
         })?;
-        if let Err(error) = removed {
-            sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
-        }
+        sink.warn_if_left(removed);
         let (height, hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
         let (network, elapsed) = (options.params.network, clock.started.elapsed());
         Ok(MadeUndoReport { network, height, hash, undo, kept, elapsed, notes: sink.take() })
@@ -237,8 +235,6 @@ fn commit(job: &Job<'_>, new: &NewUndo<'_>) -> Result<Vec<PathBuf>, Error> {
         new.put_in_place()?;
         target.commit(job.watch.sink)
     })?;
-    if let Err(error) = new.clean_up() {
-        job.watch.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
-    }
+    job.watch.sink.warn_if_left(new.clean_up());
     Ok(kept)
 }

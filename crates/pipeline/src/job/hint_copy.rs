@@ -10,7 +10,7 @@ use crate::stages::work_dir::{WorkDir, hint_copy_name, is_hint_copy, temp_dir};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
-    note::{Note, Warning},
+    note::Note,
     options::{ChainOptions, FileSource, HintOptions, Remote},
     remedy::Remedy,
     size::HumanSize,
@@ -84,10 +84,8 @@ pub fn with_plain_hints<T>(
             || error.kind == ErrorKind::Damaged && !is_about_hints
     };
     let is_remote = matches!(options.file, FileSource::Remote(_));
-    if !(is_remote && result.as_ref().is_err_and(is_kept))
-        && let Err(error) = dir.remove()
-    {
-        watch.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
+    if !(is_remote && result.as_ref().is_err_and(is_kept)) {
+        watch.sink.warn_if_left(dir.remove());
     }
     result
 }

@@ -7,7 +7,6 @@ use crate::{
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Watch},
-    note::Warning,
     options::ChainOptions,
     stage::Stage,
 };
@@ -121,8 +120,8 @@ pub fn on_files<T>(
             .is_err_and(|error| !matches!(error.kind, ErrorKind::Consensus | ErrorKind::Hints));
         let is_kept = resume.is_some() && can_resume && work_dir.may_have_checkpoint();
         let removed = if is_kept { Ok(()) } else { work_dir.remove() };
-        if let (Ok(_), Err(error)) = (&result, removed) {
-            watch.sink.event(Event::Warning(Warning::WorkFilesRemain { error }));
+        if result.is_ok() {
+            watch.sink.warn_if_left(removed);
         }
         result
     })
