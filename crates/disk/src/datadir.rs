@@ -20,8 +20,8 @@
 use crate::error::DiskError;
 use crate::index::MAX_FILES;
 use hex_conservative::DisplayHex as _;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::{ffi::OsStr, fmt};
 use vfs::{Disk, During as _};
 use wire::{FileNo, Network};
 
@@ -66,31 +66,23 @@ impl FileKind {
 }
 
 /// Why a directory is not the datadir of a network.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Absence {
+    #[error("no such directory")]
     NoDirectory,
     /// It has no directory `blocks` for any network.
+    #[error("it has no directory blocks")]
     NoBlocks,
     /// It has no directory `blocks` for any network, but a chainstate of this one.
+    #[error("a chainstate, whose coins can be read, but no directory blocks")]
     OnlyChainstate,
     /// It has blocks of these networks only.
+    #[error("it has only blocks of: {}", names(.0))]
     OtherNetworks(Vec<Network>),
 }
 
-impl fmt::Display for Absence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoDirectory => f.write_str("no such directory"),
-            Self::NoBlocks => f.write_str("it has no directory blocks"),
-            Self::OnlyChainstate => {
-                f.write_str("a chainstate, whose coins can be read, but no directory blocks")
-            }
-            Self::OtherNetworks(others) => {
-                let names: Vec<_> = others.iter().map(|other| other.name()).collect();
-                write!(f, "it has only blocks of: {}", names.join(", "))
-            }
-        }
-    }
+fn names(networks: &[Network]) -> String {
+    networks.iter().map(|network| network.name()).collect::<Vec<_>>().join(", ")
 }
 
 /// Where a datadir is, as bitcoind is told it.

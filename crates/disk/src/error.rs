@@ -3,7 +3,6 @@
 
 use hex_conservative::DisplayHex as _;
 use leveldb::LevelDbError;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use vfs::{FileError, LockHolder, UnfinishedError};
 use wire::{FileNo, Network};
@@ -149,41 +148,32 @@ pub enum DiskError {
 }
 
 /// A reason why a database cannot be replaced.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Obstacle {
     /// A file has the name of the database.
+    #[error("expected a database, but this is not a directory")]
     NotDirectory,
+    #[error("a file system is mounted here, and a mount point cannot be exchanged for a new directory")]
     MountPoint,
     /// Something that is not Peregrine's has the name under which the new database would be built, or undo
     /// data made.
+    #[error(
+        "new files must be written here, but what is here was not made by peregrine, or contains files of \
+         other programs"
+    )]
     ForeignFiles,
     /// The name under which the old database would be kept is taken.
+    #[error("the old database would be kept under this name, which is taken")]
     KeptNameTaken,
     /// A link has the name of the database, and leads to what does not exist.
+    #[error("this link leads to a directory that does not exist: mount its disk")]
     DanglingLink,
 }
 
 /// Names the process that holds a lock.
 fn by(holder: Option<&LockHolder>) -> String {
     holder.map_or(String::new(), |holder| format!(" by {holder}"))
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotDirectory => "expected a database, but this is not a directory",
-            Self::MountPoint => {
-                "a file system is mounted here, and a mount point cannot be exchanged for a new directory"
-            }
-            Self::ForeignFiles => {
-                "new files must be written here, but what is here was not made by peregrine, or \
-                 contains files of other programs"
-            }
-            Self::KeptNameTaken => "the old database would be kept under this name, which is taken",
-            Self::DanglingLink => "this link leads to a directory that does not exist: mount its disk",
-        })
-    }
 }
 
 impl DiskError {

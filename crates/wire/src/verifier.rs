@@ -30,18 +30,11 @@ pub trait TxVerifier: Send + Sync {
 }
 
 /// A script failure, or a transaction that could not be prepared.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, thiserror::Error)]
+#[error("{detail}")]
 pub struct ScriptFault {
     /// The index of the input, or `None` if the failure does not concern one input.
     pub input: Option<u32>,
     /// The description of the failure, with the script flags.
     pub detail: String,
 }
-
-impl fmt::Display for ScriptFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.detail)
-    }
-}
-
-impl std::error::Error for ScriptFault {}

@@ -25,7 +25,7 @@ use disk::{
     datadir::{Datadir, FileKind, SNAPSHOT_BASE},
     index::{BlockStatus, IndexRows},
 };
-use std::{fmt, path::PathBuf};
+use std::path::PathBuf;
 use vfs::During as _;
 use wire::{BlockHash, Height};
 
@@ -50,7 +50,8 @@ struct Blocks {
 }
 
 /// Why bitcoind does not start with two chainstates: a clause about the second one, which is `it`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{clause}")]
 pub struct Obstacle {
     clause: String,
     /// The height of the snapshot's block, if the chainstate ends above it.
@@ -60,12 +61,6 @@ pub struct Obstacle {
 impl Obstacle {
     fn new(clause: impl Into<String>) -> Self {
         Self { clause: clause.into(), base_below: None }
-    }
-}
-
-impl fmt::Display for Obstacle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.clause)
     }
 }
 
