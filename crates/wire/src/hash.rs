@@ -67,8 +67,9 @@ fn parse_reversed(text: &str) -> Result<[u8; 32], ParseHashError> {
 ///
 /// Ordered by txid bytes, then numerically by `vout`. That is *not* the chainstate's key order for `vout >=
 /// 16512`: see [`crate::coin::chainstate_key_order`].
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, derive_more::Display)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
+#[display("{txid}:{vout}")]
 pub struct OutPoint {
     /// The transaction that creates the coin.
     pub txid: Txid,
@@ -82,12 +83,6 @@ impl OutPoint {
 
     pub fn is_null(&self) -> bool {
         *self == Self::NULL
-    }
-}
-
-impl fmt::Display for OutPoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.txid, self.vout)
     }
 }
 

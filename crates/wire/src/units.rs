@@ -1,19 +1,13 @@
 //! Newtypes for numbers that must not be confused. The name of each type is its unit.
 
-use std::fmt;
+use derive_more::Display;
 
 macro_rules! unit {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Display)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema), serde(transparent))]
         pub struct $name(pub $inner);
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
-            }
-        }
     };
 }
 
