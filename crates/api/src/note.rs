@@ -81,7 +81,7 @@ pub enum Note {
     } => "starting over: {error}";
     /// An interrupted run has made undo data, but it cannot be continued.
     MadeUndoGone => "starting over: the undo data that an interrupted run has made is in place or gone, or \
-        other undo data is in use since then";
+        other undo data has come into use since then";
     /// Parallel matching did not prove that the chain is valid; all blocks are checked again without undo
     /// data.
     CheckingWithoutUndo => "matching in parallel did not prove that the chain is valid; all blocks are \

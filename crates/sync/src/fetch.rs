@@ -513,7 +513,7 @@ impl Fetch<'_> {
                 return Err(self.nobody_has(missing));
             }
             self.phase = Phase::Blocks;
-            // Not before peers have answered: a refusal changes nothing. What is invalid is marked again.
+            // Not before peers have answered: most refusals come earlier. What is invalid is marked again.
             unmark(self.files, &mem::take(&mut self.index.reconsidered))?;
             self.look_up_new_branch()?;
             self.find_unknown()?;

@@ -331,7 +331,8 @@ fn check_second_chainstate(files: &Files<'_>, found: &KnownDamage) -> Result<(),
     refuse(files, why)
 }
 
-/// Takes the marks of invalid blocks away that are not believed, unless no block could be stored.
+/// Takes the marks of invalid blocks away that are not believed, unless an index keeps blocks from being
+/// stored.
 fn reconsider(files: &Files<'_>, options: &SyncOptions, found: &KnownDamage) -> Result<(), Error> {
     let which @ Some(_) = options.chain.reconsider else { return Ok(()) };
     let DatadirContents { chain, mut stored, reconsidered, .. } =

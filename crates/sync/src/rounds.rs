@@ -110,23 +110,22 @@ fn sync_session<'d>(
     interrupt: &AtomicBool,
 ) -> Result<SyncReport, Error> {
     let started = Instant::now();
-    let options = options.clone();
     let work = work_dir_of(disk, session.datadir(), options.chain.work_dir.as_deref());
     let work = WorkDir::shared(disk, work);
     let files = &session.files()?;
     check_one_chainstate(files)?;
     ensure_index(files, &options.chain, false, Watch { sink, interrupt })?;
     let is_resumed = work.may_have_checkpoint();
-    require_checkpoint(files, &options, &work)?;
+    require_checkpoint(files, options, &work)?;
     let (cannot_stay, mut unfinished) =
-        must_be_replaced(files, &options, is_resumed, Watch { sink, interrupt })?;
+        must_be_replaced(files, options, is_resumed, Watch { sink, interrupt })?;
     if cannot_stay && unfinished.is_none() {
-        refuse_lower_end(files, &options)?;
+        refuse_lower_end(files, options)?;
     }
     let (stop_at_height, mut before) = (options.chain.stop_at_height, None);
     let mut round = Round {
         disk,
-        options,
+        options: options.clone(),
         rebuild,
         must_be_replaced: cannot_stay,
         is_rebuilt: false,
@@ -170,15 +169,16 @@ fn sync_session<'d>(
     Ok(report)
 }
 
-/// Checks that the checkpoint of an interrupted run is there, if that run has deleted blocks: otherwise all
+/// Checks that the checkpoint of an interrupted run is there, if that run may have deleted blocks: otherwise all
 /// would be downloaded again.
 fn require_checkpoint(files: &Files<'_>, options: &SyncOptions, work: &WorkDir<'_>) -> Result<(), Error> {
-    let starts_over = options.prune_bytes.is_none() || options.chain.resume.restart;
+    let SyncOptions { prune_bytes, blocks_only, chain, .. } = options;
+    let starts_over = prune_bytes.is_none() || *blocks_only || chain.resume.restart;
     let waits = || Ok::<_, Error>(is_pruned(files)? && has_made_undo(files.disk, files.datadir)?);
     if starts_over || work.may_have_checkpoint() || !waits()? {
         return Ok(());
     }
-    let detail = "an interrupted run has deleted blocks, and its checkpoint is not here";
+    let detail = "an interrupted run may have deleted blocks, and its checkpoint is not here";
     let error = Error::usage(detail).in_file(work.path(), None);
     Err(error.with_remedies([Remedy::RepeatOptions, Remedy::StartOver]))
 }

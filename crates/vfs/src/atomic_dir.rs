@@ -38,15 +38,17 @@ impl<'d> AtomicDir<'d> {
         }
         disk.create_dir_all(&temporary).during_creation(&temporary)?;
         let begun = temporary.join(first);
-        let begin = || -> Result<_, UnfinishedError> {
-            let first = begin_first(&begun)?;
-            // The job that has completed it locks it until the folder has its name.
+        // The job that has completed the first file locks it until the folder has its name.
+        let lock_complete = || -> Result<_, UnfinishedError> {
             let is_complete = disk.exists(&begun).during("look for", &begun)?;
-            let lock = is_complete.then(|| unfinished::lock(disk, &begun, unfinished::IN_USE)).transpose()?;
-            Ok((first, lock))
+            is_complete.then(|| unfinished::lock(disk, &begun, unfinished::IN_USE)).transpose()
+        };
+        let begin = || {
+            drop(lock_complete()?);
+            Ok((begin_first(&begun)?, lock_complete()?))
         };
         // It stays if there is something in it.
-        let (first, _lock) = begin().inspect_err(|_| drop(disk.remove_dir(&temporary)))?;
+        let (first, _lock) = begin().inspect_err(|_: &UnfinishedError| drop(disk.remove_dir(&temporary)))?;
         let dir = Self { disk, path: path.to_owned(), temporary, is_own, is_temporary: true };
         dir.clear(Some(&unfinished::temporary(&begun, unfinished::SUFFIX)))?;
         Ok((dir, first))

@@ -414,10 +414,10 @@ impl<'a> Rebuild<'a> {
             || self.sets_marks(planned)
     }
 
-    /// Whether hints prove blocks without undo data, which bitcoind may never have connected and marked.
+    /// Whether the block index does not count all blocks as connected: bitcoind may never have connected
+    /// those that hints prove, or an earlier run has found blocks below them lost.
     fn sets_marks(&self, Planned { plan, .. }: &Planned) -> bool {
-        let is_in_place = self.options.output.is_none();
-        is_in_place && plan.choice.lacks_marks && plan.blocks_without_undo(Height(0)) > 0
+        self.options.output.is_none() && plan.choice.lacks_marks
     }
 
     /// Writes the coins that are left of all blocks, and proves what was written.

@@ -309,7 +309,7 @@ impl Job<'_> {
         {
             if self.pruned_download().is_some() {
                 let detail = "the checkpoint of an interrupted run cannot be resumed: its undo data is gone, \
-                              or other undo data is in use since then";
+                              or other undo data has come into use since then";
                 let error = Error::usage(detail).in_file(self.work.path(), None);
                 return Err(error.with_remedies([Remedy::StartOver]));
             }

@@ -29,6 +29,9 @@ const LOCK_NAME: &str = "peregrine.lock";
 const LOCK_ATTEMPTS: u32 = 100;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
+/// The bit of the mode of a directory in which all users may create files, but each only removes its own.
+const STICKY: u32 = 0o1000;
+
 /// Prefix of the name of a directory that belongs to one job. The process id and a number follow.
 const EXCLUSIVE_PREFIX: &str = "peregrine-work-";
 
@@ -51,11 +54,12 @@ pub fn is_hint_copy(path: &Path) -> bool {
     })
 }
 
-/// Whether `path`, be it a link, belongs to this user, or to the owner of the directory that it is in, who
-/// gets what the superuser creates there. Where all users may write, others can take a name.
+/// Whether `path`, be it a link, cannot be what another user has made to mislead this one. In a directory for
+/// the files of all users, such as `/tmp`, it must belong to this user, or to the owner of that directory,
+/// who gets what the superuser creates there. Elsewhere, a server may give what is created to other users.
 fn is_own(disk: &dyn Disk, path: &Path) -> io::Result<bool> {
-    let owner = disk.owner(path)?;
-    Ok(owner == disk.user() || owner == disk.ownership(dir_of(path))?.uid)
+    let (owner, above) = (disk.owner(path)?, disk.ownership(dir_of(path))?);
+    Ok(above.mode & STICKY == 0 || owner == disk.user() || owner == above.uid)
 }
 
 /// The work directory, which need not exist.
@@ -176,7 +180,7 @@ impl<'a> WorkDir<'a> {
             let is_own =
                 created.and_then(|()| is_own(self.disk, &self.path).during("find the owner of", &self.path));
             if found.is_some_and(|found| !found.is_dir) || matches!(is_own, Ok(false)) {
-                let detail = "temporary files should go here, but this is not a directory of this user";
+                let detail = "temporary files should go here, but this is a file, or belongs to another user";
                 return Err(Error::environment(detail)
                     .in_file(&self.path, None)
                     .with_remedies([Remedy::MoveAway, Remedy::OtherWorkDir]));
@@ -252,8 +256,8 @@ impl<'a> WorkDir<'a> {
 mod tests {
     use super::*;
     use std::{
-        fs,
-        os::unix::fs::{chown, symlink},
+        fs::{self, Permissions},
+        os::unix::fs::{PermissionsExt as _, chown, symlink},
         sync::atomic::{AtomicBool, Ordering},
         time::Instant,
     };
@@ -291,6 +295,7 @@ mod tests {
     #[test]
     fn a_directory_of_another_user_is_not_used() {
         let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), Permissions::from_mode(0o1777)).unwrap();
         let planted = home.path().join("peregrine-work-0-1");
         leave(&planted);
         if chown(&planted, Some(4242), None).is_err() {
@@ -298,7 +303,7 @@ mod tests {
         }
         assert_eq!(WorkDir::left(&RealDisk, home.path()), [] as [PathBuf; 0]);
         let error = WorkDir::new(&RealDisk, planted).take().unwrap_err();
-        assert!(error.to_string().contains("this is not a directory of this user"), "{error}");
+        assert!(error.to_string().contains("or belongs to another user"), "{error}");
         // What the superuser creates belongs to the owner of the directory above.
         chown(home.path(), Some(4242), None).unwrap();
         assert!(WorkDir::remove_left(&RealDisk, home.path()));
