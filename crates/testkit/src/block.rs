@@ -1,12 +1,8 @@
 //! Assembles blocks from transactions: merkle root, witness commitment, proof of work, undo data.
 
-use crate::{make::MadeTx, mutation::anyone, plan::subsidy};
-use bitcoin::{
-    Amount, ScriptBuf, Transaction, TxIn, TxOut, Witness, absolute::LockTime, script::Builder,
-    transaction::Version,
-};
+use crate::{mutation::anyone, prelude::*};
 use digest::sha256::{sha256d, sha256d_many, sha256d_pairs};
-use wire::{BlockHash, BlockTime, BlockView, Header, Txid, Wtxid, read::write_compact_size};
+use wire::{BlockView, Wtxid};
 
 /// Regtest's target in compact form.
 pub const BITS: u32 = 0x207f_ffff;

@@ -1,21 +1,13 @@
 //! Damages files, for tests of how damage is handled.
 
-use crate::{GeneratedBlock, fault::FaultDisk};
+use crate::{fault::FaultDisk, prelude::*};
 use disk::{
     datadir::{CHAINSTATE, INDEX},
-    index::{BlockIndex, BlockStatus, IndexEntry, IndexRows, read_block_index, write_block_index},
+    index::{IndexRows, write_block_index},
     replace::{Replacement, recover},
 };
 use leveldb::{Database, write_database};
-use std::{
-    collections::BTreeMap,
-    fs::OpenOptions,
-    io,
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-};
-use vfs::RealDisk;
-use wire::Height;
+use std::{fs::OpenOptions, os::unix::fs::FileExt};
 
 pub fn copy_dir(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::create_dir_all(to)?;

@@ -1,14 +1,9 @@
 //! Finds the real data that some tests read, and records that they are skipped if it is missing.
 
-use crate::corrupt::truncate;
-use disk::datadir::{Datadir, Location};
-use std::fs::{self, File};
-use std::io;
-use std::path::Path;
-use tempfile::TempDir;
+use crate::prelude::*;
+use disk::datadir::Location;
+use std::fs::File;
 pub use testdata::{core_sources, shared_data, skip};
-use vfs::RealDisk;
-use wire::Network;
 
 /// Unpacks `core-datadirs/NAME.tar.xz` into a new temporary folder. If the archive is missing, the test is
 /// skipped.

@@ -6,19 +6,18 @@
 //! last files are padded with zeros to the next preallocated chunk. There is no chainstate: the tests rebuild
 //! it.
 
-use crate::{block::GeneratedBlock, chain::Chain, corrupt::truncate, rng::Rng};
+use crate::prelude::*;
 use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
     block_files::{AppendOptions, BlockAppender, BlockFiles, MAX_BLOCK_FILE_LEN, RecordBuffer, chunk_len},
     chainstate::ChainstateReader,
-    datadir::{Datadir, FileKind},
-    index::{BlockIndex, BlockStatus, IndexEntry, write_block_index},
+    datadir::FileKind,
+    index::write_block_index,
     xor::read_block_obfuscation,
 };
-use std::{collections::BTreeMap, path::Path};
-use vfs::{Disk, During as _, RealDisk};
-use wire::{BlockHash, ByteOffset, Coin, FileNo, Height, Network, OutPoint};
+use vfs::During as _;
+use wire::ByteOffset;
 
 /// Writes a chainstate of these coins, in the order of keys, into `dir`, obfuscated with `key`.
 ///

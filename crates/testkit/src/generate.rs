@@ -2,18 +2,17 @@
 //! height order on another one.
 
 use crate::{
-    block::{GeneratedBlock, HeaderPlan, assemble, coinbase, commit_to_witnesses},
+    block::{HeaderPlan, assemble, coinbase},
     coin_pool::PlannedCoin,
-    make::{MadeTx, Maker},
+    make::Maker,
     model::{ModelCoin, ModelStats},
     mutation::anyone,
-    plan::{BlockPlan, Planner, subsidy},
-    scripts::{Kind, ScriptPool, ScriptRef},
+    plan::{BlockPlan, Planner},
+    prelude::*,
+    scripts::Kind,
 };
-use bitcoin::{Amount, TxOut, script::Builder};
 use rayon::slice::ParallelSliceMut;
 use std::sync::mpsc::sync_channel;
-use wire::{BlockHash, OutPoint, Txid};
 
 /// Number of blocks that are planned ahead of making, and made ahead of assembling: enough to keep all
 /// threads busy.

@@ -24,6 +24,7 @@ pub mod node;
 pub mod pages;
 pub mod peer;
 pub mod plan;
+mod prelude;
 pub mod rng;
 pub mod scripts;
 pub mod sibling;

@@ -2,19 +2,13 @@
 
 use crate::{
     plan::{BlockPlan, InputPlan, OutputPlan, TxPlan},
-    scripts::{Prevout, ScriptPool},
+    prelude::*,
+    scripts::Prevout,
 };
-use bitcoin::{
-    Amount, OutPoint, Sequence, Transaction, TxIn, TxOut, Txid, absolute::LockTime, consensus::Encodable,
-    hashes::Hash, transaction::Version,
-};
+use bitcoin::{OutPoint, Txid, consensus::Encodable, hashes::Hash};
 use digest::sha256::{Message, sha256d_many};
 use rayon::prelude::*;
-use wire::{
-    Coin,
-    coin::compress_amount,
-    read::{write_compact_size, write_var_int},
-};
+use wire::coin::compress_amount;
 
 /// Number of transactions of the same depth that one thread makes at a time.
 const CHUNK: usize = 32;

@@ -3,13 +3,9 @@
 //! It shares no code with the engine: it decodes blocks with the crate `bitcoin`, and hashes coins like
 //! Core's `kernel/coinstats.cpp`.
 
-use crate::GeneratedBlock;
-use bitcoin::consensus::deserialize;
+use crate::prelude::*;
 use digest::sha256::Sha256;
-use std::collections::BTreeMap;
-use wire::{
-    Coin, OutPoint, Sats, Txid, coin::compressed_output, read::write_compact_size, script::is_unspendable,
-};
+use wire::script::is_unspendable;
 
 /// An uncompressed coin.
 #[derive(Clone, PartialEq, Eq, Debug)]

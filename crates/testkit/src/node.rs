@@ -5,7 +5,7 @@ mod datadirs;
 
 pub use datadirs::{SnapshotDatadirs, Tail, Writer, copy_all};
 
-use crate::{GeneratedBlock, data::skip};
+use crate::{data::skip, prelude::*};
 use hex_conservative::DisplayHex as _;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -13,15 +13,12 @@ use std::{
     env,
     error::Error,
     io::{BufRead, BufReader, Read, Write},
-    net::{Ipv4Addr, TcpListener, TcpStream},
+    net::{Ipv4Addr, TcpListener},
     os::unix::process::CommandExt,
-    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
-    thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
-use wire::Network;
 
 /// What a node has done, or why it has not.
 pub type Res<T> = Result<T, Box<dyn Error + Send + Sync>>;

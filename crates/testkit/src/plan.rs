@@ -4,11 +4,10 @@
 //! can be made (signed, hashed) in parallel behind it without changing a byte of the result.
 
 use crate::{
-    ChainSpec,
     block::median_time_past,
     coin_pool::{CoinPool, PlannedCoin},
-    rng::Rng,
-    scripts::{KEYS, Kind, ScriptPool, ScriptRef},
+    prelude::*,
+    scripts::{KEYS, Kind},
 };
 use std::{collections::VecDeque, ops::Range};
 

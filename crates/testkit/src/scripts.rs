@@ -6,23 +6,16 @@
 
 use crate::{
     keys::{Key, Signer, random_key},
-    rng::Rng,
+    prelude::*,
 };
 use bitcoin::{
-    Amount, ScriptBuf, Transaction, TxOut, Witness,
     hashes::Hash,
     key::{Keypair, TapTweak},
-    opcodes::{
-        OP_TRUE,
-        all::{OP_CHECKSIG, OP_DROP, OP_PUSHNUM_1, OP_RETURN},
-    },
-    script::{Builder, PushBytesBuf, Script},
-    secp256k1::Secp256k1,
+    opcodes::all::{OP_CHECKSIG, OP_DROP, OP_PUSHNUM_1, OP_RETURN},
+    script::Script,
     sighash::{EcdsaSighashType, Prevouts, SighashCache, TapSighashType},
     taproot::{LeafVersion, TapLeafHash, TaprootBuilder},
 };
-use std::collections::HashMap;
-use wire::{Sats, coin::compressed_output};
 
 /// Number of keys in a pool.
 pub const KEYS: u16 = 64;

@@ -3,13 +3,12 @@
 //! A node stores the blocks that it receives and connects those with the most work, so its files also hold
 //! blocks that were never connected, some of them invalid.
 
-use crate::block::{
-    COMMITMENT_PREFIX, GeneratedBlock, commit_to_witnesses, has_work, header_of, merkle_root, mine,
+use crate::{
+    block::{header_of, merkle_root},
+    prelude::*,
 };
 use bitcoin::{Block, consensus};
-use disk::undo::{UndoArena, UndoView, write_undo};
-use std::collections::HashMap;
-use wire::BlockHash;
+use disk::undo::write_undo;
 
 /// Makes the `number`-th sibling of a block, with a different coinbase. After `change` has changed the block,
 /// recomputes merkle root, witness commitment and proof of work. The sibling is stale and has no undo data,
@@ -82,7 +81,6 @@ pub fn rebase<'b>(blocks: impl Iterator<Item = &'b mut GeneratedBlock>, mut onto
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Chain, ChainSpec};
 
     #[test]
     fn siblings_differ_in_hash_and_have_the_same_parent() {

@@ -8,15 +8,12 @@ mod blocks;
 mod databases;
 mod settings;
 
-use crate::corrupt::{edit_index, flip_bit, truncate};
-use disk::index::{BlockIndex, FileInfo, read_block_index};
-use std::{
-    fs, io,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
+use crate::{
+    corrupt::{edit_index, flip_bit},
+    prelude::*,
 };
-use vfs::RealDisk;
-use wire::FileNo;
+use disk::index::FileInfo;
+use std::os::unix::fs::symlink;
 
 /// Height of the chainstate `older` in a store.
 pub const OLDER: u32 = 60;

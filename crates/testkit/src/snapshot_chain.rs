@@ -2,18 +2,10 @@
 //! branches of it: coinbases only, the same blocks each time (Core `CreateBlockChain`).
 
 use crate::{
-    block::{BITS, GeneratedBlock, has_work, mine, serialise},
-    make::MadeTx,
-    plan::subsidy,
+    block::{BITS, serialise},
+    prelude::*,
 };
-use bitcoin::{
-    Amount, ScriptBuf, Sequence, Transaction, TxIn, TxOut,
-    absolute::LockTime,
-    opcodes::{OP_0, OP_TRUE},
-    script::Builder,
-    transaction::Version,
-};
-use wire::{BlockHash, BlockTime, Header};
+use bitcoin::opcodes::OP_0;
 
 /// Height of the snapshot's block.
 pub const SNAPSHOT_HEIGHT: u32 = 200;
@@ -68,7 +60,6 @@ fn child(parent: &GeneratedBlock, number: u8) -> GeneratedBlock {
 mod tests {
     use super::*;
     use rules::ChainParams;
-    use wire::{Height, Network};
 
     #[test]
     fn the_block_at_height_200_is_that_of_cores_snapshot() {

@@ -4,20 +4,17 @@
 //! the mildest power cut does, and as others do. Equal states are checked once.
 
 use super::{FaultDisk, State, locked};
+use crate::prelude::*;
 use std::{
     collections::HashSet,
-    fs::{self, File},
+    fs::File,
     hash::{DefaultHasher, Hash as _, Hasher as _},
-    io,
-    path::{Path, PathBuf},
     sync::{
         Mutex,
         atomic::{AtomicU64, Ordering},
         mpsc::{self, Sender},
     },
-    thread,
 };
-use tempfile::TempDir;
 
 /// Number of threads that check states.
 const CHECKERS: usize = 4;
@@ -172,7 +169,6 @@ fn hash(dir: &Path, hasher: &mut DefaultHasher) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
-    use vfs::Disk as _;
 
     /// Replaces the contents of a file, with or without a sync of the new one before it gets the name.
     fn states_of_a_replacement(is_synced: bool) -> BTreeSet<String> {

@@ -5,14 +5,7 @@
 //! directory loses any number of its changes, the last ones first, independently of other directories. Only
 //! [`Names::synced`] makes the changes of a directory durable.
 
-use crate::rng::Rng;
-use std::{
-    collections::BTreeMap,
-    io,
-    path::{Path, PathBuf},
-};
-use tempfile::TempDir;
-use vfs::{Disk, RealDisk};
+use crate::prelude::*;
 
 /// A change of names that is not yet durable.
 #[derive(Clone, Debug)]
@@ -212,7 +205,6 @@ impl Names {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     /// Returns all states that power cuts with 40 seeds leave of a replaced file, a removed folder and two
     /// swapped folders.

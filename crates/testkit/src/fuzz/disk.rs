@@ -6,18 +6,16 @@ use super::{
     samples::{Parts, chainstate_tables},
     wire::check_coin,
 };
-use ::wire::{ByteOffset, FileNo, Header, Network, Reader};
+use crate::prelude::*;
 use digest::obfuscation::Obfuscation;
 use disk::{
     blk::{BlockScanner, RECORD_HEADER_LEN, block_len, parse_record_header},
-    datadir::Datadir,
-    index::{FileInfo, IndexEntry},
+    index::FileInfo,
     scan::scan_files,
-    undo::{UndoArena, UndoView, write_undo},
+    undo::write_undo,
 };
 use leveldb::Database;
-use std::path::Path;
-use vfs::Disk as _;
+use wire::{ByteOffset, Reader};
 
 /// Undo data that is read and written again is the same, except for versions, which Core writes as 0.
 pub fn undo(bytes: &[u8]) -> bool {

@@ -1,14 +1,10 @@
 //! Fuzz targets for hint files: any bytes, read as each format, are refused or are valid hints.
 
 use super::memory::MemoryDisk;
-use ::wire::{BlockHash, Height, Network};
+use crate::prelude::*;
 use flate2::{Compression, write::GzEncoder};
 use hints::{HintFormat, HintReader, HintWriter, MAX_OUTPUTS, packed::Unpacked};
-use std::{
-    io::{Read as _, Write as _},
-    path::Path,
-};
-use vfs::RealDisk;
+use std::io::{Read as _, Write as _};
 
 /// Maximum number of blocks that are read: gzip makes millions of empty ones out of few bytes.
 const MAX_BLOCKS: u32 = 5_000;

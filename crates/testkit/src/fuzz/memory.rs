@@ -1,12 +1,8 @@
 //! A read-only disk with a few files in memory, from which fuzz targets and tests read.
 
-use std::{
-    collections::BTreeMap,
-    ffi::OsString,
-    io,
-    path::{Path, PathBuf},
-};
-use vfs::{Disk, Lock, Metadata, ReadAt, WriteFile};
+use crate::prelude::*;
+use std::ffi::OsString;
+use vfs::{Lock, Metadata, ReadAt, WriteFile};
 
 /// Files by path; directories exist if a file's path contains them.
 #[derive(Debug, Default)]

@@ -1,14 +1,13 @@
 //! The fuzz target for `rules`: the fused passes and the table agree on any block with any undo data.
 
 use super::samples::{MEDIAN_TIMES, Parts};
-use crate::block::{COMMITMENT_PREFIX, ids};
+use crate::{block::ids, prelude::*};
 use digest::sha256::sha256d;
-use disk::undo::{UndoArena, UndoView};
 use rules::{
     BlockContext, BlockSpendContext, ChainParams, SpentCoin, block::check_block_with_table, check_block,
     check_block_spends, merkle::merkle_root, spend::check_block_spends_with_table,
 };
-use wire::{BlockArena, BlockView, Height, Network};
+use wire::BlockView;
 
 /// Merkle root and witness commitment are corrected first; otherwise hardly any mutation would get past them.
 pub fn block_and_undo(bytes: &[u8]) -> bool {

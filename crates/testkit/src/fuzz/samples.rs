@@ -2,27 +2,19 @@
 
 use super::{reseal, runs::NETWORK};
 use crate::{
-    Chain, ChainSpec, GeneratedBlock,
     corrupt::snapshot,
     datadir::{Layout, write_chainstate},
+    prelude::*,
 };
 use digest::siphash::SipKey;
 use disk::{
     checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef},
-    datadir::Datadir,
     delta::{CheckedRange, Delta, DeltaShard},
-    index::{IndexEntry, read_block_index},
     range_plan::{PlannedBlock, RangePlan},
     sorted_run::SortedRunWriter,
 };
-use std::{fmt::Debug, path::Path, sync::LazyLock};
-use tempfile::TempDir;
-use vfs::RealDisk;
-use wire::{
-    BlockArena, BlockHash, BlockTime, Coin, Entry, FileNo, Height, OutPoint, Sats,
-    coin::{compressed_output, write_chainstate_key},
-    read::write_var_int,
-};
+use std::{fmt::Debug, sync::LazyLock};
+use wire::{Entry, coin::write_chainstate_key};
 
 /// Long enough for spends: coinbases mature after 100 blocks.
 static CHAIN: LazyLock<Chain> =

@@ -4,16 +4,11 @@ use super::{
     memory::MemoryDisk,
     samples::{SampleCoin, coins, files},
 };
-use ::wire::{
-    BlockHash, Network, OutPoint, Txid,
-    read::{write_compact_size, write_var_int},
-};
+use crate::prelude::*;
 use disk::{
     snapshot::{SnapshotReader, SnapshotWriter},
     utxo_tree::UtxoTree,
 };
-use std::path::Path;
-use vfs::RealDisk;
 
 const NAME: &str = "utxo.dat";
 

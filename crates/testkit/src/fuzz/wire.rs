@@ -1,20 +1,14 @@
 //! Fuzz targets for `wire`: blocks, transactions, numbers, coins.
 
-use bitcoin::{
-    Amount, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Txid, Witness,
-    absolute::LockTime,
-    consensus::{deserialize, serialize},
-    hashes::Hash as _,
-    transaction::Version,
-};
+use crate::prelude::*;
+use bitcoin::{Txid, consensus::serialize, hashes::Hash as _};
 use digest::sha256::Message;
 use wire::{
-    BlockArena, Coin, OutPoint, Reader, TxView,
+    Reader, TxView,
     coin::{
-        CompressedScript, compress_amount, compressed_output, decompress_amount, split_chainstate_key,
-        write_chainstate_key,
+        CompressedScript, compress_amount, decompress_amount, split_chainstate_key, write_chainstate_key,
     },
-    read::{MAX_SIZE, write_compact_size, write_var_int},
+    read::MAX_SIZE,
 };
 
 /// A block that is parsed and serialised again is the same.

@@ -2,11 +2,7 @@
 
 use super::{block_builder::Commitment, *};
 use CheckLevel::{Block, Spend};
-use bitcoin::{
-    ScriptBuf, Transaction, Witness,
-    opcodes::all::{OP_CHECKMULTISIG, OP_CHECKSIG, OP_ENDIF, OP_IF, OP_PUSHNUM_16},
-    script::{Builder, PushBytesBuf},
-};
+use bitcoin::opcodes::all::{OP_CHECKMULTISIG, OP_CHECKSIG, OP_ENDIF, OP_IF, OP_PUSHNUM_16};
 
 const NONCE_SIZE: &str = "bad-witness-nonce-size";
 const MERKLE_MATCH: &str = "bad-witness-merkle-match";

@@ -2,22 +2,13 @@
 //! changed.
 
 use crate::{
-    block::{
-        BITS, COMMITMENT_PREFIX, GeneratedBlock, coinbase, commit_to_witnesses, has_work, median_time_past,
-        merkle_root, mine, serialise, undo_data,
-    },
-    chain::Chain,
-    make::MadeTx,
+    block::{BITS, coinbase, median_time_past, merkle_root, serialise, undo_data},
     model::{Model, ModelCoin, outpoint, write_undo},
-    plan::{COINBASE_MATURITY, subsidy},
-    scripts::{Prevout, ScriptPool, ScriptRef},
+    plan::COINBASE_MATURITY,
+    prelude::*,
+    scripts::Prevout,
 };
-use bitcoin::{
-    Amount, ScriptBuf, Transaction, TxIn, TxOut, Witness, absolute::LockTime, consensus::deserialize,
-    hashes::Hash, opcodes::OP_TRUE, script::Builder, transaction::Version,
-};
-use std::collections::BTreeMap;
-use wire::{BlockHash, BlockTime, Header, OutPoint};
+use bitcoin::hashes::Hash;
 
 #[derive(Clone, Debug)]
 pub struct BuilderCoin {

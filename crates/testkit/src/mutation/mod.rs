@@ -15,7 +15,7 @@ mod tx;
 
 pub use block_builder::{BlockBuilder, BuilderCoin, Draft, anyone, paying};
 
-use crate::{block::GeneratedBlock, chain::Chain, generate::ChainSpec, rng::Rng};
+use crate::prelude::*;
 
 /// Core's reject string for a script that fails for this reason (`script_error.cpp`, `ScriptErrorString`).
 macro_rules! failed {

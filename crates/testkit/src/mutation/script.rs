@@ -3,13 +3,12 @@
 //! that succeeds; amounts, the coins of other inputs and the annex are part of what is signed.
 
 use super::*;
-use crate::scripts::{Kind, ScriptRef};
+use crate::scripts::Kind;
 use CheckLevel::Script;
 use bitcoin::{
-    Opcode, ScriptBuf, Sequence, Transaction, TxIn, Witness,
-    absolute::LockTime,
+    Opcode,
     opcodes::all::{OP_CLTV, OP_CSV, OP_DROP},
-    script::{Builder, Instruction, PushBytesBuf},
+    script::Instruction,
 };
 
 const EVAL_FALSE: &str =

@@ -2,7 +2,6 @@
 
 use super::*;
 use CheckLevel::Spend;
-use bitcoin::ScriptBuf;
 
 const MISSING: &str = "bad-txns-inputs-missingorspent";
 const PREMATURE: &str = "bad-txns-premature-spend-of-coinbase";

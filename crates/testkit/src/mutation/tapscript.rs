@@ -5,12 +5,9 @@ use super::{script::coin, *};
 use crate::keys::{Key, Signer, random_key};
 use CheckLevel::Script;
 use bitcoin::{
-    ScriptBuf, Transaction, TxOut, Witness,
     hashes::Hash,
     key::TapTweak,
     opcodes::all::{OP_CHECKSIGVERIFY, OP_DUP, OP_NOP, OP_RETURN},
-    script::Builder,
-    secp256k1::Secp256k1,
     sighash::{Annex, Prevouts, SighashCache, TapSighashType},
     taproot::{LeafVersion, TapLeafHash, TapNodeHash},
 };

@@ -2,7 +2,7 @@
 
 use super::*;
 use CheckLevel::{Block, Spend};
-use bitcoin::{OutPoint, Sequence, TxIn, absolute::LockTime, transaction::Version};
+use bitcoin::OutPoint;
 
 const MISSING: &str = "bad-txns-inputs-missingorspent";
 const NONFINAL: &str = "bad-txns-nonfinal";

@@ -2,17 +2,11 @@
 
 use super::{Node, Res, Start, owned};
 use crate::{
-    GeneratedBlock,
+    prelude::*,
     snapshot_chain::{self, SNAPSHOT_HEIGHT},
 };
 use serde_json::json;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-    thread,
-    time::Duration,
-};
+use std::process::Command;
 
 /// How the last blocks of a datadir are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! What a peer does wrong: the list for peers on sockets, and for those of a simulated network.
 
-use super::ServedChain;
+use crate::prelude::*;
 use net::message::MAX_HEADERS;
-use wire::{BlockHash, Header};
 
 /// Depth of the deepest block of a peer that offers only the last ones (Core `ProcessGetBlockData`).
 const MAX_DEPTH: usize = 290;

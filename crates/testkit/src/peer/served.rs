@@ -1,9 +1,6 @@
 //! A chain as a peer has it.
 
-use crate::block::{GeneratedBlock, header_of};
-use disk::undo::{UndoArena, UndoView};
-use std::collections::HashMap;
-use wire::{BlockHash, Header};
+use crate::{block::header_of, prelude::*};
 
 /// The blocks of a chain by height, from the genesis block on.
 #[derive(Clone, Debug)]

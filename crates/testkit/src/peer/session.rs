@@ -1,6 +1,7 @@
 //! One connection to a scripted peer.
 
-use super::{Asked, BlockAnswer, Fault, POLL_INTERVAL, ServedChain, Shared, coins::SpentCoinsServer, lock};
+use super::{Asked, BlockAnswer, Fault, POLL_INTERVAL, Shared, coins::SpentCoinsServer, lock};
+use crate::prelude::*;
 use net::{
     address::{Host, PeerAddress},
     frame::{Command, HEAD_LEN, RawMessage, Received, write_frame},
@@ -12,13 +13,9 @@ use net::{
 };
 use std::{
     collections::VecDeque,
-    io::{self, Read, Write},
-    net::TcpStream,
+    io::{Read, Write},
     sync::{Arc, atomic::Ordering},
-    thread,
-    time::Duration,
 };
-use wire::{BlockHash, Network};
 
 /// Time between two bytes of a peer that sends one at a time.
 const DRIP: Duration = Duration::from_secs(1);

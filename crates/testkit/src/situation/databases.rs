@@ -1,9 +1,7 @@
 //! Damage to the chainstate and the block index.
 
 use super::{OLDER, Situation, TIP, break_file, cut_file, row};
-use crate::corrupt::copy_dir;
-use disk::index::{BlockIndex, BlockStatus};
-use std::fs;
+use crate::{corrupt::copy_dir, prelude::*};
 
 pub(super) const CHAINSTATE: &[Situation] = &[
     row("nothing", |_| Ok(())),
