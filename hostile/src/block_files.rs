@@ -1,19 +1,7 @@
 //! The `blk` and `rev` files before a step, and what a run that stores blocks or makes undo data may do with
 //! them: it appends records behind the bytes in use, and adds files that are missing.
 
-use crate::{
-    Res,
-    finding::Finding,
-    scene::{Scene, is_file},
-    tree::{Seen, Tree, What},
-};
-use disk::index::read_block_index;
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
-use vfs::RealDisk;
+use crate::prelude::*;
 
 struct BlockFile {
     len: u64,

@@ -5,31 +5,15 @@ mod advice;
 mod runs;
 
 use crate::{
-    Context, Res,
-    base::Base,
-    block_files::BlockFiles,
     damage::{KINDS, SITUATION},
     datadir_state::DatadirState,
-    finding::{Comparison, Finding, MayAppend},
+    finding::{Comparison, MayAppend},
     indexes::{self, Answers},
-    program::{Disturbance, Program, Ran},
-    scene::Scene,
+    prelude::*,
+    program::Program,
     steps::{Command, Step, common, plan},
-    tree::{Tree, What, look},
 };
-use disk::datadir::Datadir;
 use runs::{Runs, has};
-use serde_json::{Value, json};
-use std::{
-    collections::{BTreeMap, HashSet},
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
-use testkit::{
-    node::{Node, Start, Started, copy_all},
-    rng::Rng,
-};
 
 pub struct Outcome {
     /// Everything that must not happen but did.

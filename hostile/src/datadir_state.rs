@@ -1,12 +1,7 @@
 //! What the files of a datadir say of its chain, without a node.
 
-use crate::scene::Scene;
-use disk::{
-    chainstate::ChainstateReader,
-    index::{BlockStatus, read_block_index},
-};
-use std::collections::{HashMap, HashSet};
-use vfs::RealDisk;
+use crate::prelude::*;
+use disk::chainstate::ChainstateReader;
 
 /// A chainstate's best block, and its height if it is known.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,13 +1,9 @@
 //! Detects what must not happen, by comparing the contents of a datadir before and after a step.
 
 use crate::{
-    block_files::{BlockFiles, flaw_of_new, is_named},
-    tree::{Class, Seen, Tree, What, class},
-};
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
+    block_files::{flaw_of_new, is_named},
+    prelude::*,
+    tree::{Class, class},
 };
 
 /// The directory in which made undo data waits.

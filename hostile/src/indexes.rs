@@ -1,9 +1,6 @@
 //! What a node answers by way of its indexes, before and after the runs of a case.
 
-use crate::{Res, base::Base};
-use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use testkit::node::Node;
+use crate::prelude::*;
 
 /// Heights at which a node is asked.
 const HEIGHTS: std::ops::Range<u32> = 1..150;

@@ -13,6 +13,7 @@ mod damage;
 mod datadir_state;
 mod finding;
 mod indexes;
+mod prelude;
 mod program;
 mod scene;
 mod steps;
@@ -20,22 +21,18 @@ mod tree;
 
 use case::{Outcome, clear, run_case};
 use clap::Parser;
+use prelude::*;
 use program::Program;
 use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
+    process::{ExitCode, Stdio},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 use testkit::node::Writer;
-
-pub use testkit::node::Res;
 
 /// Damages datadirs, runs `peregrine reindex` on them and checks the result with a real bitcoind.
 #[derive(Parser)]

@@ -1,17 +1,15 @@
 //! Runs `peregrine`, undisturbed or interrupted.
 
-use crate::Res;
+use crate::prelude::*;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::{
     io::{BufRead, BufReader, Read},
     os::unix::process::{CommandExt, ExitStatusExt},
-    path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     sync::mpsc::{Receiver, channel},
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
-use testkit::rng::Rng;
 
 /// System calls that change names or make data durable, where a kill is most dangerous.
 const CHANGES: &str = "rename,renameat,renameat2,unlink,unlinkat,rmdir,mkdir,fsync,fdatasync,fchmod,fchown,\

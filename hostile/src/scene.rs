@@ -1,15 +1,7 @@
 //! The datadir of one case, and operations on it that damages use.
 
-use crate::{Res, base::Base};
-use disk::datadir::Datadir;
-use std::{
-    collections::BTreeMap,
-    fs,
-    os::unix::fs::FileExt,
-    path::{Path, PathBuf},
-    process::Command,
-};
-use testkit::rng::Rng;
+use crate::prelude::*;
+use std::os::unix::fs::FileExt;
 
 /// The user that owns datadirs that do not belong to root.
 pub const NODE_USER: u32 = 4242;

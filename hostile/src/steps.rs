@@ -1,9 +1,6 @@
 //! The steps of a case after the damage.
 
-use crate::{Context, Res, program::Disturbance, scene::Scene};
-use disk::node_indexes::IndexKind;
-use serde_json::json;
-use std::path::{Path, PathBuf};
+use crate::prelude::*;
 use testkit::node::owned;
 
 pub enum Step {

@@ -1,12 +1,11 @@
 //! Captures the contents of a folder (names, bytes, owners and modes), and classifies paths.
 
+use crate::prelude::*;
 use std::{
-    collections::BTreeMap,
-    fs::{self, File},
+    fs::File,
     hash::Hasher,
     io::{self, Read},
     os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
 };
 
 /// What a path is.

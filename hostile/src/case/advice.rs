@@ -2,12 +2,9 @@
 
 use super::{Case, MOST_ADVICE, clear, first_line, has, start};
 use crate::{
-    Res,
-    program::{Disturbance, Ran},
+    prelude::*,
     steps::{Command, common},
 };
-use serde_json::{Value, json};
-use testkit::node::{Node, Start, copy_all};
 
 impl Case<'_> {
     /// Runs what `doctor` advises, as it is printed, until that is `bitcoind` or nothing. If a command is

@@ -1,20 +1,12 @@
 //! Damage to block and undo files and to `xor.dat`.
 
 use super::{Description, name};
-use crate::{
-    Res,
-    scene::{Scene, is_file, xor},
-};
-use disk::datadir::Datadir;
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use crate::{prelude::*, scene::xor};
 use testkit::{
     block::{header_of, mine},
-    corrupt::{flip_bit, overwrite, pad, truncate},
+    corrupt::{overwrite, pad},
 };
-use wire::{Header, Network};
+use wire::Header;
 
 /// Returns a random file, and the length of its records in bytes.
 pub(super) fn file(scene: &mut Scene<'_>, kind: &str) -> Res<Option<(PathBuf, usize)>> {

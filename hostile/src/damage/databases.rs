@@ -1,16 +1,8 @@
 //! Damage to the block index and the chainstate.
 
 use super::{Description, name};
-use crate::scene::{Scene, is_dir};
-use disk::index::{BlockStatus, read_block_index, write_block_index};
-use std::{
-    collections::HashSet,
-    fs,
-    path::{Path, PathBuf},
-};
-use testkit::corrupt::{flip_bit, truncate};
-use testkit::node::copy_all;
-use vfs::RealDisk;
+use crate::prelude::*;
+use disk::index::write_block_index;
 
 pub fn delete(dir: &Path) -> Description {
     if !is_dir(dir) {

@@ -7,8 +7,7 @@ mod places;
 mod situation;
 mod undo;
 
-use crate::{Res, scene::Scene};
-use std::path::Path;
+use crate::prelude::*;
 
 /// A description of a damage; `None` if there is nothing that can be damaged in this way.
 type Description = Res<Option<String>>;

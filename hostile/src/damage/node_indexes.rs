@@ -5,15 +5,8 @@ use super::{
     databases::{delete, delete_current, file, replace},
     name,
 };
-use crate::scene::Scene;
-use disk::node_indexes::IndexKind;
+use crate::prelude::*;
 use leveldb::{Database, write_database};
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
-use testkit::corrupt::flip_bit;
-use vfs::RealDisk;
 
 /// Returns the folder of one of the indexes that are there, and that of its database.
 fn index(scene: &mut Scene<'_>) -> Option<(PathBuf, PathBuf)> {

@@ -1,17 +1,8 @@
 //! Links, mounts, leftovers, owners, modes and special files: damage, or what users do.
 
 use super::{Description, name};
-use crate::{
-    Res,
-    scene::{NODE_USER, Scene, is_dir, is_file},
-    tree::look,
-};
-use std::{
-    fs::{self, Permissions},
-    os::unix::fs::{PermissionsExt, lchown, symlink},
-    path::{Path, PathBuf},
-    process::Command,
-};
+use crate::{prelude::*, scene::NODE_USER};
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 
 /// Moves a folder or a file out of the datadir and replaces it by a link. Returns where it is now, and the
 /// link's target; `None` if it cannot be moved.

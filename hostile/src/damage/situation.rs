@@ -1,12 +1,8 @@
 //! The situations of testkit's list, which the tests of the advice bring about too.
 
 use super::Description;
-use crate::scene::Scene;
-use std::fs;
-use testkit::{
-    node::copy_all,
-    situation::{Place, all},
-};
+use crate::prelude::*;
+use testkit::situation::{Place, all};
 
 /// Brings the datadir into a situation of the list.
 pub fn situation(scene: &mut Scene<'_>) -> Description {

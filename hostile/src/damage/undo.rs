@@ -6,15 +6,10 @@ use super::{
     name,
 };
 use crate::{
-    Res,
-    scene::{Record, Scene, is_dir, xor},
+    prelude::*,
+    scene::{Record, xor},
 };
-use std::{
-    fs::{self, Permissions},
-    os::unix::fs::{PermissionsExt, chown},
-    path::{Path, PathBuf},
-};
-use testkit::corrupt::{flip_bit, truncate};
+use std::os::unix::fs::{PermissionsExt, chown};
 
 /// A `rev` file, its records, and its bytes without obfuscation.
 type Records = (PathBuf, Vec<Record>, Vec<u8>);
