@@ -1,8 +1,7 @@
 //! Core and `wire` accept the same bytes as blocks.
 
+use crate::prelude::*;
 use bitcoinkernel::{Block, prelude::*};
-use std::{collections::BTreeMap, error::Error};
-use testkit::{Chain, ChainSpec, rng::Rng};
 use wire::BlockArena;
 
 /// Number of damaged copies of each block.

@@ -1,16 +1,8 @@
 //! Bitcoin Core starts on a chainstate that Peregrine wrote, and continues from it: it connects and
 //! disconnects blocks.
 
-use oracle::{
-    CoreNode, Rebuild, Wipe,
-    coins::Rows,
-    core_node::Event,
-    rebuild,
-    scenario::{connect_one_and_take_back, feed},
-};
-use std::error::Error;
-use testkit::{Chain, ChainSpec, datadir::Layout};
-use wire::{Height, Network};
+use crate::prelude::*;
+use oracle::{core_node::Event, scenario::connect_one_and_take_back};
 
 /// A rebuild writes the chainstate of an earlier height, in many tables. Core opens it, connects the last
 /// blocks of the chain with all their spends, then an empty block, then disconnects several blocks. Its coins

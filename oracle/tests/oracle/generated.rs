@@ -1,11 +1,8 @@
 //! Generated chains with all kinds of scripts and valid signatures: Core accepts each block, and ends with
 //! the same coins as Peregrine.
 
-use oracle::{Rebuild, coins::Rows, rebuild, scenario};
-use std::error::Error;
+use crate::prelude::*;
 use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, datadir::Layout};
-use wire::{Height, Network};
 
 /// Core connects every block of a chain, its coins are those of the model, and a rebuild from a datadir of
 /// the same chain, which Core did not write, results in the same rows. Returns that datadir.

@@ -6,6 +6,7 @@ mod generated;
 mod mutants;
 mod mutations;
 mod odd_outputs;
+mod prelude;
 mod real_datadirs;
 mod refused_blocks;
 mod scanned_index;

@@ -1,15 +1,11 @@
 //! Random mutants of blocks: Core and a rebuild report the same violation first, or both accept the block.
 
+use crate::prelude::*;
 use oracle::{
-    CoreNode, Wipe,
-    block_verdict::{BlockVerdict, Way, rebuild_verdict},
-    coins::Rows,
+    block_verdict::{BlockVerdict, rebuild_verdict},
     mutant::Site,
-    scenario,
 };
-use std::{collections::BTreeMap, error::Error, path::Path};
-use testkit::{Chain, ChainSpec, GeneratedBlock, block, corrupt::copy_dir, model::Model, rng::Rng};
-use wire::Network;
+use testkit::{GeneratedBlock, block, model::Model};
 
 /// Number of mutants that a test compares, all of one chain. For longer runs, `PEREGRINE_MUTANTS` sets the
 /// number per chain, `PEREGRINE_CHAINS` the number of chains, and `PEREGRINE_SEED` is added to the seeds.

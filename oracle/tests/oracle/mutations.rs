@@ -2,19 +2,9 @@
 //! of mutations, as is a rebuild's (`crates/acceptance/tests/acceptance/ways/verdicts.rs`, which runs no
 //! scripts: a rebuild that runs them is compared here).
 
-use oracle::{
-    CoreNode, Verdict, Wipe,
-    block_verdict::{self, BlockVerdict, Way},
-    coins::Rows,
-    scenario,
-};
-use std::{error::Error, path::Path};
-use testkit::{
-    corrupt::copy_dir,
-    datadir::Layout,
-    mutation::{CheckLevel, MUTATED, MutatedChain, Mutation, base_chain, mutations},
-};
-use wire::Network;
+use crate::prelude::*;
+use oracle::block_verdict::{self, BlockVerdict};
+use testkit::mutation::{MUTATED, MutatedChain, Mutation};
 
 /// Returns Core's verdict and coins, on a copy of a datadir with the chain before the block.
 fn core_verdict(base: &Path, mutated: &MutatedChain) -> Result<(BlockVerdict, Rows), Box<dyn Error>> {

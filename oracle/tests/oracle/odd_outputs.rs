@@ -1,15 +1,10 @@
 //! Thousands of unusual outputs in one transaction: tests the compression of coins and their order in the
 //! chainstate.
 
-use crate::generated::core_and_rebuild_agree;
+use crate::{generated::core_and_rebuild_agree, prelude::*};
 use bitcoin::{Amount, ScriptBuf, TxOut, hex::FromHex as _};
-use oracle::Rebuild;
-use std::{error::Error, ops::Range};
-use testkit::{
-    datadir::Layout,
-    mutation::{BlockBuilder, BuilderCoin, base_chain},
-    rng::Rng,
-};
+use std::ops::Range;
+use testkit::mutation::{BlockBuilder, BuilderCoin};
 
 /// More than 16,512 outputs: up to index 16,511, the order of keys in the chainstate is numeric.
 const OUTPUTS: usize = 17_000;

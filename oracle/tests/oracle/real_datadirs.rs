@@ -1,9 +1,7 @@
 //! Datadirs that Bitcoin Core wrote from real chains, if they are available.
 
-use oracle::{CoreNode, Rebuild, Wipe, coins::Rows, rebuild::remove_undo_files};
-use std::error::Error;
-use testkit::{corrupt::copy_dir, data::unpack_core_datadir};
-use wire::Network;
+use crate::prelude::*;
+use testkit::data::unpack_core_datadir;
 
 /// Compares the coins of a real datadir, row by row, with the chainstate that its `bitcoind` wrote: those of
 /// Core's code from the `blk` files alone (which checks the test's Core), of a rebuild with the block index,

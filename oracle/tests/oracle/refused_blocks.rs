@@ -1,13 +1,7 @@
 //! A node's block files also contain blocks that it rejected.
 
+use crate::prelude::*;
 use engine::UndoPolicy;
-use oracle::{CoreNode, Rebuild, Verdict, Wipe, coins::Rows, rebuild::remove_undo_files, scenario};
-use std::error::Error;
-use testkit::{
-    corrupt::copy_dir,
-    mutation::{CheckLevel, base_chain, mutations},
-};
-use wire::Network;
 
 /// Core gets a chain and then each invalid block of the table that can extend its tip. It stores those whose
 /// violation it detects only when it connects them, and marks them in its index. A rebuild of Core's datadir,

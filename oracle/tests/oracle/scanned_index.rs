@@ -1,13 +1,7 @@
 //! Bitcoin Core starts on a block index that Peregrine made from the block files alone, and continues from
 //! there.
 
-use oracle::{
-    Rebuild,
-    scenario::{assert_core_continues, feed},
-};
-use std::error::Error;
-use testkit::{Chain, ChainSpec, datadir::Layout};
-use wire::Network;
+use crate::prelude::*;
 
 /// From a datadir without index, a rebuild makes index and chainstate.
 fn core_reads_everything_and_continues(seed: u64, layout: &Layout) -> Result<(), Box<dyn Error>> {

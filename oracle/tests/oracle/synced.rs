@@ -1,20 +1,14 @@
 //! A datadir that Peregrine has downloaded contains what Core's own would, and Core continues from there.
 
+use crate::prelude::*;
 use disk::{datadir::Datadir, index::read_block_index};
 use engine::{AssumeValid, RealDisk, ScriptChecks};
-use oracle::scenario::{assert_core_continues, feed};
 use std::{
-    error::Error,
     num::NonZeroUsize,
-    path::Path,
     sync::{Arc, atomic::AtomicBool},
 };
 use sync::{PeerOptions, SyncOptions, sync};
-use testkit::{
-    Chain, ChainSpec,
-    peer::{Fault, ScriptedPeer, ServedChain},
-};
-use wire::Network;
+use testkit::peer::{Fault, ScriptedPeer, ServedChain};
 
 /// Downloads from peers that have the whole chain.
 fn download(root: &Path, peers: &[ScriptedPeer], use_v2: bool) -> Result<(), engine::Error> {
