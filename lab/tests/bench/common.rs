@@ -1,10 +1,6 @@
 //! Helpers of the tests that start a program.
 
-use serde_json::Value;
-use std::{
-    path::{Path, PathBuf},
-    process::Output,
-};
+use crate::prelude::*;
 
 /// The program to measure. A test run of the whole workspace builds it; without it, tests that need it are
 /// skipped.

@@ -1,15 +1,7 @@
 //! `peregrine-bench reindex` as its users meet it, on a small generated chain.
 
-use crate::common::{done, peregrine, refused};
-use serde_json::Value;
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-    sync::OnceLock,
-};
-use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, corrupt::unlocked_files, datadir::Layout};
+use crate::prelude::*;
+use std::sync::OnceLock;
 
 fn chain() -> &'static Chain {
     static CHAIN: OnceLock<Chain> = OnceLock::new();

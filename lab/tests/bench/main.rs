@@ -6,5 +6,6 @@ mod common;
 mod compare;
 mod page;
 mod plot;
+mod prelude;
 mod proposals;
 mod sync;

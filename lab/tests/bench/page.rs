@@ -1,9 +1,8 @@
 //! What a browser makes of a page of `peregrine-bench plot`: nothing sticks out, all text is large enough and
 //! has enough contrast, in both colour schemes. Skipped where no Chromium is installed.
 
-use serde_json::Value;
-use std::{fmt::Write, fs, path::Path, process::Command};
-use tempfile::TempDir;
+use crate::prelude::*;
+use std::fmt::Write;
 
 const SCRIPT: &str = include_str!("page.js");
 

@@ -1,18 +1,10 @@
 //! `peregrine-bench plot` as its users meet it: a page from a log of Peregrine and from one as Bitcoin Core
 //! writes it. `page.rs` asks a browser what it makes of such a page.
 
-use crate::common::refused;
+use crate::prelude::*;
 use cli::run_log::{Run, RunLog};
 use engine::{Event, Network, RealDisk, ScriptChecks, Watch, reindex::ReindexOptions};
-use std::{
-    fmt::Write,
-    fs,
-    path::{Path, PathBuf},
-    process::{Command, Output},
-    sync::atomic::AtomicBool,
-};
-use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, datadir::Layout};
+use std::{fmt::Write, sync::atomic::AtomicBool};
 
 fn plot(words: &[&str], paths: &[&Path]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_peregrine-bench")).arg("plot").args(words).args(paths).output().unwrap()

@@ -1,15 +1,7 @@
 //! `peregrine-bench proposals` as its users meet it, on a small generated chain.
 
-use crate::common::{done, peregrine, refused};
-use serde_json::Value;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
-use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, corrupt::unlocked_files, datadir::Layout};
+use crate::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
 
 fn bench(work: &Path, more: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine-bench"));

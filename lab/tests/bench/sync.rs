@@ -1,15 +1,11 @@
 //! `peregrine-bench sync` as its users meet it: a small generated chain, served by a real `bitcoind`.
 
-use crate::common::{done, peregrine, refused};
+use crate::prelude::*;
 use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     thread,
     time::{Duration, Instant},
 };
-use tempfile::TempDir;
-use testkit::{Chain, ChainSpec, datadir::Layout};
 
 /// A datadir to serve, and the block up to which its scripts are not run: only a program with Bitcoin Core's
 /// kernel could run them.
