@@ -169,8 +169,8 @@ fn sync_session<'d>(
     Ok(report)
 }
 
-/// Checks that the checkpoint of an interrupted run is there, if that run may have deleted blocks: otherwise all
-/// would be downloaded again.
+/// Checks that the checkpoint of an interrupted run is there, if that run may have deleted blocks: otherwise
+/// all would be downloaded again.
 fn require_checkpoint(files: &Files<'_>, options: &SyncOptions, work: &WorkDir<'_>) -> Result<(), Error> {
     let SyncOptions { prune_bytes, blocks_only, chain, .. } = options;
     let starts_over = prune_bytes.is_none() || *blocks_only || chain.resume.restart;

@@ -1,11 +1,8 @@
 //! All formats with datadirs that Bitcoin Core wrote: what is read equals Core's results, and what is written
 //! reads the same. Each datadir is unpacked once.
 
-use digest::obfuscation::Obfuscation;
+use crate::prelude::*;
 use peregrine_disk::blk::{RECORD_HEADER_LEN, parse_record_header};
-use peregrine_disk::chainstate::ChainstateReader;
-use peregrine_disk::datadir::Datadir;
-use peregrine_disk::index::{BlockIndex, FileInfo, read_block_index, rewrite_block_index, write_block_index};
 use peregrine_disk::lock::{DatadirLock, LockMode};
 use peregrine_disk::scan::scan_files;
 use peregrine_disk::undo::{CHECKSUM_LEN, UndoArena, UndoView, checksum, write_undo};
@@ -13,13 +10,8 @@ use peregrine_disk::utxo_stats::stats_unless_stopped;
 use peregrine_disk::xor::read_block_obfuscation;
 use serde_json::Value;
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
-use testkit::{
-    corrupt::{self, snapshot},
-    data::CoreDatadir,
-};
-use vfs::{Disk, RealDisk};
-use wire::{BlockArena, BlockHash, Network};
+use testkit::{corrupt, data::CoreDatadir};
+use wire::BlockArena;
 
 fn check_stats(dir: &Path, threads: usize, known: &Value) {
     let reader = ChainstateReader::open(&RealDisk, dir).unwrap();

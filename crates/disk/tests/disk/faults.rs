@@ -2,18 +2,12 @@
 //! can leave its output: that is absent or complete, and a second attempt succeeds. A sorted run is
 //! refused or complete, a manifest the old one or the new one.
 
-use crate::written_bytes::entries;
-use digest::obfuscation::Obfuscation;
-use peregrine_disk::DiskError;
-use peregrine_disk::chainstate::ChainstateReader;
+use crate::{prelude::*, written_bytes::entries};
 use peregrine_disk::checkpoint::{Checkpoint, FileStamp, SavedMatching, SavedState, SortedRunRef};
-use peregrine_disk::index::{BlockIndex, FileInfo, read_block_index, rewrite_block_index, write_block_index};
 use peregrine_disk::sorted_run::{SortedRunMeta, SortedRunReader, SortedRunWriter};
 use std::io;
-use std::path::Path;
-use testkit::fault::{Crash, Crashes, FaultDisk, InjectedFault, Operations, explore};
-use vfs::{Disk, RealDisk};
-use wire::{BlockHash, Coin, Entry, Network, OutPoint, Txid};
+use testkit::fault::{Crash, Crashes, InjectedFault, Operations, explore};
+use wire::Entry;
 
 /// Calls `assert_left` with the path of what is left of an output after each failing operation and each
 /// crash, and after success. It tries once more where nothing is left.

@@ -6,13 +6,9 @@
 //!
 //! The test runs itself again in a separate process, which only rewrites.
 
-use crate::written_bytes::entries;
-use peregrine_disk::index::{
-    BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows, rewrite_block_index, write_block_index,
-};
-use std::{env, path::Path, process::Command};
-use vfs::RealDisk;
-use wire::ByteOffset;
+use crate::{prelude::*, written_bytes::entries};
+use peregrine_disk::index::IndexRows;
+use std::{env, process::Command};
 
 /// Names the folder of the index in the process that is measured.
 const MEASURED: &str = "PEREGRINE_REWRITE_OF";

@@ -1,21 +1,12 @@
 //! Behind a download, one thread begins to make undo data while another replaces the block index.
 
-use digest::obfuscation::Obfuscation;
-use peregrine_disk::{
-    datadir::Datadir,
-    index::{BlockIndex, write_block_index},
-    made_undo::MadeUndo,
-    replace::Replacement,
-};
+use crate::prelude::*;
+use peregrine_disk::{made_undo::MadeUndo, replace::Replacement};
 use std::{
-    path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
 };
-use testkit::fault::FaultDisk;
-use vfs::RealDisk;
-use wire::Network;
 
 /// Time in which a thread that does not wait for the other would have done its work.
 const PAUSE: Duration = Duration::from_millis(100);

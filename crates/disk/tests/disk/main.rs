@@ -7,6 +7,7 @@ mod faults;
 mod index_memory;
 mod made_undo;
 mod made_undo_threads;
+mod prelude;
 mod snapshot;
 mod utxo_tree;
 mod written_bytes;

@@ -2,17 +2,15 @@
 //! offset. Any bytes are tried by the fuzz targets (`testkit::fuzz`); files of Bitcoin Core are in crate
 //! `acceptance`.
 
-use crate::faults;
+use crate::{faults, prelude::*};
 
-use peregrine_disk::DiskError;
 use peregrine_disk::snapshot::{METADATA_LEN, SnapshotMetadata, SnapshotReader, SnapshotWriter};
 use proptest::{collection::vec, prelude::*};
-use std::path::{Path, PathBuf};
 use testkit::fuzz::MemoryDisk;
-use vfs::{Disk, RealDisk, unfinished};
+use vfs::unfinished;
+use wire::Sats;
 use wire::coin::{chainstate_key_order, compressed_output};
 use wire::read::{write_compact_size, write_var_int};
-use wire::{BlockHash, Coin, Network, OutPoint, Sats, Txid};
 
 type Owned = (OutPoint, u32, Vec<u8>);
 

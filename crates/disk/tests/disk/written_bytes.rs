@@ -1,15 +1,11 @@
 //! The bytes of databases stay what they were when their hashes were recorded here: the names and the
 //! contents of all files depend only on the rows and their division into ranges.
 
-use digest::{obfuscation::Obfuscation, sha256::sha256};
-use peregrine_disk::chainstate::ChainstateReader;
-use peregrine_disk::index::{
-    BlockIndex, BlockStatus, FileInfo, IndexEntry, PrunedFlag, extend_block_index, write_block_index,
-};
-use std::{ops::Range, path::Path};
-use testkit::corrupt::snapshot;
-use vfs::RealDisk;
-use wire::{BlockHash, ByteOffset, Coin, FileNo, Header, Height, OutPoint, Txid};
+use crate::prelude::*;
+use digest::sha256::sha256;
+use peregrine_disk::index::{PrunedFlag, extend_block_index};
+use std::ops::Range;
+use wire::{FileNo, Header, Height};
 
 /// Returns the hash of the names and the bytes of all files in a directory.
 fn hash(dir: &Path) -> String {
