@@ -602,8 +602,7 @@ mod tests {
 
     #[test]
     fn the_command_line_counts_before_the_configuration_file() {
-        let dir = TempDir::new().unwrap();
-        let blocks = dir.path().join("blocks");
+        let (dir, blocks) = testkit::fresh_path("blocks");
         for name in ["blocks", "there", "other/signet/blocks"] {
             fs::create_dir_all(dir.path().join(name)).unwrap();
         }
@@ -641,8 +640,7 @@ mod tests {
 
     #[test]
     fn a_networks_own_folder_and_the_only_network_are_found() {
-        let dir = TempDir::new().unwrap();
-        let own = dir.path().join("testnet4");
+        let (dir, own) = testkit::fresh_path("testnet4");
         fs::create_dir_all(own.join("blocks")).unwrap();
         let at = |dir: &Path| CoreArgs { datadir: Some(dir.to_owned()), ..CoreArgs::default() };
         for named in [&own, dir.path()] {

@@ -410,8 +410,7 @@ mod tests {
     /// Once, `--datadir ~/.bitcoin/regtest --chain regtest` failed with the advice to choose the chain main.
     #[test]
     fn accepts_the_networks_own_directory_by_its_name() {
-        let root = tempfile::tempdir().unwrap();
-        let own = root.path().join("regtest");
+        let (root, own) = testkit::fresh_path("regtest");
         add_blocks(&own.join("blocks"));
         let open = |dir: &Path, network| {
             open_at(&Location::new(dir, network)).map(|datadir| datadir.net_dir().to_owned())

@@ -446,8 +446,7 @@ mod tests {
 
     #[test]
     fn files_are_read_in_numeric_order_and_flags_round_trip() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("index");
+        let (_dir, path) = testkit::fresh_path("index");
         let mut files: Vec<FileInfo> = vec![FileInfo::default(); 300];
         for (height, file) in (0u32..).zip(&mut files) {
             file.add_block(Height(height), 7);

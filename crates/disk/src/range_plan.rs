@@ -180,8 +180,7 @@ mod tests {
 
     #[test]
     fn a_plan_comes_back_and_has_its_digest() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("p.blocks");
+        let (dir, path) = testkit::fresh_path("p.blocks");
         let digest = plan().write(&RealDisk, &path).unwrap();
         assert_eq!(RangePlan::read(&RealDisk, &path).unwrap(), (plan(), digest));
         assert_eq!(digest, sha256(&std::fs::read(&path).unwrap()));
@@ -213,8 +212,7 @@ mod tests {
 
     #[test]
     fn an_impossible_plan_is_neither_written_nor_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("p.blocks");
+        let (_dir, path) = testkit::fresh_path("p.blocks");
         let wrong: [fn(&mut RangePlan); 6] = [
             |plan| plan.shards = 0,
             |plan| plan.shards = 257,

@@ -151,8 +151,7 @@ mod tests {
 
     #[test]
     fn pieces_come_back_in_any_order_and_changes_are_noticed() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("scratch");
+        let (dir, path) = testkit::fresh_path("scratch");
         std::fs::write(&path, b"left behind").unwrap();
         let file = ScratchFile::create(&RealDisk, &path).unwrap();
         let bytes: Vec<Vec<u8>> = (0..50u8).map(|number| vec![number; usize::from(number) * 100]).collect();

@@ -36,3 +36,15 @@ pub mod verifiers;
 pub use block::GeneratedBlock;
 pub use chain::Chain;
 pub use generate::{ChainSpec, Totals};
+
+use prelude::{PathBuf, TempDir};
+
+/// Returns a new temporary folder, and a path in it at which nothing is yet.
+///
+/// # Panics
+/// If the folder cannot be made.
+pub fn fresh_path(name: &str) -> (TempDir, PathBuf) {
+    let folder = TempDir::new().expect("a temporary folder can be made");
+    let path = folder.path().join(name);
+    (folder, path)
+}

@@ -80,8 +80,7 @@ fn a_page_needs_nothing_else_and_holds_the_numbers() {
 
 #[test]
 fn a_page_of_one_run_does_not_speak_of_another_program() {
-    let dir = TempDir::new().unwrap();
-    let page = dir.path().join("report.html");
+    let (dir, page) = testkit::fresh_path("report.html");
     assert_eq!(plot(&["-o"], &[&page, &our_log(dir.path())]).status.code(), Some(0));
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.contains("Rebuilt in ") && html.contains("<dt>stages</dt>"), "{html}");

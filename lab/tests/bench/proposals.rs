@@ -149,8 +149,7 @@ fn a_malformed_block_is_named() {
 
 #[test]
 fn nonsense_is_refused_before_anything_runs() {
-    let work = TempDir::new().unwrap();
-    let file = work.path().join("raw.csv");
+    let (work, file) = testkit::fresh_path("raw.csv");
     fs::write(&file, "mine").unwrap();
     let (folder, file) = (work.path().to_str().unwrap(), file.to_str().unwrap());
     let cases: [(&[&str], i32, &str); 5] = [

@@ -143,8 +143,7 @@ mod tests {
             ends: vec![1],
             blocks: vec![genesis],
         };
-        let dir = tempfile::tempdir().unwrap();
-        let blocks = dir.path().join("plan.blocks");
+        let (dir, blocks) = testkit::fresh_path("plan.blocks");
         plan.write(&RealDisk, &blocks).unwrap();
         // That of a plan, and that of another run.
         for first in ["plan.txt", "plan.txt.peregrine-part"] {

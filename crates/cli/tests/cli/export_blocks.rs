@@ -11,8 +11,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 
 /// Exports a table as CSV. Returns its rows, by the names of columns.
 pub fn rows(datadir: &Path, table: &str, words: &[&str]) -> Vec<Row> {
-    let out = TempDir::new().unwrap();
-    let out = out.path().join("out");
+    let (_folder, out) = testkit::fresh_path("out");
     export(datadir, table, &out, &[&["--format", "csv"], words].concat());
     let mut rows = read(&out, table);
     rows.iter_mut().flat_map(BTreeMap::values_mut).for_each(|value| *value = seconds(value));

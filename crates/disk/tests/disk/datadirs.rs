@@ -95,8 +95,7 @@ fn check_block_index(sample: &CoreDatadir) {
         assert_eq!(entry.height.0, parent.unwrap_or(0), "{}", entry.hash);
     }
 
-    let copies = tempfile::tempdir().unwrap();
-    let new = copies.path().join("index");
+    let (copies, new) = testkit::fresh_path("index");
     write_block_index(&RealDisk, &new, &index).unwrap();
     assert_eq!(read_block_index(&RealDisk, &new).unwrap(), index);
     assert_eq!(rows(&new), rows(&dir));

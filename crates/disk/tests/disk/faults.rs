@@ -17,8 +17,7 @@ pub fn check(
 ) {
     for fault in [InjectedFault::Once, InjectedFault::Sticky] {
         for at in 0.. {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join("output");
+            let (_dir, path) = testkit::fresh_path("output");
             let disk = FaultDisk::fail_at(at, fault, Operations::All, io::ErrorKind::StorageFull);
             let result = write(&disk, &path);
             let what = format!("operation {at} failed, {fault:?}");

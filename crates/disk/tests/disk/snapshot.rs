@@ -102,8 +102,7 @@ fn arb_coins() -> impl Strategy<Value = Vec<Owned>> {
 proptest! {
     #[test]
     fn coins_round_trip_in_the_documented_format(coins in arb_coins()) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("utxo.dat");
+        let (_dir, path) = testkit::fresh_path("utxo.dat");
         let len = write(&RealDisk, &path, &coins).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         prop_assert!(bytes == model(Network::Test, &coins));
@@ -156,8 +155,7 @@ fn a_file_that_fits_both_forms_is_refused() {
     let coins = [(OutPoint { txid: Txid([0; 32]), vout: 0 }, 9, out(5, &[0x51]))];
     let mut core = model(Network::Test, &coins);
     core[51] = 1;
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("utxo.dat");
+    let (_dir, path) = testkit::fresh_path("utxo.dat");
     std::fs::write(&path, &core).unwrap();
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(1 << 34).unwrap();
@@ -191,8 +189,7 @@ fn coins_across_buffer_boundaries_round_trip() {
         (OutPoint { txid, vout: number % 3 }, number, out(i64::from(number), &script))
     };
     let coins: Vec<Owned> = (0..300).map(coin).collect();
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("utxo.dat");
+    let (_dir, path) = testkit::fresh_path("utxo.dat");
     write(&RealDisk, &path, &coins).unwrap();
     let bytes = std::fs::read(&path).unwrap();
     assert!(bytes.len() > 5 * (256 << 10) && bytes == model(Network::Test, &coins));
@@ -252,8 +249,7 @@ fn an_unknown_magic_is_that_of_a_custom_signet() {
 
 #[test]
 fn a_wrong_order_or_count_is_a_caller_error() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("utxo.dat");
+    let (dir, path) = testkit::fresh_path("utxo.dat");
     let coin = Coin { code: 9, out: &out(5, &[0x51]) };
     let outpoint = |vout| OutPoint { txid: Txid([1; 32]), vout };
     let mut writer = SnapshotWriter::create(&RealDisk, &path, Network::Main.magic(), BASE, 2).unwrap();
@@ -281,8 +277,7 @@ fn a_wrong_order_or_count_is_a_caller_error() {
 
 #[test]
 fn files_of_the_user_beside_a_snapshot_stay() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("utxo.dat");
+    let (dir, path) = testkit::fresh_path("utxo.dat");
     for suffix in [".incomplete", ".part", ".records"] {
         std::fs::write(dir.path().join(format!("utxo.dat{suffix}")), "mine").unwrap();
     }

@@ -282,8 +282,7 @@ fn a_database_stays_locked_until_it_has_its_name() {
             }
         }
     }
-    let dir = TempDir::new().unwrap();
-    let out = dir.path().join("out");
+    let (_dir, out) = testkit::fresh_path("out");
     let writer = begin(&out).unwrap();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "formats::a_database_stays_locked_until_it_has_its_name"]).env(OTHER, &out);
@@ -297,8 +296,7 @@ fn a_database_stays_locked_until_it_has_its_name() {
 
 #[test]
 fn an_output_that_exists_is_refused_and_stays_as_it_is() {
-    let dir = TempDir::new().unwrap();
-    let out = dir.path().join("out");
+    let (dir, out) = testkit::fresh_path("out");
     fs::write(&out, "mine").unwrap();
     for format in Format::ALL {
         let error = Writer::create(&RealDisk, &out, format, &Columns::all::<CoinTable>(false)).err().unwrap();
@@ -316,8 +314,7 @@ fn an_output_that_exists_is_refused_and_stays_as_it_is() {
 fn an_output_that_is_made_meanwhile_stays_as_it_is() {
     for disk in [&RealDisk as &dyn Disk, &FaultDisk::healthy()] {
         for format in Format::ALL {
-            let dir = TempDir::new().unwrap();
-            let out = dir.path().join("out");
+            let (dir, out) = testkit::fresh_path("out");
             let writer = Writer::create(disk, &out, format, &Columns::all::<CoinTable>(false)).unwrap();
             fs::write(&out, "mine").unwrap();
             fill(writer, &coins(10)).unwrap_err();
@@ -333,8 +330,7 @@ fn a_fault_of_the_disk_leaves_nothing_and_the_next_attempt_succeeds() {
     let coins = coins(3_000);
     for format in Format::ALL {
         for at in 0.. {
-            let dir = TempDir::new().unwrap();
-            let out = dir.path().join("out");
+            let (dir, out) = testkit::fresh_path("out");
             let disk =
                 FaultDisk::fail_at(at, InjectedFault::Once, Operations::All, io::ErrorKind::StorageFull);
             let result = write(&disk, &out, format, true, &coins);
@@ -392,8 +388,7 @@ fn after_a_crash_the_output_is_complete_or_the_next_attempt_makes_it() {
 
 #[test]
 fn two_writers_of_one_output_do_not_meet_and_leftovers_are_removed() {
-    let dir = TempDir::new().unwrap();
-    let out = dir.path().join("out");
+    let (dir, out) = testkit::fresh_path("out");
     fs::create_dir(dir.path().join("out.peregrine-part")).unwrap();
     fs::write(dir.path().join("out.peregrine-part/part-0000.parquet"), "left by a crash").unwrap();
     fs::write(dir.path().join("out.peregrine-part/part-0001.parquet.peregrine-part"), "").unwrap();

@@ -80,8 +80,7 @@ fn a_directory_that_is_continued_stays_locked() {
     if let Some(path) = std::env::var_os(OTHER) {
         std::process::exit(if is_refused(Path::new(&path)) { 10 } else { 11 });
     }
-    let dir = TempDir::new().unwrap();
-    let out = dir.path().join("out");
+    let (_dir, out) = testkit::fresh_path("out");
     drop(Parts::open(&RealDisk, &out, request).unwrap());
     for begin in [&|path: &Path| Parts::open(&RealDisk, path, request), &append as &dyn Fn(&Path) -> _] {
         let parts = begin(&out).unwrap();
@@ -96,8 +95,7 @@ fn a_directory_that_is_continued_stays_locked() {
 
 #[test]
 fn other_requests_and_other_files_are_refused() {
-    let dir = TempDir::new().unwrap();
-    let out = dir.path().join("out");
+    let (dir, out) = testkit::fresh_path("out");
     let disk = FaultDisk::killed_at(12);
     write(&disk, &out, FileFormat::Csv, "heights 0 to 2").unwrap_err();
     let error = write(&RealDisk, &out, FileFormat::Csv, "heights 0 to 3").unwrap_err();
@@ -117,8 +115,7 @@ fn other_requests_and_other_files_are_refused() {
 #[test]
 fn a_directory_that_was_complete_before_it_was_continued_is_not_to_be_removed() {
     for at in 0.. {
-        let dir = TempDir::new().unwrap();
-        let out = dir.path().join("out");
+        let (_dir, out) = testkit::fresh_path("out");
         write(&RealDisk, &out, FileFormat::Csv, "heights 0 to 2").unwrap();
         let continue_on = |disk: &dyn Disk| {
             Parts::append(disk, &out, "heights 0 to 3", |_| Ok(Some(Continued::default()))).is_ok()

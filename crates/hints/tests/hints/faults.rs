@@ -12,8 +12,7 @@ fn a_failed_write_leaves_a_complete_hint_file_or_none() {
     let chain = simulated(40, 40);
     for format in HintFormat::ALL {
         for at in 0.. {
-            let dir = tempfile::tempdir().unwrap();
-            let path = dir.path().join("hints");
+            let (dir, path) = testkit::fresh_path("hints");
             let faults =
                 FaultDisk::fail_at(at, InjectedFault::Once, Operations::All, io::ErrorKind::StorageFull);
             let result = write_on(&faults, &path, format, &chain);
@@ -38,8 +37,7 @@ fn a_failed_write_leaves_a_complete_hint_file_or_none() {
 fn a_file_that_another_run_has_completed_is_not_replaced() {
     let [first, second] = [20, 40].map(|count| simulated(count, count.into()));
     for format in HintFormat::ALL {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("hints");
+        let (dir, path) = testkit::fresh_path("hints");
         write(&path, format, &first);
         let error = write_on(&RealDisk, &path, format, &second).unwrap_err();
         assert!(matches!(error, HintsError::Unfinished(UnfinishedError::Exists(_))), "{format}: {error}");

@@ -292,8 +292,7 @@ fn inputs_that_crash_other_readers_are_refused() {
 /// A zero byte is a record of some formats, and a sparse file or gzip can contain billions of them.
 #[test]
 fn billions_of_zeros_are_refused_quickly() {
-    let dir = tempfile::tempdir().unwrap();
-    let holes = dir.path().join("holes");
+    let (_dir, holes) = testkit::fresh_path("holes");
     fs::File::create(&holes).unwrap().set_len(100 << 30).unwrap();
     let error = text(HintReader::open(&RealDisk, &holes, Some(HintFormat::SwiftSync2140)));
     assert!(error.contains("there are more than 16777216 records"), "{error}");

@@ -46,8 +46,7 @@ fn peregrines_own_format_is_the_smallest() {
 #[test]
 fn peregrines_own_format_is_read_fast() {
     let chain = simulated(2000, 1);
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("hints");
+    let (_dir, path) = testkit::fresh_path("hints");
     let info = write(&path, HintFormat::Peregrine, &chain);
     let mut best = Duration::MAX;
     for _ in 0..5 {
