@@ -1,7 +1,6 @@
 //! Progress and messages on a pseudo-terminal, whose screen an emulator reads.
 
-use crate::common::datadirs::busy;
-use crate::prelude::*;
+use crate::{common::datadirs::busy, prelude::*};
 use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
     termios::{Winsize, tcsetwinsize},

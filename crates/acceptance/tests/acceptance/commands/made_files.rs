@@ -1,8 +1,7 @@
 //! What commands make of blocks without changing the datadir: hints in every format, which are the model's,
 //! and snapshots. None of it depends on undo data, threads or memory, and what is interrupted is resumed.
 
-use acceptance::StoredCoin;
-use acceptance::prelude::*;
+use acceptance::{StoredCoin, prelude::*};
 use engine::hints::{CoinSource, HintInfo};
 
 /// How undo data is missing: there is no file, the index records none for some blocks, or some records are

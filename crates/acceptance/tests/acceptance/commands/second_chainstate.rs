@@ -4,8 +4,7 @@
 //!
 //! That bitcoind starts on the results is tested beside one (`cli/tests/cli/node/snapshots.rs`).
 
-use acceptance::prelude::*;
-use acceptance::shell::Done;
+use acceptance::{prelude::*, shell::Done};
 use std::os::unix::fs::MetadataExt as _;
 use testkit::datadir;
 

@@ -2,8 +2,7 @@
 //! proof of a snapshot against the blocks detects each wrong coin.
 
 use super::{shared_snapshots::assert_chunks_join, update::repeated_coinbases};
-use acceptance::StoredCoin;
-use acceptance::prelude::*;
+use acceptance::{StoredCoin, prelude::*};
 use digest::sha256::sha256;
 use engine::snapshot::{SnapshotReport, SnapshotVerdict};
 use testkit::mutation::MutatedChain;

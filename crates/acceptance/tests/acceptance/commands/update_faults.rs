@@ -1,8 +1,7 @@
 //! The disk fails, or the power, at any operation of an update: the chainstate is that of a commit, its
 //! coins, its block index and its undo data agree, and another update succeeds.
 
-use acceptance::prelude::*;
-use acceptance::undo::tiny;
+use acceptance::{prelude::*, undo::tiny};
 
 const BEHIND: u32 = 116;
 

@@ -2,8 +2,7 @@
 //! hide. Each gets its verdict in every way that uses hints, also after interrupts; with the join as fallback
 //! the verdict is Core's, or the first wrong hint is named. No wrong chainstate results.
 
-use acceptance::hinted::Block;
-use acceptance::prelude::*;
+use acceptance::{hinted::Block, prelude::*};
 use testkit::mutation::{BlockBuilder, BuilderCoin, Draft};
 
 /// What a rebuild comes to.

@@ -3,8 +3,7 @@
 //! if none may be made, it must be there above the hints.
 
 use ::indexes::IndexKind::{CoinStats, Tx, TxoSpender};
-use acceptance::prelude::*;
-use acceptance::{hinted::BURIAL, indexes, undo::assert_complete_from};
+use acceptance::{hinted::BURIAL, indexes, prelude::*, undo::assert_complete_from};
 
 /// Number of last blocks that have undo data in any case. A node keeps 288.
 const LAST: u32 = 14;

@@ -1,8 +1,7 @@
 //! Single flipped bits in blocks, undo data, the block index and the key of the block files: each is reported
 //! with location and remedy, and the datadir is unchanged.
 
-use acceptance::assert_names;
-use acceptance::prelude::*;
+use acceptance::{assert_names, prelude::*};
 
 #[test]
 fn a_flipped_bit_anywhere_in_a_block_is_found() {

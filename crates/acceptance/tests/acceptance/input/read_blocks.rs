@@ -1,7 +1,6 @@
 //! The blocks of a chain on disk, given to a consumer in parts: all of them, with their coins, or an error.
 
-use acceptance::assert_names;
-use acceptance::prelude::*;
+use acceptance::{assert_names, prelude::*};
 use engine::blocks::{BlockConsumer, BlockData, BlockRange, BlockStats, PartConsumer, ReadBlocksOptions};
 use std::{ops::RangeInclusive, sync::atomic::AtomicUsize};
 

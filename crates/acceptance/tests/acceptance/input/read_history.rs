@@ -1,8 +1,7 @@
 //! The history of all scripts: what a naive program finds in the same blocks, whatever the threads and the
 //! memory, or an error.
 
-use acceptance::lies::falsified;
-use acceptance::prelude::*;
+use acceptance::{lies::falsified, prelude::*};
 use bitcoin::{Block, consensus::deserialize};
 use digest::sha256::sha256;
 use engine::{

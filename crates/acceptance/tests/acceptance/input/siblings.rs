@@ -2,8 +2,7 @@
 //! tip or below, with the same spends, others of the same shape, or none. With and without the block index,
 //! the rebuilt chain is the one that can be proven, and the index that a scan writes leads to it again.
 
-use acceptance::prelude::*;
-use acceptance::update::write_in_order as write;
+use acceptance::{prelude::*, update::write_in_order as write};
 use testkit::{datadir::read_block, sibling::swapped_sibling};
 
 /// Rebuilds in place. Returns the notes too.

@@ -5,8 +5,7 @@
 //! Whatever the cell, a command that is refused changes nothing, one that succeeds leaves the coins of its
 //! height and, where it writes one, a true block index, and what it has left out can be downloaded.
 
-use acceptance::prelude::*;
-use acceptance::shell::Done;
+use acceptance::{prelude::*, shell::Done};
 use testkit::pages::assert_named_table;
 
 const COMMANDS: [&str; 14] = [

@@ -2,8 +2,7 @@
 //! lacks only what is damaged. `situations.txt` has what it says of each kind of damage.
 
 use crate::sync::prune::{peer, pruned};
-use acceptance::prelude::*;
-use acceptance::sync;
+use acceptance::{prelude::*, sync};
 use engine::reindex;
 
 /// The same options, but the rebuild ends below the damage.

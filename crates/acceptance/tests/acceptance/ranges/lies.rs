@@ -1,7 +1,6 @@
 //! Deltas that are false or damaged: each is refused, or found out when a range is checked again.
 
-use acceptance::prelude::*;
-use acceptance::ranges::cut;
+use acceptance::{prelude::*, ranges::cut};
 use disk::{
     delta::{Delta, DeltaShard, shard_path},
     sorted_run::{SortedRunReader, SortedRunWriter},

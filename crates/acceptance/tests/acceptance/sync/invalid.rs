@@ -1,8 +1,7 @@
 //! Peers whose best chain has a block that only connecting it shows to be invalid: the download ends on the
 //! best valid chain that any peer offers, without checking the same blocks again and again.
 
-use acceptance::prelude::*;
-use acceptance::sync::run;
+use acceptance::{prelude::*, sync::run};
 use std::sync::atomic::AtomicU32;
 use sync::{MarkedBranch, sync};
 use testkit::peer::peer_with as peer;

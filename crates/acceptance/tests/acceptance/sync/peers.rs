@@ -1,8 +1,7 @@
 //! Peers with every fault beside an honest one: the download ends with the right datadir, and who breaks the
 //! protocol is named with the reason. What each fault does alone is tested in `crates/net`.
 
-use acceptance::prelude::*;
-use acceptance::sync::run;
+use acceptance::{prelude::*, sync::run};
 use testkit::{block::header_of, peer::End};
 
 /// Blocks that the honest peer sends before the others are closed.

@@ -1,8 +1,7 @@
 //! Peers send the coins that blocks spend (BIP 455). The result is that of a download without them, whatever
 //! they send; who sends false or no coins is named.
 
-use acceptance::prelude::*;
-use acceptance::sync::run;
+use acceptance::{prelude::*, sync::run};
 use disk::undo::{UndoArena, UndoView};
 use testkit::verifiers::Deciding;
 

@@ -1,8 +1,7 @@
 //! Undo data by itself: what is missing or damaged is named, and made without touching anything else, also if
 //! any operation fails.
 
-use acceptance::prelude::*;
-use acceptance::seen;
+use acceptance::{prelude::*, seen};
 use engine::undo::{FlawedUndo, MadeUndoReport, UndoCheck};
 
 /// Options with a folder of their own for temporary files, since other tests run at the same time.

@@ -1,8 +1,7 @@
 //! The disk fails, or the power, while undo data is made: the old datadir opens afterwards, or the new one,
 //! whole; and another run succeeds.
 
-use acceptance::prelude::*;
-use acceptance::undo::tiny;
+use acceptance::{prelude::*, undo::tiny};
 
 /// Its datadir, with a chainstate three blocks behind: some `rev` files are gone, one is truncated.
 fn lacking() -> Case {

@@ -1,8 +1,7 @@
 //! Undo data that a rebuild makes: what of the block index changes, and what is not replaced. That the bytes
 //! are the node's, whatever way a rebuild goes, is tested in `ways/undo.rs`.
 
-use acceptance::prelude::*;
-use acceptance::undo::assert_mends;
+use acceptance::{prelude::*, undo::assert_mends};
 
 /// bitcoind writes no undo data for a block whose row has a position. Rows of blocks above the last one once
 /// kept theirs, at which the new file has other records: the node could not disconnect these blocks.

@@ -1,8 +1,7 @@
 //! The chain that is rebuilt if undo data need not be there: stored blocks above the chainstate that are
 //! invalid, siblings of which only one has undo data, false claims among undo data that is made.
 
-use acceptance::prelude::*;
-use acceptance::update::write_in_order as write;
+use acceptance::{prelude::*, update::write_in_order as write};
 use bitcoin::{Sequence, absolute::LockTime};
 
 /// Height of the last block of the valid chain.

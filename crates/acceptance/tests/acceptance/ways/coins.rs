@@ -1,7 +1,6 @@
 //! Every way gives the coins of the naive model: of chains of many shapes, and at every height.
 
-use acceptance::prelude::*;
-use acceptance::ways::Found;
+use acceptance::{prelude::*, ways::Found};
 
 fn assert_is(found: &Found, model: &ModelStats, what: &str) {
     assert_eq!(found.stats.hash_serialized_3, model.hash_serialized_3, "{what}");

@@ -1,8 +1,7 @@
 //! Undo data that is missing or damaged is made in every way that may make it: the same bytes as the node's,
 //! at the same places; undo data that is sound stays where it is.
 
-use acceptance::prelude::*;
-use acceptance::undo::assert_mends;
+use acceptance::{prelude::*, undo::assert_mends};
 
 /// Mends each damage in place or elsewhere in half of the ways, of which others have the other half.
 fn mends(undo: UndoPolicy, half: usize) {

@@ -1,8 +1,6 @@
 //! Chains for the tests of hint files: simulated ones, and real ones from datadirs that Core wrote.
 
-use peregrine_disk::chainstate::ChainstateReader;
-use peregrine_disk::datadir::Datadir;
-use peregrine_disk::index::read_block_index;
+use peregrine_disk::{chainstate::ChainstateReader, datadir::Datadir, index::read_block_index};
 use peregrine_hints::{HintFormat, HintInfo, HintReader, HintWriter, HintsError, Numbering, renumber};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
