@@ -5,8 +5,6 @@
 
 use crate::export_history::{Row, export, rows as read};
 use crate::prelude::*;
-use bitcoin::{Block, consensus::deserialize};
-use disk::index::BlockStatus;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
 /// Exports a table as CSV. Returns its rows, by the names of columns.

@@ -3,8 +3,6 @@
 #![cfg(feature = "export")]
 
 use crate::prelude::*;
-use digest::sha256::sha256;
-use hex_conservative::decode_to_vec;
 
 pub type Row = BTreeMap<String, String>;
 

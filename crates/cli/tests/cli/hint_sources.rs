@@ -3,7 +3,6 @@
 #![cfg(feature = "hints-url")]
 
 use crate::prelude::*;
-use digest::sha256::sha256;
 use rustls::{ServerConfig, ServerConnection, StreamOwned, pki_types::PrivatePkcs8KeyDer};
 use std::net::SocketAddr;
 use testkit::sockets::{listen, socks_proxy};

@@ -2,10 +2,7 @@
 //! message.
 
 use crate::prelude::*;
-use rustix::{
-    fs::{OFlags, fcntl_getfl, fcntl_setfl},
-    process::{Pid, kill_process},
-};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::io::{PipeReader, PipeWriter};
 
 /// The program ends within about a second of a signal; this leaves time for a busy machine.

@@ -4,9 +4,12 @@ pub use crate::common::{
     Running, command, datadirs, done, given, json, lock, peregrine, rebuilt, refused, report,
     run_on_regtest as run, shell, text,
 };
+pub use bitcoin::{Block, consensus::deserialize};
+pub use digest::sha256::sha256;
+pub use disk::index::BlockStatus;
 pub use engine::{BlockHash, Height, Network, RealDisk};
-pub use hex_conservative::DisplayHex;
-pub use rustix::process::Signal;
+pub use hex_conservative::{DisplayHex, decode_to_vec};
+pub use rustix::process::{Pid, Signal, kill_process};
 pub use serde_json::{Value, json};
 pub use std::{
     collections::{BTreeMap, BTreeSet},

@@ -2,8 +2,7 @@
 
 use super::run_on_regtest;
 use crate::prelude::*;
-use disk::index::{BlockIndex, BlockStatus};
-use hex_conservative::decode_to_vec;
+use disk::index::BlockIndex;
 use testkit::{
     corrupt::interrupt_replacement,
     datadir::DatadirWriter,

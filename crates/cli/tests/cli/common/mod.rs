@@ -4,10 +4,7 @@ pub mod datadirs;
 pub mod schemas;
 
 use crate::prelude::*;
-use rustix::{
-    fs::{FlockOperation, fcntl_lock},
-    process::{Pid, kill_process},
-};
+use rustix::fs::{FlockOperation, fcntl_lock};
 use std::process::ChildStderr;
 
 pub fn command(args: &[&str], datadir: &Path) -> Command {

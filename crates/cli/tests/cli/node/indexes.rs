@@ -3,7 +3,6 @@
 //! Releases up to 31 write a `txindex` with positions, 32 one without.
 
 use crate::prelude::*;
-use bitcoin::{Block, consensus::deserialize};
 use serde_json::json as value;
 use testkit::node::index_options;
 
