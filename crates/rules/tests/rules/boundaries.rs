@@ -2,13 +2,10 @@
 //! regtest does not have, amounts that its coins do not add up to, claims that are wrong. The table of rules
 //! names these tests in pairs of an accepting and a rejecting one, so each boundary has two functions.
 
-use crate::common;
+use crate::{common, prelude::*};
 
 use common::{Verdict, assert_accepts, assert_rejects, mutated, regtest, worth};
-use peregrine_rules::{
-    ChainParams, HeaderContext, SpentCoin, TxContext, U256, check_header, check_tx, pow::target,
-};
-use wire::{BlockArena, BlockHash, BlockTime, Header, Height, Network, Sats, TxIndex};
+use peregrine_rules::pow::target;
 
 const ALL_MONEY: i64 = Sats::MAX_MONEY.0;
 /// The time of the genesis header; others follow ten minutes apart.

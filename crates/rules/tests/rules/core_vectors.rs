@@ -1,10 +1,6 @@
 //! Bitcoin Core's transaction vectors, `tx_valid.json` and `tx_invalid.json`, without running scripts.
 
-use crate::common;
-
-use peregrine_rules::{ChainParams, TxContext, Violation, check_tx};
-use std::fs;
-use wire::{BlockArena, Height, Network, TxIndex};
+use crate::{common, prelude::*};
 
 /// Returns the transactions of a file with their flags, or `None` if there are no sources.
 fn vectors(file: &str) -> Option<Vec<(Vec<u8>, String)>> {

@@ -1,12 +1,9 @@
 //! `docs/rules.md` is generated from the table: this test writes it (`UPDATE_DOCS=1`) or fails if it is
 //! stale. Each of Core's reject strings has a row, or a reason not to have one.
 
-use peregrine_rules::{
-    ChainParams,
-    table::{Active, sections},
-};
+use crate::prelude::*;
+use peregrine_rules::table::{Active, sections};
 use std::{collections::BTreeSet, fmt::Write};
-use wire::{Height, Network};
 
 /// Returns the first height at which a rule applies on a network, or `None` if it never does.
 fn active_from(active: Active, params: &ChainParams) -> Option<u32> {

@@ -1,11 +1,9 @@
 //! Real headers pass, including the check of their difficulty.
 
-use crate::common;
+use crate::{common, prelude::*};
 
 use digest::sha256::sha256d;
-use peregrine_rules::{ChainParams, HeaderContext, U256, check_header, work};
-use std::fs;
-use wire::{BlockTime, Header, Height, Network};
+use peregrine_rules::work;
 
 /// Checks a whole chain and returns its work.
 fn check_chain(params: &ChainParams, headers: &[Header]) -> U256 {

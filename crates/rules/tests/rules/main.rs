@@ -8,4 +8,5 @@ mod core_vectors;
 mod docs;
 mod headers;
 mod mutations;
+mod prelude;
 mod real_blocks;

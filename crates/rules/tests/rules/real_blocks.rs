@@ -4,11 +4,10 @@
 //! the median time past is the block's own time (which is above it), and for time-based relative locks all
 //! coins are old.
 
-use crate::common;
+use crate::{common, prelude::*};
 
-use peregrine_rules::{ChainParams, SpentCoin, pow, subsidy};
-use std::fs;
-use wire::{BlockArena, BlockTime, BlockView, Coin, Height, Network, Sats, coin::compressed_output};
+use peregrine_rules::{pow, subsidy};
+use wire::{Coin, coin::compressed_output};
 
 fn index() -> Option<Vec<(Height, String)>> {
     let path = testdata::shared_data("blocks/INDEX.tsv")?;

@@ -1,10 +1,10 @@
 //! Helpers of this crate's tests: the checks of blocks, and access to real data and to testkit's mutations.
 
+use crate::prelude::*;
 use disk::undo::{UndoArena, UndoView};
 use peregrine_rules::{
-    BlockContext, BlockSpendContext, BlockTotals, ChainParams, HeaderContext, SpentCoin, Violation,
-    block::check_block_with_table, check_block, check_block_spends, check_header, median_times,
-    spend::check_block_spends_with_table,
+    BlockContext, BlockSpendContext, BlockTotals, block::check_block_with_table, check_block,
+    check_block_spends, median_times, spend::check_block_spends_with_table,
 };
 use std::sync::LazyLock;
 use testkit::{
@@ -12,9 +12,7 @@ use testkit::{
     block::ids,
     mutation::{CheckLevel, Mutation, base_chain, mutations},
 };
-use wire::{
-    BlockArena, BlockHash, BlockTime, BlockView, Header, Height, Network, Sats, coin::CompressedScript,
-};
+use wire::coin::CompressedScript;
 
 pub(crate) fn unhex(text: &str) -> Vec<u8> {
     hex_conservative::decode_to_vec(text).unwrap()
