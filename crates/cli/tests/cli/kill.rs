@@ -5,7 +5,7 @@
 
 use crate::prelude::*;
 use engine::{AssumeValid, ScriptChecks, Watch, reindex::ReindexOptions};
-use std::{fmt, num::NonZeroUsize, os::unix::process::ExitStatusExt, sync::atomic::AtomicBool};
+use std::{num::NonZeroUsize, os::unix::process::ExitStatusExt, sync::atomic::AtomicBool};
 
 /// Environment variable of the process that rebuilds with little memory: the datadir.
 const CHILD: &str = "PEREGRINE_TEST_DATADIR";
@@ -23,7 +23,8 @@ fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// Counts what was found in the datadir after kills.
+/// Counts what was found in the datadir after kills: temporary files, a checkpoint, a second chainstate, the
+/// new chainstate in place.
 #[derive(Default, Debug)]
 struct Found {
     work: u32,
@@ -32,17 +33,6 @@ struct Found {
     replaced: u32,
     /// The highest number of a sorted run.
     last_run: u32,
-}
-
-impl fmt::Display for Found {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { work, checkpoint, half_built, replaced, last_run } = self;
-        write!(
-            f,
-            "{work} left temporary files, {checkpoint} a checkpoint, {half_built} a second chainstate, \
-             {replaced} the new chainstate in place; the last sorted run was number {last_run}"
-        )
-    }
 }
 
 /// A datadir whose chainstate is three blocks behind.
@@ -203,9 +193,9 @@ fn kill_at_random(case: &Case, seed: u64, run: impl Fn() -> Command) -> Found {
         case.assert_done(&done, &format!("seed {seed}, {kills} kills, round {round}"));
         resumed_runs += u32::from(resumed(&done) > 0);
     }
-    println!("a run takes {duration:?}; {kills} kills: {found}; {resumed_runs} runs resumed");
+    println!("a run takes {duration:?}; {kills} kills: {found:?}; {resumed_runs} runs resumed");
     let is_enough = wanted < 50 || found.checkpoint > 0 && resumed_runs > 0;
-    assert!(is_enough, "no kill came after a checkpoint: {found}");
+    assert!(is_enough, "no kill came after a checkpoint: {found:?}");
     case.assert_blocks_untouched();
     found
 }
@@ -281,8 +271,8 @@ fn killed_run_that_makes_undo_data_resumes() {
         let trust = case.program().args(["--undo", "trust"]).output().unwrap();
         case.assert_done(&trust, &what);
     }
-    println!("a run takes {duration:?}; {kills} kills: {found}; {same} times the files are the same");
-    assert!(kills >= wanted, "{kills} kills: {found}");
+    println!("a run takes {duration:?}; {kills} kills: {found:?}; {same} times the files are the same");
+    assert!(kills >= wanted, "{kills} kills: {found:?}");
 }
 
 /// The process that a test above kills. Does nothing if it is run as a test.
@@ -323,8 +313,8 @@ fn run_killed_in_any_stage_resumes() {
             case.assert_done(&case.program().output().unwrap(), &what);
         }
     }
-    println!("{kills} kills: {found}");
-    assert!(kills >= 10 && found.half_built > 0, "{kills} kills: {found}");
+    println!("{kills} kills: {found:?}");
+    assert!(kills >= 10 && found.half_built > 0, "{kills} kills: {found:?}");
     case.assert_blocks_untouched();
 }
 
@@ -388,6 +378,6 @@ mod long {
     fn killed_run_that_spills_and_merges_resumes() {
         let (seed, case) = (from_environment("PEREGRINE_SEED", 2), Case::new(32, 16_000_000));
         let found = kill_at_random(&case, seed, || case.little_memory());
-        assert!(found.last_run > 2 * 32, "runs were hardly ever merged: {found}");
+        assert!(found.last_run > 2 * 32, "runs were hardly ever merged: {found:?}");
     }
 }
