@@ -4,23 +4,18 @@
 //! cases that pass must also pass without it; cases that fail are run without it if their error cannot come
 //! from the flag, and otherwise counted as inapplicable.
 
-use crate::common;
+use crate::{common, prelude::*};
 
 use bitcoin::{
-    Transaction,
-    consensus::{deserialize, serialize},
     hashes::Hash,
     key::Secp256k1,
-    script::Builder,
     secp256k1::SecretKey,
     sighash::SighashCache,
     taproot::{LeafVersion, TaprootBuilder},
 };
 use common::{SpentOutput, all_flags, parse_flags, parse_script, passes, prepare, spend_of, text, unhex};
-use peregrine_script::TxScripts;
-use serde_json::Value;
 use std::collections::BTreeMap;
-use wire::{BlockArena, OutPoint, Sats, ScriptFlags, Txid};
+use wire::{OutPoint, Txid};
 
 /// Returns whether an error can come from a policy flag in `policy`, in a case whose consensus flags are
 /// `flags`.

@@ -1,12 +1,11 @@
 //! The version of Bitcoin Core, and the parameters that `rules` takes from its source, compared with the
 //! sources that are compiled in.
 
+use crate::prelude::*;
 use hex_conservative::DisplayHex as _;
 use net::seeds::{default_port, dns_seeds};
-use rules::{ChainParams, U256, params::BIP34_IMPLIES_BIP30_LIMIT};
-use std::fs;
-use testkit::data::core_sources;
-use wire::{BlockHash, Network};
+use rules::{U256, params::BIP34_IMPLIES_BIP30_LIMIT};
+use wire::BlockHash;
 
 #[test]
 fn the_version_of_core_is_that_of_the_sources() {

@@ -1,14 +1,12 @@
 //! Generated chains: every signed input passes, in any split and on any thread; placeholder signatures fail.
 
-use crate::common;
+use crate::{common, prelude::*};
 
 use common::{Changes, SpentOutput, assert_inputs_pass, prepare};
 use disk::undo::{UndoArena, UndoView};
-use peregrine_script::{ScriptError, TxScripts};
-use rules::{ChainParams, script_flags};
 use std::thread;
 use testkit::{Chain, ChainSpec, model::ModelCoin};
-use wire::{BlockArena, Coin, Height, InputView, Network, Sats, ScriptFlags, TxView};
+use wire::Coin;
 
 fn output_of(coin: Coin<'_>) -> SpentOutput {
     let ModelCoin { amount, script, .. } = ModelCoin::of(&coin);

@@ -6,6 +6,7 @@ mod common;
 mod core_vectors;
 mod core_version;
 mod generated;
+mod prelude;
 mod real_blocks;
 mod signet;
 mod taproot_vectors;

@@ -1,14 +1,9 @@
 //! Real mainnet blocks with the coins that they spend: every input passes under the flags of its block, and
 //! fails if any data that it signs or that locks it is changed.
 
-use crate::common;
+use crate::{common, prelude::*};
 
 use common::{Changes, SpentOutput, assert_inputs_pass, text, unhex};
-use rules::{ChainParams, script_flags};
-use serde_json::Value;
-use std::fs;
-use testkit::data::shared_data;
-use wire::{BlockArena, Height, Network, Sats, ScriptFlags, TxView};
 
 const HEIGHTS: [u32; 9] = [170, 57_043, 116_928, 150_013, 210_000, 255_018, 388_381, 481_824, 709_632];
 

@@ -1,15 +1,14 @@
 //! BIP-0325: the real blocks of the default signet are signed, and changed blocks are not.
 
+use crate::prelude::*;
 use disk::{
     datadir::{Datadir, Location},
     scan::scan_files,
     xor::read_block_obfuscation,
 };
-use peregrine_script::{ScriptError, TxScripts};
-use rules::{ChainParams, signet::SIGNET_FLAGS, signet_solution};
+use rules::{signet::SIGNET_FLAGS, signet_solution};
 use testkit::{block::ids, data::unpack_core_datadir, datadir::read_block};
 use vfs::RealDisk;
-use wire::{BlockArena, Network, Sats};
 
 /// Returns whether the block is signed; `None` if its form is so wrong that no script is run.
 fn is_signed(block: &[u8], challenge: &[u8]) -> Option<bool> {

@@ -1,18 +1,10 @@
 //! The taproot suite `script_assets_test.json` and BIP-0341's wallet vectors.
 
-use crate::common;
+use crate::{common, prelude::*};
 
-use bitcoin::{
-    ScriptBuf, Transaction, TxOut, Witness,
-    consensus::{deserialize, serialize},
-};
 use common::{SpentOutput, all_flags, parse_flags, passes, prepare, text, unhex};
-use peregrine_script::TxScripts;
 use rayon::prelude::*;
-use serde_json::Value;
 use std::fs::File;
-use testkit::data::shared_data;
-use wire::{Sats, ScriptFlags};
 
 fn coins_of(prevouts: &Value) -> Vec<SpentOutput> {
     let outputs = prevouts.as_array().unwrap().iter();

@@ -1,18 +1,9 @@
 //! Helpers of this crate's tests: access to Core's vectors, Core's notation of scripts and flags, and single
 //! spends as bytes.
 
-use bitcoin::{
-    Amount, OutPoint, ScriptBuf, Sequence, Transaction, TxIn, TxOut, Witness, absolute::LockTime,
-    consensus::serialize, hex::FromHex, script::Builder, transaction::Version,
-};
-use peregrine_script::{ScriptError, TxScripts};
-use serde_json::Value;
-use std::fs;
-use testkit::data::core_sources;
-use wire::{
-    BlockArena, InputView, Sats, ScriptFlags, TxView,
-    script::{is_p2sh, witness_program},
-};
+use crate::prelude::*;
+use bitcoin::{Amount, OutPoint, Sequence, TxIn, absolute::LockTime, hex::FromHex, transaction::Version};
+use wire::script::{is_p2sh, witness_program};
 
 /// Core's names of the opcodes from NOP (0x61) to NOP10 (0xb9), without `OP_`.
 const OPCODES: &str = "NOP VER IF NOTIF VERIF VERNOTIF ELSE ENDIF VERIFY RETURN TOALTSTACK FROMALTSTACK \
