@@ -7,8 +7,8 @@ use crate::{
 #[cfg(feature = "serde")]
 use crate::{
     json::{
-        AggregateName, DigestText, HashText, JsonSchema, KernelName, PathText, PathTexts, PinnedName,
-        RevNames, Seconds, Serialize, TrueOrNull, written,
+        AggregateName, DigestText, HashText, JsonSchema, KernelName, PathText, PathTexts, RevNames, Seconds,
+        Serialize, TrueOrNull, written,
     },
     note::Notes,
 };
