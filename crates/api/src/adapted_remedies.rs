@@ -1,6 +1,6 @@
 //! Remedies that a run cannot use become others.
 
-use crate::{error::Error, remedy::Remedy, subject::Subject};
+use crate::{error::Error, remedy::Remedy};
 
 impl Error {
     /// Replaces options of a rebuild by a rebuild in the remedies, for a command that works only in place.
@@ -30,15 +30,12 @@ impl Error {
     #[must_use]
     pub fn of_pruned(self) -> Self {
         use Remedy::{EndBelowDamage, GiveBlock, MakeUndo, RebuildChainstate, RebuildIndex, Repair, Unprune};
-        // What was lost of them can still be in a backup.
-        let restore = self.is_about(Subject::UndoData).then_some(Remedy::RestoreFile);
-        let adapted = self.map_remedies(|remedy| match remedy {
+        self.map_remedies(|remedy| match remedy {
             Repair | GiveBlock | EndBelowDamage | MakeUndo | RebuildChainstate | RebuildIndex => {
                 Some(Unprune)
             }
             other => Some(other),
-        });
-        adapted.with_remedies(restore)
+        })
     }
 
     fn map_remedies(mut self, map: impl Fn(Remedy) -> Option<Remedy>) -> Self {

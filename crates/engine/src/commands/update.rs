@@ -100,8 +100,14 @@ fn update_in_place(
     let files = &session.files_at_tip()?;
     let report = report.get_or_insert_with(|| empty_report(options, &datadir));
     let connected = connect_stored(files, options, invalid, exactly, report, &mut clock, watch);
-    let is_pruned = || is_pruned(files).unwrap_or_default();
-    let plan = connected.map_err(|error| if is_pruned() { error.of_pruned() } else { error })?;
+    let plan = connected.map_err(|error| match is_pruned(files) {
+        Ok(true) => {
+            // Its file can still be in a backup.
+            let restore = error.is_about(Subject::UndoData).then_some(Remedy::RestoreFile);
+            error.of_pruned().with_remedies(restore)
+        }
+        _ => error,
+    })?;
     unmark(files, &plan.choice.unmarked)?;
     plan.note_unmarked(watch.sink);
     (report.height, report.hash) = (plan.chain.tip_height(), plan.chain.tip().hash);
