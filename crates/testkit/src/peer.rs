@@ -93,14 +93,9 @@ impl ScriptedPeer {
         self.address
     }
 
-    /// Returns the address as the protocol has it.
-    pub fn peer_address(&self) -> PeerAddress {
-        PeerAddress::from_socket(self.address)
-    }
-
     /// Returns what a client dials.
     pub fn target(&self) -> Target {
-        Target::Address(self.peer_address())
+        Target::Address(PeerAddress::from_socket(self.address))
     }
 
     /// Returns the number of connections that were accepted.

@@ -61,15 +61,8 @@ fn of_weight(builder: &mut BlockBuilder<'_>, weight: u64) -> Draft {
     make(guess + (weight - got) as usize)
 }
 
-/// `0 IF CHECKMULTISIG.. CHECKSIG.. ENDIF 1`: counts 20 signature operations per CHECKMULTISIG and 1 per
-/// CHECKSIG; anyone can spend it.
-fn costly_script(multisigs: u64, sigs: u64) -> ScriptBuf {
-    let multisigs = vec![OP_CHECKMULTISIG.to_u8(); multisigs as usize];
-    let sigs = vec![OP_CHECKSIG.to_u8(); sigs as usize];
-    ScriptBuf::from_bytes([vec![0, OP_IF.to_u8()], multisigs, sigs, vec![OP_ENDIF.to_u8(), 0x51]].concat())
-}
-
-/// Scripts that count `sigops` signature operations in total.
+/// Scripts `0 IF CHECKMULTISIG.. CHECKSIG.. ENDIF 1`, which anyone can spend, that count `sigops` signature
+/// operations in total: 20 per CHECKMULTISIG and 1 per CHECKSIG.
 fn costly_scripts(mut sigops: u64) -> Vec<ScriptBuf> {
     let mut scripts = Vec::new();
     while sigops > 0 {
@@ -77,7 +70,10 @@ fn costly_scripts(mut sigops: u64) -> Vec<ScriptBuf> {
         sigops -= multisigs * 20;
         let sigs = if multisigs < MULTISIGS { sigops.min(5) } else { 0 };
         sigops -= sigs;
-        scripts.push(costly_script(multisigs, sigs));
+        let multisigs = vec![OP_CHECKMULTISIG.to_u8(); multisigs as usize];
+        let sigs = vec![OP_CHECKSIG.to_u8(); sigs as usize];
+        let parts = [vec![0, OP_IF.to_u8()], multisigs, sigs, vec![OP_ENDIF.to_u8(), 0x51]];
+        scripts.push(ScriptBuf::from_bytes(parts.concat()));
     }
     scripts
 }
@@ -162,9 +158,7 @@ fn of_reward(builder: &mut BlockBuilder<'_>, difference: i64) -> Draft {
 }
 
 pub(super) static ROWS: &[Mutation] = &[
-    Block.rejects("another-merkle-root", "bad-txnmrklroot", |builder| {
-        builder.edited(|draft| draft.wrong_root = true)
-    }),
+    Block.rejects("another-merkle-root", "bad-txnmrklroot", |it| it.edited(|draft| draft.wrong_root = true)),
     Block.accepts("three-transactions", |builder| {
         let draft = with_witness(builder);
         let txs = draft.txs.into_iter().chain([builder.simple()]).collect();
@@ -231,12 +225,8 @@ pub(super) static ROWS: &[Mutation] = &[
     Block.rejects("another-commitment", MERKLE_MATCH, |builder| with_commitment(builder, Commitment::Wrong)),
     Block.accepts("last-commitment-counts", |builder| with_commitment(builder, Commitment::WrongThenRight)),
     Block.accepts("commitment-of-39-bytes", |builder| with_commitment(builder, Commitment::Longer)),
-    Block.rejects("commitment-of-37-bytes", UNEXPECTED, |builder| {
-        with_commitment(builder, Commitment::Shorter)
-    }),
-    Block.rejects("witness-without-commitment", UNEXPECTED, |builder| {
-        with_commitment(builder, Commitment::Absent)
-    }),
+    Block.rejects("commitment-of-37-bytes", UNEXPECTED, |it| with_commitment(it, Commitment::Shorter)),
+    Block.rejects("witness-without-commitment", UNEXPECTED, |it| with_commitment(it, Commitment::Absent)),
     Block.accepts("commitment-without-witness", |builder| {
         builder.edited(|draft| draft.commitment = Commitment::Present)
     }),

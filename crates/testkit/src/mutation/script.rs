@@ -156,12 +156,8 @@ pub(super) static ROWS: &[Mutation] = &[
     Script.rejects("input-joined-under-all", EVAL_FALSE, |builder| with_added_input(builder, ALL)),
     Script.accepts("input-joined-under-anyonecanpay", |builder| with_added_input(builder, ALL_ANYONECANPAY)),
     Script.accepts("legacy-for-another-amount", |builder| for_another_amount(builder, Kind::P2pkh)),
-    Script.rejects("segwit-for-another-amount", EVAL_FALSE, |builder| {
-        for_another_amount(builder, Kind::P2wpkh)
-    }),
-    Script.rejects("taproot-for-another-amount", SCHNORR_SIG, |builder| {
-        for_another_amount(builder, Kind::P2trKey)
-    }),
+    Script.rejects("segwit-for-another-amount", EVAL_FALSE, |it| for_another_amount(it, Kind::P2wpkh)),
+    Script.rejects("taproot-for-another-amount", SCHNORR_SIG, |it| for_another_amount(it, Kind::P2trKey)),
     Script.rejects("multisig-dummy-not-null", NULLDUMMY, |builder| {
         pushes(builder, Kind::Multisig, |items| items[0] = vec![1])
     }),
@@ -171,9 +167,7 @@ pub(super) static ROWS: &[Mutation] = &[
             with_script_sig(tx, &script);
         })
     }),
-    Script.rejects("p2sh-p2wpkh-no-witness", MISMATCH, |builder| {
-        witness(builder, Kind::P2shP2wpkh, Vec::clear)
-    }),
+    Script.rejects("p2sh-p2wpkh-no-witness", MISMATCH, |it| witness(it, Kind::P2shP2wpkh, Vec::clear)),
     Script.rejects("p2sh-p2wsh-script-byte", MISMATCH, |builder| {
         witness(builder, Kind::P2shP2wsh, |items| change_last_byte(&mut items[3]))
     }),

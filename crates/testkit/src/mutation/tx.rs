@@ -88,17 +88,14 @@ pub(super) static ROWS: &[Mutation] = &[
     Block.rejects("amount-minus-1-after-the-max", NEGATIVE, |builder| amounts(builder, &[MAX_MONEY, 0, -1])),
     Block.accepts("amount-0", |builder| amounts(builder, &[0])),
     Block.rejects("amount-above-max", TOO_LARGE, |builder| amounts(builder, &[MAX_MONEY + 1])),
-    Block.rejects("amount-above-max-after-another", TOO_LARGE, |builder| {
-        amounts(builder, &[1, MAX_MONEY + 1])
-    }),
+    Block.rejects("amount-above-max-after-another", TOO_LARGE, |it| amounts(it, &[1, MAX_MONEY + 1])),
     Block.rejects("amount-of-the-greatest-number", TOO_LARGE, |builder| amounts(builder, &[i64::MAX])),
     // The rules on amounts allow all money; only regtest's coins do not add up to it.
     Spend.rejects("amount-of-all-money", BELOW_OUT, |builder| amounts(builder, &[MAX_MONEY])),
     Spend.rejects("amounts-of-all-money", BELOW_OUT, |builder| amounts(builder, &[MAX_MONEY - 1, 1, 0])),
     Block.rejects("amounts-above-max", TOTAL_TOO_LARGE, |builder| amounts(builder, &[MAX_MONEY, 1])),
     // The first invalid output is reported: the one after it is negative.
-    Block
-        .rejects("amounts-above-max-first", TOTAL_TOO_LARGE, |builder| amounts(builder, &[MAX_MONEY, 1, -1])),
+    Block.rejects("amounts-above-max-first", TOTAL_TOO_LARGE, |it| amounts(it, &[MAX_MONEY, 1, -1])),
     Block.accepts("outputs-of-one-transaction-spent", |builder| {
         let (first, other) = (builder.take(), builder.take());
         let share = first.coin.amount / 9;
@@ -116,9 +113,7 @@ pub(super) static ROWS: &[Mutation] = &[
         let all: Vec<_> = coins.iter().chain([&coins[1]]).collect();
         builder.spending(&all, vec![anyone(1_000)])
     }),
-    Block.rejects("null-input", "bad-txns-prevout-null", |builder| {
-        with_second_input(builder, OutPoint::null())
-    }),
+    Block.rejects("null-input", "bad-txns-prevout-null", |it| with_second_input(it, OutPoint::null())),
     Block.rejects("null-input-first-of-three", "bad-txns-prevout-null", |builder| {
         let coins = [builder.take(), builder.take(), builder.take()];
         let mut tx = builder.spend(&coins.each_ref(), vec![anyone(1_000)]);
@@ -135,8 +130,7 @@ pub(super) static ROWS: &[Mutation] = &[
     }),
     Block.rejects("lock-at-this-height", NONFINAL, |builder| locked(builder, BlockBuilder::height, 0)),
     Block.accepts("lock-at-the-height-before", |builder| locked(builder, |builder| builder.height() - 1, 0)),
-    Block
-        .accepts("lock-that-no-sequence-turns-on", |builder| locked(builder, BlockBuilder::height, u32::MAX)),
+    Block.accepts("lock-that-no-sequence-turns-on", |it| locked(it, BlockBuilder::height, u32::MAX)),
     Block.rejects("lock-that-a-sequence-just-turns-on", NONFINAL, |builder| {
         locked(builder, BlockBuilder::height, u32::MAX - 1)
     }),
@@ -145,12 +139,8 @@ pub(super) static ROWS: &[Mutation] = &[
     Block.rejects("lock-at-the-time-of-the-block", NONFINAL, |builder| {
         locked(builder, |builder| builder.draft(vec![]).time, OFF)
     }),
-    Block.rejects("lock-at-the-median-time", NONFINAL, |builder| {
-        locked(builder, BlockBuilder::median_time, OFF)
-    }),
-    Block.accepts("lock-before-the-median-time", |builder| {
-        locked(builder, |builder| builder.median_time() - 1, OFF)
-    }),
+    Block.rejects("lock-at-the-median-time", NONFINAL, |it| locked(it, BlockBuilder::median_time, OFF)),
+    Block.accepts("lock-before-the-median-time", |it| locked(it, |it| it.median_time() - 1, OFF)),
     Block.rejects("coinbase-locked", NONFINAL, |builder| {
         builder.with_coinbase(|coinbase| {
             coinbase.lock_time = LockTime::from_consensus(builder.height());
@@ -165,20 +155,15 @@ pub(super) static ROWS: &[Mutation] = &[
         relative(builder, -1, |_, _| 4)
     }),
     Spend.accepts("relative-lock-turned-off", |builder| relative(builder, 2, |_, _| OFF | 4)),
-    Spend.accepts("relative-lock-of-3-blocks-and-unused-bits", |builder| {
-        relative(builder, 2, |_, _| UNUSED | 3)
-    }),
+    Spend.accepts("relative-lock-of-3-blocks-and-unused-bits", |it| relative(it, 2, |_, _| UNUSED | 3)),
     Spend.rejects("relative-lock-of-4-blocks-and-unused-bits", NONFINAL, |builder| {
         relative(builder, 2, |_, _| UNUSED | 4)
     }),
     Spend.rejects("relative-lock-of-65535-blocks", NONFINAL, |builder| relative(builder, 2, |_, _| 0xffff)),
     Spend.accepts("relative-lock-of-0-blocks-in-the-block", |builder| relative_to_itself(builder, 0)),
-    Spend
-        .rejects("relative-lock-of-1-block-in-the-block", NONFINAL, |builder| relative_to_itself(builder, 1)),
+    Spend.rejects("relative-lock-of-1-block-in-the-block", NONFINAL, |it| relative_to_itself(it, 1)),
     Spend.rejects("relative-lock-of-time-1-unit-more", NONFINAL, |builder| {
         relative(builder, 2, |builder, made| BY_TIME | (units(builder, made) + 1))
     }),
-    Spend.accepts("relative-lock-of-time-passed", |builder| {
-        relative(builder, 2, |builder, made| BY_TIME | units(builder, made))
-    }),
+    Spend.accepts("relative-lock-of-time-passed", |it| relative(it, 2, |it, made| BY_TIME | units(it, made))),
 ];
