@@ -171,35 +171,30 @@ fn what_is_appended_is_read_back_across_files() {
 }
 
 /// The power fails at each operation in turn, then again while the rest is appended.
-fn cut_power_at_every_operation(preallocate: bool) {
-    let blocks = last_blocks(24);
-    for at in 0.. {
-        let case = Case::new([9, 8, 7, 6, 5, 4, 3, 2], AppendOptions { max_file_len: 20_000, preallocate });
-        let mut index = Index::default();
-        let mut is_done = false;
-        for (round, at) in [at, at % 13, u64::MAX].into_iter().enumerate() {
-            let disk = FaultDisk::killed_at(at).with_names_at_risk(case.root.path());
-            let done = case.append(&disk, &blocks, &mut index, 0);
-            is_done |= round == 0 && done.is_ok();
-            disk.cut_power(at).unwrap();
-            case.assert_readable(&index, &blocks, &format!("round {round}, operation {at}"));
-        }
-        assert_eq!(index.places.len(), blocks.len());
-        if is_done {
-            assert!(at > 50, "{at} operations");
-            break;
-        }
-    }
-}
-
 #[test]
 fn flushed_records_survive_a_power_cut_at_every_operation() {
-    cut_power_at_every_operation(false);
-}
-
-#[test]
-fn flushed_records_of_preallocated_files_survive_a_power_cut_at_every_operation() {
-    cut_power_at_every_operation(true);
+    let blocks = last_blocks(24);
+    for preallocate in [false, true] {
+        for at in 0.. {
+            let case =
+                Case::new([9, 8, 7, 6, 5, 4, 3, 2], AppendOptions { max_file_len: 20_000, preallocate });
+            let mut index = Index::default();
+            let mut is_done = false;
+            for (round, at) in [at, at % 13, u64::MAX].into_iter().enumerate() {
+                let disk = FaultDisk::killed_at(at).with_names_at_risk(case.root.path());
+                let done = case.append(&disk, &blocks, &mut index, 0);
+                is_done |= round == 0 && done.is_ok();
+                disk.cut_power(at).unwrap();
+                let what = format!("preallocated {preallocate}, round {round}, operation {at}");
+                case.assert_readable(&index, &blocks, &what);
+            }
+            assert_eq!(index.places.len(), blocks.len());
+            if is_done {
+                assert!(at > 50, "{at} operations");
+                break;
+            }
+        }
+    }
 }
 
 #[test]

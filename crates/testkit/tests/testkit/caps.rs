@@ -2,8 +2,7 @@
 
 use crate::workspace;
 use syn::{
-    Attribute, Block, Expr, FnArg, ImplItemFn, ItemFn, ItemMod, ItemStruct, Signature, Stmt, Type,
-    Visibility,
+    Block, Expr, FnArg, ImplItemFn, ItemFn, ItemMod, ItemStruct, Signature, Stmt, Type, Visibility,
     visit::{self, Visit},
 };
 
@@ -44,13 +43,9 @@ fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-fn is_test(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| attribute.path().is_ident("test"))
-}
-
 impl<'ast> Visit<'ast> for Excesses<'_> {
     fn visit_item_fn(&mut self, item: &'ast ItemFn) {
-        if !is_test(&item.attrs) {
+        if !item.attrs.iter().any(|attribute| attribute.path().is_ident("test")) {
             self.function(&item.sig, &item.block, is_public(&item.vis));
         }
         visit::visit_item_fn(self, item);
