@@ -90,10 +90,7 @@ impl Comparison<'_> {
 
     /// Returns whether this is a block or undo file to which the step may append.
     fn may_be_longer(&self, name: &Path, was: &Seen, is: &Seen) -> bool {
-        let needed = match is_named(name, "rev") {
-            true => MayAppend::Undo,
-            false => MayAppend::Blocks,
-        };
+        let needed = if is_named(name, "rev") { MayAppend::Undo } else { MayAppend::Blocks };
         let is_one = class(name) == Class::Block && !name.ends_with("xor.dat");
         let are_files = [was, is].iter().all(|seen| matches!(seen.what, What::File(..)));
         is_one && are_files && self.may_append >= needed

@@ -48,17 +48,14 @@ pub fn blk_cut_at_record(scene: &mut Scene<'_>) -> Description {
     Ok(Some(format!("{} cut to {kept} of {} records", name(&path), records.len())))
 }
 
-pub fn zeros(scene: &mut Scene<'_>, kind: &str, to_end: bool) -> Description {
+/// Writes zeros, in one of so many cases up to the end of the records.
+pub fn zeros(scene: &mut Scene<'_>, kind: &str, cases: u64) -> Description {
     let Some((path, used)) = file(scene, kind)? else { return Ok(None) };
+    let to_end = scene.rng.chance(1, cases);
     let from = scene.below(used);
     let len = if to_end { used - from } else { 1 + scene.below((used - from).min(5_000)) };
     overwrite(&path, from as u64, &vec![0; len])?;
     Ok(Some(format!("{len} zeros at {from} of {}, {used} used", name(&path))))
-}
-
-pub fn blk_zeros(scene: &mut Scene<'_>) -> Description {
-    let to_end = scene.rng.chance(1, 3);
-    zeros(scene, "blk", to_end)
 }
 
 pub fn flip(scene: &mut Scene<'_>, kind: &str) -> Description {

@@ -4,14 +4,6 @@ use super::{Description, name};
 use crate::prelude::*;
 use disk::index::write_block_index;
 
-pub fn delete(dir: &Path) -> Description {
-    if !is_dir(dir) {
-        return Ok(None);
-    }
-    fs::remove_dir_all(dir)?;
-    Ok(Some("deleted".to_owned()))
-}
-
 /// Returns a random non-empty file of the folder whose name satisfies `wanted`.
 pub(super) fn file(scene: &mut Scene<'_>, dir: &Path, wanted: fn(&str) -> bool) -> Option<PathBuf> {
     let mut all = scene.database_files(dir);
@@ -42,7 +34,7 @@ pub fn delete_data(scene: &mut Scene<'_>, dir: &Path) -> Description {
     Ok(Some(format!("{} deleted", name(&path))))
 }
 
-pub fn delete_current(dir: &Path) -> Description {
+pub fn delete_current(_: &mut Scene<'_>, dir: &Path) -> Description {
     let path = dir.join("CURRENT");
     if !crate::scene::is_file(&path) {
         return Ok(None);
@@ -70,41 +62,33 @@ pub fn index_older(scene: &mut Scene<'_>) -> Description {
     replace(&scene.base.dir.join("backup/blocks/index"), &scene.paths.index_dir())
 }
 
+type RowChange = (&'static str, fn(&mut disk::index::IndexEntry) -> Option<()>);
+
+const ROW_CHANGES: [RowChange; 6] = [
+    ("failed", |entry| {
+        entry.status.0 |= BlockStatus::FAILED_VALID;
+        Some(())
+    }),
+    ("without undo", |entry| {
+        (entry.status.0, entry.undo_pos) = (entry.status.0 & !BlockStatus::HAVE_UNDO, None);
+        entry.file = entry.file.filter(|_| entry.status.has_data());
+        Some(())
+    }),
+    ("one byte off", |entry| entry.data_pos.as_mut().map(|pos| pos.0 += 1)),
+    ("one byte off in its undo data", |entry| entry.undo_pos.as_mut().map(|pos| pos.0 += 1)),
+    ("one too high", |entry| {
+        entry.height.0 += 1;
+        Some(())
+    }),
+    ("in another file", |entry| entry.file.as_mut().map(|file| file.0 += 7)),
+];
+
 pub fn index_rows(scene: &mut Scene<'_>) -> Description {
     change_index(scene, |scene, index| {
         let at = scene.below(index.entries.len());
-        let way = scene.below(6);
+        let (description, change) = ROW_CHANGES[scene.below(ROW_CHANGES.len())];
         let entry = index.entries.get_mut(at)?;
-        let description = match way {
-            0 => {
-                entry.status.0 |= BlockStatus::FAILED_VALID;
-                "failed"
-            }
-            1 => {
-                entry.status.0 &= !BlockStatus::HAVE_UNDO;
-                entry.undo_pos = None;
-                if !entry.status.has_data() {
-                    entry.file = None;
-                }
-                "without undo"
-            }
-            2 => {
-                entry.data_pos.as_mut()?.0 += 1;
-                "one byte off"
-            }
-            3 => {
-                entry.undo_pos.as_mut()?.0 += 1;
-                "one byte off in its undo data"
-            }
-            4 => {
-                entry.height.0 += 1;
-                "one too high"
-            }
-            _ => {
-                entry.file.as_mut()?.0 += 7;
-                "in another file"
-            }
-        };
+        change(entry)?;
         Some(format!("block {} ({}) is {description}", entry.hash, entry.height.0))
     })
 }

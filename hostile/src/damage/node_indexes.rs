@@ -2,7 +2,7 @@
 
 use super::{
     Description,
-    databases::{delete, delete_current, file, replace},
+    databases::{file, replace},
     name,
 };
 use crate::prelude::*;
@@ -27,11 +27,8 @@ pub fn in_database(
 
 pub fn node_index_delete(scene: &mut Scene<'_>) -> Description {
     let Some((dir, _)) = index(scene) else { return Ok(None) };
-    Ok(delete(&dir)?.map(|what| format!("{} {what}", name(&dir))))
-}
-
-pub fn node_index_current_missing(scene: &mut Scene<'_>) -> Description {
-    in_database(scene, |_, dir| delete_current(dir))
+    fs::remove_dir_all(&dir)?;
+    Ok(Some(format!("{} deleted", name(&dir))))
 }
 
 /// Restores an index from a backup, so that it is behind.
