@@ -4,30 +4,20 @@
 use crate::prelude::*;
 
 /// From a datadir without index, a rebuild makes index and chainstate.
-fn core_reads_everything_and_continues(seed: u64, layout: &Layout) -> Result<(), Box<dyn Error>> {
-    let chain = Chain::generate(&ChainSpec::new(seed, 4 << 20));
-    let control_dir = tempfile::tempdir()?;
-    let control = feed(&chain, control_dir.path())?;
-
-    let root = tempfile::tempdir()?;
-    chain.write_datadir(root.path(), &Layout { index: false, ..layout.clone() })?;
-    Rebuild { scan: true, many_tables: true, ..Rebuild::default() }.run(root.path(), Network::Regtest)?;
-    let net_dir = root.path().join("regtest");
-    drop(control);
-    assert_core_continues(&chain, control_dir.path(), &net_dir)
-}
-
 #[test]
-fn one_file_with_preallocated_space() -> Result<(), Box<dyn Error>> {
-    core_reads_everything_and_continues(6, &Layout::new(6))
-}
-
-#[test]
-fn many_small_files_in_disorder() -> Result<(), Box<dyn Error>> {
-    core_reads_everything_and_continues(7, &Layout { file_size: 200_000, shuffle: 40, ..Layout::new(7) })
-}
-
-#[test]
-fn without_preallocated_space_nor_obfuscation() -> Result<(), Box<dyn Error>> {
-    core_reads_everything_and_continues(8, &Layout { preallocate: false, xor_key: None, ..Layout::new(8) })
+fn core_reads_everything_and_continues_in_any_layout() -> Result<(), Box<dyn Error>> {
+    for (what, layout) in [
+        ("one file with preallocated space", Layout::new(6)),
+        ("many small files", Layout { file_size: 200_000, shuffle: 40, ..Layout::new(7) }),
+        ("neither space nor key", Layout { preallocate: false, xor_key: None, ..Layout::new(8) }),
+    ] {
+        println!("{what}");
+        let chain = Chain::generate(&ChainSpec::new(layout.seed, 4 << 20));
+        let (control, root) = (tempfile::tempdir()?, tempfile::tempdir()?);
+        drop(feed(&chain, control.path())?);
+        chain.write_datadir(root.path(), &Layout { index: false, ..layout })?;
+        Rebuild { scan: true, many_tables: true, ..Rebuild::default() }.run(root.path(), Network::Regtest)?;
+        assert_core_continues(&chain, control.path(), &root.path().join("regtest"))?;
+    }
+    Ok(())
 }
