@@ -98,10 +98,6 @@ fn any_txid() -> impl Strategy<Value = Txid> {
     )
 }
 
-fn any_vout() -> impl Strategy<Value = u32> {
-    prop_oneof![4 => 0u32..10, 1 => 120u32..140, 1 => 16_500u32..16_520, 1 => any::<u32>()]
-}
-
 /// Every kind of script, and the longest.
 fn any_out() -> impl Strategy<Value = Vec<u8>> {
     let len = prop_oneof![20 => 0u64..150, 1 => 9_990u64..=10_000];
@@ -124,7 +120,8 @@ fn any_out() -> impl Strategy<Value = Vec<u8>> {
 
 fn any_entries() -> impl Strategy<Value = Vec<Owned>> {
     let code = prop_oneof![Just(2u32), Just(1_900_001), any::<u32>()];
-    let entry = (any::<bool>(), any_txid(), any_vout(), code, any_out());
+    let vout = prop_oneof![4 => 0u32..10, 1 => 120u32..140, 1 => 16_500u32..16_520, 1 => any::<u32>()];
+    let entry = (any::<bool>(), any_txid(), vout, code, any_out());
     let entry = entry.prop_map(|(spend, txid, vout, code, out)| {
         let outpoint = OutPoint { txid, vout };
         Owned { is_spend: spend, outpoint, code, out }
