@@ -197,11 +197,13 @@ fn sighash() {
     let has_five = |row: &&Value| row.as_array().is_some_and(|row| row.len() == 5);
     for row in rows.as_array().unwrap().iter().filter(has_five) {
         let mut tx: Transaction = deserialize(&unhex(text(&row[0]))).unwrap();
-        let script = bitcoin::ScriptBuf::from_bytes(unhex(text(&row[1])));
+        let mut script = unhex(text(&row[1]));
         let index = row[2].as_u64().unwrap() as usize;
         let hash_type = row[3].as_i64().unwrap() as i32 as u32;
-        // Core removes separators from the script, the library leaves that to its caller.
-        let script = without_separators(script.as_bytes());
+        // Core removes separators from the script, the library leaves that to its caller. These scripts push
+        // nothing, so that every byte is an opcode.
+        assert!(script.iter().all(|opcode| !(1..=0x4e).contains(opcode)));
+        script.retain(|opcode| *opcode != 0xab);
         let hash = |tx: &Transaction, script: &[u8], hash_type| {
             let script = bitcoin::Script::from_bytes(script);
             let cache = SighashCache::new(tx);
@@ -225,10 +227,4 @@ fn sighash() {
         cases += 1;
     }
     assert_eq!(cases, 500);
-}
-
-fn without_separators(script: &[u8]) -> Vec<u8> {
-    // These scripts push nothing, so that every byte is an opcode.
-    assert!(script.iter().all(|opcode| !(1..=0x4e).contains(opcode)));
-    script.iter().copied().filter(|opcode| *opcode != 0xab).collect()
 }
