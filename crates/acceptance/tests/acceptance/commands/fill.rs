@@ -163,7 +163,7 @@ fn blocks_are_found_whatever_their_key_the_name_of_the_file_and_what_is_around_t
 /// Files with different keys, joined, of which no length is a multiple of that of a key.
 #[test]
 fn an_empty_datadir_is_filled_from_a_joined_file() {
-    let (source, dir) = (Case::at_tip(), scratch());
+    let (source, dir, new) = (Case::at_tip(), scratch(), scratch());
     let mut joined = Vec::new();
     for (number, path) in files(&source).iter().enumerate() {
         joined.extend(with_key(path, own_key(&source), [number as u8; 8]));
@@ -171,11 +171,9 @@ fn an_empty_datadir_is_filled_from_a_joined_file() {
     }
     let file = dir.path().join("bootstrap.dat");
     fs::write(&file, joined).unwrap();
-    let new = dir.path().join("new");
-    fs::create_dir(&new).unwrap();
-    let report = run(&RepairOptions { sources: vec![file], ..repairing(&new, &[]) }).unwrap();
+    let report = run(&RepairOptions { sources: vec![file], ..repairing(new.path(), &[]) }).unwrap();
     assert_eq!((report.height, report.rebuild.unwrap().height), (Height(140), Height(140)));
-    assert_sound(&new, chain(), "filled");
+    assert_sound(new.path(), chain(), "filled");
 }
 
 /// The records of blocks, not obfuscated.
@@ -190,37 +188,35 @@ fn joined<'a>(blocks: impl IntoIterator<Item = &'a GeneratedBlock>) -> Vec<u8> {
 /// Once, it ended at the last block that the datadir had.
 #[test]
 fn without_a_chainstate_the_blocks_above_the_last_one_are_taken_too() {
-    let dir = scratch();
-    let (file, new) = (dir.path().join("bootstrap.dat"), dir.path().join("new"));
-    fs::create_dir(&new).unwrap();
+    let (dir, new) = (scratch(), scratch());
+    let (file, new) = (dir.path().join("bootstrap.dat"), new.path());
     for height in [100, TIP] {
         fs::write(&file, joined(&main_to(height as usize))).unwrap();
         let _ = fs::remove_dir_all(new.join("regtest/chainstate"));
-        let report = run(&RepairOptions { sources: vec![file.clone()], ..repairing(&new, &[]) }).unwrap();
+        let report = run(&RepairOptions { sources: vec![file.clone()], ..repairing(new, &[]) }).unwrap();
         assert_eq!((report.height, report.rebuild.unwrap().height), (Height(height), Height(height)));
     }
-    assert_sound(&new, chain(), "lost");
+    assert_sound(new, chain(), "lost");
 }
 
 /// Once, the repair waited for the block that breaks a rule, and left the other branch.
 #[test]
 fn of_the_chains_in_a_file_the_best_one_without_an_invalid_block_is_taken() {
-    let (dir, fork, end) = (scratch(), TIP as usize - 2, TIP as usize - 1);
+    let (dir, new, fork, end) = (scratch(), scratch(), TIP as usize - 2, TIP as usize - 1);
     let evil = branch_of(main_to(TIP as usize), fork, |block| match block.height as usize == end {
         true => sibling(block, 1, |wrong| wrong.txdata[0].input[0].script_sig = vec![2_u8; 4].into()),
         false => block.clone(),
     });
-    let (file, new) = (dir.path().join("bootstrap.dat"), dir.path().join("new"));
+    let (file, new) = (dir.path().join("bootstrap.dat"), new.path());
     fs::write(&file, joined(main_to(end).iter().chain(&evil[end..]))).unwrap();
-    fs::create_dir(&new).unwrap();
-    let report = run(&RepairOptions { sources: vec![file], ..repairing(&new, &[]) }).unwrap();
+    let report = run(&RepairOptions { sources: vec![file], ..repairing(new, &[]) }).unwrap();
     assert_eq!((report.height, report.rebuild.unwrap().height), (Height(TIP - 1), Height(TIP - 1)));
     let is_named = |note: &Warning| match note {
         Warning::InvalidBlock { hash, error } => *hash == evil[end].hash && error.core.is_some(),
         _ => false,
     };
     assert!(report.notes.iter().any(is_named), "{:?}", report.notes);
-    assert_synced_to(TIP - 1, &new, chain(), "the honest branch");
+    assert_synced_to(TIP - 1, new, chain(), "the honest branch");
 }
 
 #[test]
@@ -339,7 +335,7 @@ fn a_lost_key_of_the_block_files_is_restored() {
         |case| fs::write(case.blocks("blk00000.dat"), [0; 60]).unwrap(),
         // As bitcoind -reindex does with a new key: over what is there, or into a new file.
         overwrite_genesis,
-        |case| fs::write(case.blocks("blk00000.dat"), plain_genesis()).unwrap(),
+        |case| fs::write(case.blocks("blk00000.dat"), joined(&main_to(0))).unwrap(),
     ];
     for change_key in keys {
         for change_files in files {
@@ -381,17 +377,9 @@ fn the_genesis_block_is_restored_after_it_was_overwritten() {
 /// Puts a genesis block with another key over the right one.
 fn overwrite_genesis(case: &Case) {
     let mut bytes = fs::read(case.blocks("blk00000.dat")).unwrap();
-    let genesis = plain_genesis();
+    let genesis = joined(&main_to(0));
     bytes[..genesis.len()].copy_from_slice(&genesis);
     fs::write(case.blocks("blk00000.dat"), bytes).unwrap();
-}
-
-/// The record of the genesis block, not obfuscated.
-fn plain_genesis() -> Vec<u8> {
-    let params = ChainParams::of(Network::Regtest);
-    let mut record = Vec::new();
-    disk::blk::write_record(&mut record, params.magic, &params.genesis_block());
-    record
 }
 
 /// A program that obfuscates old files was interrupted, or has taken the name of a file.

@@ -317,16 +317,12 @@ fn blocks_of_the_other_chain_are_counted_and_left_out() {
     assert_eq!((report.sources[0].departed, report.height), (2, Height(140)), "{:?}", report.sources);
 }
 
-/// Regtest, on which the branch that the node has followed is the dead one.
-fn params() -> &'static ChainParams {
-    let dead = block_at(FORK + 1);
-    let dead_branch = Some((Height(dead.height), dead.hash));
-    Box::leak(Box::new(ChainParams { dead_branch, ..ChainParams::of(Network::Regtest).clone() }))
-}
-
+/// What `doctor` says of a datadir of regtest, on which the node has followed the dead branch.
 fn advised(root: &Path) -> (Advice, String) {
     let mut options = DoctorOptions::new(root, Network::Regtest);
-    options.chain.params = params();
+    let dead_branch = Some((Height(FORK + 1), block_at(FORK + 1).hash));
+    let params = ChainParams { dead_branch, ..ChainParams::of(Network::Regtest).clone() };
+    options.chain.params = Box::leak(Box::new(params));
     let found = examined(&options);
     let state = found.found.unwrap();
     (found.advice, format!("sound {}; {}; {}", state.is_sound(), state.index, state.blocks))

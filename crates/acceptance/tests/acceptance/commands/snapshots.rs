@@ -50,13 +50,13 @@ fn verify(
     engine::snapshot::verify(&FaultDisk::healthy(), path, chain, kind, unwatched())
 }
 
-/// Makes a snapshot, interrupted and resumed until it is complete. Returns the number of attempts.
-fn make_in_pieces(options: &ReindexOptions, path: &Path) -> (SnapshotReport, u64) {
+/// Makes a snapshot, interrupted and resumed until it is complete.
+fn make_in_pieces(options: &ReindexOptions, path: &Path) -> SnapshotReport {
     let options = changed(options.clone(), |it| it.chain.resume.checkpoint_interval = Duration::ZERO);
     for stops in 1..200 {
         let disk = FaultDisk::interrupting_at_file(2 + 5 * stops);
         match engine::snapshot::make(&disk, &options.chain, path, quiet(disk.interrupt())) {
-            Ok(report) => return (report, stops),
+            Ok(report) => return report,
             Err(error) => assert_eq!(error.kind, ErrorKind::Interrupted, "{error}"),
         }
         assert!(!path.exists(), "an incomplete snapshot has its final name");
@@ -76,7 +76,7 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
         let options = changed(up_to(with_threads(&base, 1 + number % 2), height), |it| {
             it.chain.hooks.join_bytes = (number % 2 == 0).then_some(1)
         });
-        let report = if tip { make_in_pieces(&options, &path).0 } else { make(&options, &path).unwrap() };
+        let report = if tip { make_in_pieces(&options, &path) } else { make(&options, &path).unwrap() };
         let bytes = std::fs::read(&path).unwrap();
         let hash: String = sha256(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hash, expected, "{what}");

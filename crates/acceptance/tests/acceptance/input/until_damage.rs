@@ -74,8 +74,7 @@ fn a_damaged_block_costs_only_the_blocks_above_it() {
             let report = end_below(&case, &with_threads(&options, acceptance::THREADS[number % 3]));
             assert_eq!((report.height, report.damaged_blocks), (Height(height - 1), 1), "{what}");
             assert_eq!(damage_note(&report), Some((1, 0)), "{what}");
-            let lost =
-                if scan { 140u32.saturating_sub(height - 1) } else { 137u32.saturating_sub(height - 1) };
+            let lost = (if scan { 140_u32 } else { 137 }).saturating_sub(height - 1);
             assert_eq!(report.lost_blocks.min(lost), report.lost_blocks, "{what}");
             assert_eq!(report.lost_blocks > 0, height <= 137 || scan, "{what}");
             assert_lacks(&case, &[height], height - 1, what);

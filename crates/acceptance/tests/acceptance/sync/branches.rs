@@ -180,16 +180,20 @@ fn evil() -> Vec<GeneratedBlock> {
     })
 }
 
+/// Asserts that a report warns of this block alone, with Core's reject string.
+fn assert_invalid(report: &SyncReport, block: &GeneratedBlock, core: &str) {
+    let invalid = invalid_blocks(report);
+    let is_it = |(hash, error): &(BlockHash, String)| *hash == block.hash && error.contains(core);
+    assert!(invalid.len() == 1 && invalid.iter().all(is_it), "{invalid:?}");
+}
+
 #[test]
 fn an_invalid_block_is_named_and_the_next_best_branch_is_taken() {
     let (dir, evil) = (scratch(), evil());
     let honest = peer_with(&main_to(tip() - 1));
     let liar = peer_with(&evil);
     let (report, seen) = run(&from(dir.path(), &[&honest, &liar]));
-    let invalid = invalid_blocks(&report);
-    assert_eq!(invalid.len(), 1, "{invalid:?}");
-    assert_eq!(invalid[0].0, evil[tip() - 1].hash);
-    assert!(invalid[0].1.contains("bad-cb-height"), "{}", invalid[0].1);
+    assert_invalid(&report, &evil[tip() - 1], "bad-cb-height");
     assert_synced_to(TIP - 1, dir.path(), chain(), "the honest branch");
     assert_eq!(seen.reasons(&honest), [] as [&str; 0]);
     // Unless the run ends before the liar has repeated its headers.
@@ -213,10 +217,7 @@ fn an_invalid_block_above_the_chainstate_is_left_out_with_a_warning() {
     let greedy = greedy_branch(below, tip(), tip(), 1);
     run(&from(dir.path(), &[&peer_with(&main_to(below))]));
     let (report, _) = run(&from(dir.path(), &[&peer_with(&greedy)]));
-    let invalid = invalid_blocks(&report);
-    assert_eq!(invalid.len(), 1, "{invalid:?}");
-    assert_eq!(invalid[0].0, greedy[tip()].hash);
-    assert!(invalid[0].1.contains("bad-cb-amount"), "{}", invalid[0].1);
+    assert_invalid(&report, &greedy[tip()], "bad-cb-amount");
     assert!(report.rebuild.is_none());
     assert_eq!(report.chainstate_height, Some(Height(below as u32)));
     assert_synced_to(below as u32, dir.path(), chain(), "below the invalid block");
