@@ -168,8 +168,6 @@ impl MadeUndoDir {
         let mark = if self.is_own(disk)? { self.read_mark(disk)? } else { None };
         let complete = self.read_complete(disk)?;
         let used = match mark {
-            // A file that had lost bytes, and has them again, was written anew with the same records.
-            Some(mark) if complete.is_none() && self.has_longer_file(disk, &mark)? => None,
             Some(mark) => used_since(&mark, &self.files(disk)?, complete.as_deref()),
             None => None,
         };
@@ -178,18 +176,6 @@ impl MadeUndoDir {
             let flaw = flaw.to_owned();
             DiskError::DamagedWorkFile { path: self.path.join(MARK), offset: 0, flaw }
         })
-    }
-
-    /// Whether a file that was shorter than its undo size at the mark is longer now.
-    fn has_longer_file(&self, disk: &dyn Disk, mark: &[[u32; 2]]) -> Result<bool, DiskError> {
-        for (number, &[undo_size, used]) in (0..).zip(mark) {
-            let path = self.datadir.rev_path(FileNo(number));
-            let len = disk.metadata(&path).during("look at", &path)?.map_or(0, |found| found.len);
-            if used < undo_size && len > u64::from(used) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     /// Reads the mark: for each pair of files, the undo size in the block index and the bytes in use.
