@@ -156,20 +156,26 @@ fn no_directory_is_created_in_a_current_one_that_may_not_be_searched() {
         let error = RealDisk.create_dir_all(Path::new("new")).unwrap_err();
         std::process::exit(if error.kind() == io::ErrorKind::PermissionDenied { 10 } else { 11 });
     }
-    let dir = tempfile::tempdir().unwrap();
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let [dir, programs] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    // Another user may not search the directory in which it was built.
+    set_mode(programs.path(), 0o755);
+    let program = programs.path().join("test");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    let mut command = std::process::Command::new(program);
     let name = "tests::no_directory_is_created_in_a_current_one_that_may_not_be_searched";
     command.args(["--exact", name]).env(OTHER, "").current_dir(dir.path());
     if RealDisk.user() == 0 {
         // The superuser may search every directory.
         if chown(dir.path(), Some(4242), None).is_err() {
-            return testdata::skip("root cannot give a directory to another user here");
+            return testdata::skip("on this machine, root cannot give a directory to another user");
         }
         command.uid(4242);
     }
     match command.output() {
         Ok(done) => assert_eq!(done.status.code(), Some(10), "{done:?}"),
-        Err(error) => return testdata::skip(error),
+        Err(error) => {
+            return testdata::skip(format!("this machine does not run it as another user: {error}"));
+        }
     }
     set_mode(dir.path(), 0o700);
 }
