@@ -41,6 +41,13 @@ fn left(blocks: &[GeneratedBlock]) -> TempDir {
     dir
 }
 
+/// The same of a node that was pruned.
+fn pruned(blocks: &[GeneratedBlock]) -> TempDir {
+    let dir = left(blocks);
+    edit_index(&datadir(dir.path()).index_dir(), |index| index.pruned = true).unwrap();
+    dir
+}
+
 /// Appends two blocks of the other chain to the last block file, and, `with_rows`, to the block index.
 fn depart(root: &Path, with_rows: bool) {
     let (datadir, like) = (datadir(root), chain().tip());
@@ -204,8 +211,7 @@ fn a_download_or_a_repair_that_is_refused_leaves_all_marks() {
         try_repair(&RepairOptions { peers, ..repair_options(root, Reconsider::All) }).map(drop)
     };
     for way in [&download as &dyn Fn(&Path) -> Result<(), Error>, &repair] {
-        let dir = left(&blocks);
-        edit_index(&datadir(dir.path()).index_dir(), |index| index.pruned = true).unwrap();
+        let dir = pruned(&blocks);
         refused_by(dir.path(), ErrorKind::Usage, &["this node was pruned"], || way(dir.path()));
         // An index has the place of a block that would be stored at another one.
         let case = Case::of(left(&blocks));
@@ -390,11 +396,6 @@ fn a_pruned_node_is_led_back_by_an_update_or_a_download() {
         assert_eq!(stats(dir.path(), Network::Regtest).unwrap().best_block, tip);
         assert_eq!((index(dir.path()).departed, marked(dir.path()).len()), (0, 0));
         assert_eq!(advised(dir.path()).0, Advice::StartBitcoind);
-    };
-    let pruned = |blocks: &[GeneratedBlock]| {
-        let dir = left(blocks);
-        edit_index(&datadir(dir.path()).index_dir(), |index| index.pruned = true).unwrap();
-        dir
     };
     // Bitcoin's blocks are stored, and nothing else keeps bitcoind from starting.
     let dir = pruned(&blocks);

@@ -32,6 +32,12 @@ fn sound_indexes_need_nothing() {
         assert!(matches!(found.standing, IndexStanding::Synced), "{found:?}");
         assert!(is_sound && advice == Advice::StartBitcoind, "{advice:?}");
     }
+    // Once, nothing was seen for minutes while their tables were read.
+    let options = DoctorOptions { deep: true, ..DoctorOptions::new(case.root(), Network::Regtest) };
+    let (_, events) = seen(|watch| diagnose(&FaultDisk::healthy(), &options, watch).unwrap());
+    let is_of_tables =
+        |event: &&Event| matches!(event, Event::Progress(it) if it.blocks_total == 0 && it.bytes_total > 0);
+    assert!(events.iter().filter(is_of_tables).count() >= IndexKind::ALL.len(), "each has a table");
     let (case, _) = behind(Case::new(), TxForm::ByBlock);
     for kind in IndexKind::ALL {
         let (found, advice, is_sound) = index(&case, kind);
@@ -42,17 +48,6 @@ fn sound_indexes_need_nothing() {
     fs::rename(indexes.join("coinstatsindex"), indexes.join("coinstats")).unwrap();
     let (found, _, is_sound) = index(&case, IndexKind::CoinStats);
     assert!(matches!(found.standing, IndexStanding::Superseded) && is_sound, "{found:?}");
-}
-
-/// Nothing was seen of it for minutes.
-#[test]
-fn reading_the_tables_of_an_index_is_progress() {
-    let (case, _) = with_indexes(TxForm::ByTxid);
-    let options = DoctorOptions { deep: true, ..DoctorOptions::new(case.root(), Network::Regtest) };
-    let (_, events) = seen(|watch| diagnose(&FaultDisk::healthy(), &options, watch).unwrap());
-    let is_of_tables =
-        |event: &&Event| matches!(event, Event::Progress(it) if it.blocks_total == 0 && it.bytes_total > 0);
-    assert!(events.iter().filter(is_of_tables).count() >= IndexKind::ALL.len(), "each has a table");
 }
 
 /// It was to be made anew for ever, since what is made is the other one.
@@ -139,9 +134,7 @@ fn a_pruned_node_continues_no_index_from_a_block_without_undo_data_or_from_a_del
     let (case, options) = behind(case, TxForm::ByBlock);
     prune(&case, 100);
     // A deleted block that was downloaded again.
-    case.edit_entry(101, |entry| {
-        (entry.status.0, entry.undo_pos) = (entry.status.0 & !BlockStatus::HAVE_UNDO, None);
-    });
+    case.forget_undo(|entry| entry.hash == block_at(101).hash);
     for kind in [IndexKind::Tx, IndexKind::BlockFilter, IndexKind::CoinStats] {
         let standing = index(&case, kind).0.standing;
         let is_below = matches!(standing, IndexStanding::BelowPruned { first: Height(102), .. });

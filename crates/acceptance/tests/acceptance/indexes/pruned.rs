@@ -3,7 +3,7 @@
 
 use super::in_pass::{healthy, observe_for};
 use crate::sync::prune::{END, interrupted_at, long, peer, pruned};
-use acceptance::indexes::{Rows, all_indexes, edit_rows, make, update, with_indexes};
+use acceptance::indexes::{Rows, all_indexes, database, edit_rows, make, update, with_indexes};
 use acceptance::prelude::*;
 use acceptance::sync::run_on as download;
 use indexes::IndexObserver;
@@ -64,32 +64,20 @@ fn a_pruned_download_makes_them_of_the_blocks_that_it_deletes() {
 
     // The blocks above are stored.
     engine::update(healthy(), &update_options(dir.path(), AT_ONCE, None), unwatched()).unwrap();
+    let copy = Template::copy_of(dir.path()).case();
     let updated = update(healthy(), &both).unwrap();
     assert_eq!((updated.height, updated.result.blocks_read), (Height(long().tip().height), 2));
     assert!(contents(dir.path()) == of_all_blocks(long().tip().height));
-}
 
-/// The index was to be made anew, or its undo data made, which is refused on a pruned node.
-#[test]
-fn an_index_that_cannot_be_continued_needs_the_deleted_blocks() {
-    let (dir, peer) = (scratch(), peer());
-    run(dir.path(), &peer).unwrap();
-    engine::update(healthy(), &update_options(dir.path(), AT_ONCE, None), unwatched()).unwrap();
-    let only = IndexOptions { kinds: vec![KINDS[1]], ..both(&options(dir.path()).chain) };
+    // An index that cannot be continued was to be made anew, or its undo data made, which is refused.
+    let only = IndexOptions { chain: copy.options().chain, kinds: vec![KINDS[1]], ..both };
     let assert_refused = |kind| {
-        let error = refused_by(dir.path(), kind, &[], || update(healthy(), &only));
+        let error = refused_by(copy.root(), kind, &[], || update(healthy(), &only));
         assert_eq!(error.remedies, [Remedy::Unprune]);
     };
-    edit_index(&dir.path().join("regtest/blocks/index"), |index| {
-        for entry in index.entries.iter_mut().filter(|entry| entry.hash == long().tip().hash) {
-            entry.status = BlockStatus(entry.status.0 & !BlockStatus::HAVE_UNDO);
-            entry.undo_pos = None;
-        }
-    })
-    .unwrap();
+    copy.forget_undo(|entry| entry.hash == long().tip().hash);
     assert_refused(ErrorKind::Damaged);
-    let database = dir.path().join("regtest").join(KINDS[1].database_dir());
-    edit_rows(&database, |rows| drop(rows.remove(&b"B"[..])));
+    edit_rows(&database(&copy, KINDS[1]), |rows| drop(rows.remove(&b"B"[..])));
     assert_refused(ErrorKind::Usage);
 }
 

@@ -150,10 +150,11 @@ pub fn interrupted_at(options: &SyncOptions, peer: &ScriptedPeer, blocks: usize)
     interrupt_at(options, peer, blocks, Duration::from_secs(1));
 }
 
+/// Also if bitcoind only starts in between: once, the run started over, and downloaded all blocks again.
 #[test]
 fn an_interrupted_run_continues_without_the_blocks_that_are_deleted() {
-    for hints in [None, Some(200)] {
-        let what = format!("hints to {hints:?}");
+    for (hints, has_started) in [(None, false), (None, true), (Some(200), false)] {
+        let what = format!("hints to {hints:?}, bitcoind has started: {has_started}");
         let (dir, files, peer) = (scratch(), scratch(), peer());
         let options = with_hints(pruned(dir.path(), &[&peer]), files.path(), hints);
         for blocks in [250, 330] {
@@ -161,6 +162,9 @@ fn an_interrupted_run_continues_without_the_blocks_that_are_deleted() {
             let stored = assert_index_is_true(dir.path(), &what);
             assert!(index(dir.path()).pruned && stored.len() < 200, "{what}: {}", stored.len());
             assert!(stored.contains(&TRUTH.hash(0)), "{what}");
+            if has_started {
+                reopen(&dir.path().join("regtest/blocks/index")).unwrap();
+            }
         }
         run(&options).unwrap();
         assert_pruned_to(end_of(hints), dir.path(), &what);
@@ -169,20 +173,6 @@ fn an_interrupted_run_continues_without_the_blocks_that_are_deleted() {
         let again = peer.asked().len() - asked.len();
         assert!(again < 60, "{what}: {again} blocks were asked for twice");
     }
-}
-
-/// bitcoind had only started in between: the run started over, and downloaded all blocks again.
-#[test]
-fn a_start_of_bitcoind_does_not_keep_a_run_from_continuing() {
-    let (dir, peer) = (scratch(), peer());
-    let options = pruned(dir.path(), &[&peer]);
-    interrupted_at(&options, &peer, 300);
-    reopen(&dir.path().join("regtest/blocks/index")).unwrap();
-    run(&options).unwrap();
-    assert_pruned(dir.path(), "bitcoind has started");
-    let asked: BTreeSet<BlockHash> = peer.asked().into_iter().collect();
-    let again = peer.asked().len() - asked.len();
-    assert!(again < 60, "{again} blocks were asked for twice");
 }
 
 /// Undo data of bitcoind was where that of the run would go: all blocks were downloaded again without a word.
