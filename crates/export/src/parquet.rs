@@ -129,11 +129,8 @@ mod tests {
         let [out, part] = ["out", "out.peregrine-part/part-0000.parquet"].map(|name| dir.path().join(name));
         let (tries, tried) = mpsc::channel();
         let other = out.clone();
-        let disk = FaultDisk::healthy().watched(move || {
-            if part.exists() {
-                tries.send(write(&RealDisk, &other).is_ok()).unwrap();
-            }
-        });
+        let attempt = move || tries.send(write(&RealDisk, &other).is_ok()).unwrap();
+        let disk = FaultDisk::healthy().watched(part, attempt);
         write(&disk, &out).unwrap();
         let tried: Vec<bool> = tried.try_iter().collect();
         assert!(!tried.is_empty() && !tried.contains(&true), "{tried:?}");

@@ -232,9 +232,14 @@ impl FaultDisk {
         Self { user: Some(user), ..self }
     }
 
-    /// Calls `watch` before each change, as another program that acts meanwhile. It must not use this disk.
-    pub fn watched(self, mut watch: impl FnMut() + Send + 'static) -> Self {
-        *locked(&self.state.watcher) = Some(Box::new(move |_: &State, _: bool| watch()));
+    /// Calls `watch` before each change while `path` exists, as another program that acts meanwhile. It must
+    /// not use this disk.
+    pub fn watched(self, path: PathBuf, mut watch: impl FnMut() + Send + 'static) -> Self {
+        *locked(&self.state.watcher) = Some(Box::new(move |_: &State, _: bool| {
+            if path.exists() {
+                watch();
+            }
+        }));
         self
     }
 

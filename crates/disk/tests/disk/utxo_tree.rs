@@ -166,11 +166,8 @@ fn no_other_run_takes_a_folder_before_it_has_its_name() {
     let [set, tree] = ["set", "set.peregrine-part/utxotree"].map(|name| dir.path().join(name));
     let (tries, tried) = mpsc::channel();
     let other = (set.clone(), bytes.clone());
-    let disk = FaultDisk::healthy().watched(move || {
-        if tree.exists() {
-            tries.send(write(&RealDisk, &other.0, &other.1).is_ok()).unwrap();
-        }
-    });
+    let attempt = move || tries.send(write(&RealDisk, &other.0, &other.1).is_ok()).unwrap();
+    let disk = FaultDisk::healthy().watched(tree, attempt);
     write(&disk, &set, &bytes).unwrap();
     let tried: Vec<bool> = tried.try_iter().collect();
     assert!(!tried.is_empty() && !tried.contains(&true), "{tried:?}");

@@ -339,12 +339,8 @@ fn a_fetch_resumes_after_interrupts_and_power_cuts() {
 fn a_file_that_gets_the_name_during_a_fetch_stays() {
     let (shared, files) = (Shared::of_chain(), scratch());
     let (good, output) = (shared.copy(&files, "good"), files.path().join("out"));
-    let (begun, mine) = (part(&output), output.clone());
-    let disk = FaultDisk::healthy().watched(move || {
-        if begun.exists() {
-            fs::write(&mine, "mine").unwrap();
-        }
-    });
+    let mine = output.clone();
+    let disk = FaultDisk::healthy().watched(part(&output), move || fs::write(&mine, "mine").unwrap());
     let options = shared.fetching(&[&good], &output);
     let done = engine::snapshot::fetch(&disk, &options, quiet(&AtomicBool::new(false)));
     assert_fails(done, ErrorKind::Environment, &["something else has that name by now"]);
