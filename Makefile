@@ -54,7 +54,7 @@ check: setup ## Check formatting, lints and documentation
 	$(CARGO) fmt --all -- --check
 	$(CARGO) fmt --all --manifest-path lab/Cargo.toml -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps
 
 cluster: ## Check a generated chain by ranges on four Dask workers, of which one is killed: CLUSTER_SIZE (30MB), CLUSTER_RANGES (16)
 	CARGO="$(CARGO)" ./contrib/cluster

@@ -31,7 +31,7 @@ impl Rebuild {
     /// Rebuilds the chainstate of the datadir `root` in place, on two threads, and runs all scripts.
     ///
     /// # Errors
-    /// The same errors as [`engine::reindex`].
+    /// The same errors as [`engine::reindex()`].
     ///
     /// # Panics
     /// If it succeeds without having run all scripts.

@@ -60,7 +60,7 @@ impl ExistingState {
     /// Reads the existing databases, as far as possible; with `scan` the block index too.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`](api::error::ErrorKind::Environment) if a file of them cannot be read for
+    /// [`ErrorKind::Environment`] if a file of them cannot be read for
     /// another reason than a bad sector, or if a newer bitcoind wrote them: what only that can read is not to
     /// be replaced.
     pub fn read(files: &Files<'_>, scan: bool) -> Result<Self, Error> {
@@ -82,7 +82,7 @@ impl ExistingState {
     /// `accepted`. Returns the number of lost blocks. Sends warnings for the operator to `sink`.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if blocks would be lost, or if bitcoind would
+    /// [`ErrorKind::Damaged`] if blocks would be lost, or if bitcoind would
     /// overwrite blocks or could not write their undo data.
     pub fn check(
         &self,
@@ -128,7 +128,7 @@ impl ExistingState {
     /// without being told to.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`](api::error::ErrorKind::Damaged) if bitcoind would overwrite blocks.
+    /// [`ErrorKind::Damaged`] if bitcoind would overwrite blocks.
     pub fn check_loss(&self, plan: &Plan, files: &Files<'_>) -> Result<Option<LowerTip>, Error> {
         let is_scan = plan.new_index.is_some();
         if !is_scan {
