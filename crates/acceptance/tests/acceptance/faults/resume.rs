@@ -196,12 +196,17 @@ fn a_checkpoint_with_more_trust_in_the_block_index_is_refused() {
     // It was refused after bitcoind had connected a block.
     case.edit_entry(TIP - 2, |entry| entry.status = entry.status.validated());
     assert!(resumes(&checked) > 50);
-    // And after it had connected blocks that the interrupted run had checked.
-    let index = case.index();
-    case.edit_index(unmark);
-    interrupt(&checked);
-    case.edit_index(|edited| *edited = index);
-    assert!(resumes(&checked) > 50);
+    // And after it had connected blocks that the interrupted run had checked, also with the key of hints.
+    let dir = scratch();
+    let file = dir.path().join("hints");
+    TRUTH.write(&file, HintFormat::Peregrine, &TRUTH.hints(TIP));
+    for options in [with_hints(&checked, &file, AggregateKind::Sha256), checked] {
+        let index = case.index();
+        case.edit_index(unmark);
+        interrupt(&options);
+        case.edit_index(|edited| *edited = index);
+        assert!(resumes(&options) > 50);
+    }
     assert_eq!(resumes(&changed(by_default, |it| it.chain.resume.restart = true)), 0, "it starts over");
 }
 
