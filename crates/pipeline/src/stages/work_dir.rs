@@ -302,8 +302,12 @@ mod tests {
             return testdata::skip("only root can give a directory to another user");
         }
         assert_eq!(WorkDir::left(&RealDisk, home.path()), [] as [PathBuf; 0]);
-        let error = WorkDir::new(&RealDisk, planted).take().unwrap_err();
+        let error = WorkDir::new(&RealDisk, planted.clone()).take().unwrap_err();
         assert!(error.to_string().contains("or belongs to another user"), "{error}");
+        // Elsewhere, a server may give what is created to other users.
+        fs::set_permissions(home.path(), Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(WorkDir::left(&RealDisk, home.path()), [planted]);
+        fs::set_permissions(home.path(), Permissions::from_mode(0o1777)).unwrap();
         // What the superuser creates belongs to the owner of the directory above.
         chown(home.path(), Some(4242), None).unwrap();
         assert!(WorkDir::remove_left(&RealDisk, home.path()));
