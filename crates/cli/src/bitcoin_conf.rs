@@ -382,6 +382,13 @@ mod tests {
         assert_eq!(conf("blocksdir=a\nnoblocksdir=1").setting(Network::Main, "blocksdir"), None);
         assert_eq!(blocksdir("noblocksdir=0"), some("1"));
         assert_eq!(get("# datadir=a\n  datadir = b # c\r\n", Network::Main), some("b"));
+        // Of a list, all count.
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("settings.json");
+        std::fs::write(&path, r#"{"connect": ["a", "b"]}"#).unwrap();
+        let mut all = conf("connect=d\n[main]\nconnect=c");
+        all.add_settings_file(&path).unwrap();
+        assert_eq!(all.list(Network::Main, "connect"), ["a", "b", "c", "d"]);
     }
 
     #[test]
