@@ -527,7 +527,7 @@ mod tests {
     use crate::session::Session;
     use api::options::ChainOptions;
     use disk::index::read_block_index;
-    use testkit::{Chain, ChainSpec, datadir::Layout};
+    use testkit::{Chain, ChainSpec, datadir::Layout, fault::FaultDisk};
     use vfs::RealDisk;
     use wire::Network;
 
@@ -549,10 +549,11 @@ mod tests {
         let deleted = read().entries.iter().filter(is_stale).find_map(|entry| entry.file).unwrap();
         stored.prune(&[deleted]);
         *info_mut(&mut infos, deleted) = FileInfo::default();
-        for _ in 0..2 {
-            write_index(&files, &chain, &stored, &infos, &|_| {}).unwrap();
-            let index = read();
-            assert!(index.pruned && index.entries.iter().all(|entry| entry.file != Some(deleted)));
-        }
+        let disk = FaultDisk::full_after(0);
+        let on_full = Files { disk: &disk, ..session.files().unwrap() };
+        write_index(&on_full, &chain, &stored, &infos, &|_| {}).unwrap_err();
+        write_index(&files, &chain, &stored, &infos, &|_| {}).unwrap();
+        let index = read();
+        assert!(index.pruned && index.entries.iter().all(|entry| entry.file != Some(deleted)));
     }
 }
