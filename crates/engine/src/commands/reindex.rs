@@ -84,10 +84,7 @@ pub fn reindex(disk: &dyn Disk, options: &ReindexOptions, watch: Watch<'_>) -> R
     let watch = Watch { sink, ..watch };
     let (session, result_datadir) = Session::open_for_change(disk, options, sink)?;
     let files = &session.files()?;
-    let mut has_stored = !options.blocks.is_empty();
-    if has_stored {
-        store_given(files, options, sink)?;
-    }
+    let mut has_stored = !options.blocks.is_empty() && store_given(files, options, sink)?;
     if options.chain.scan && options.output.is_none() {
         has_stored |= given_blocks::restore_genesis(files)?;
     }
@@ -121,7 +118,8 @@ pub fn reindex(disk: &dyn Disk, options: &ReindexOptions, watch: Watch<'_>) -> R
     })
 }
 
-fn store_given(files: &Files<'_>, options: &ReindexOptions, sink: &Warnings<'_>) -> Result<(), Error> {
+/// Stores the blocks that the caller passes. Returns whether any was not stored before.
+fn store_given(files: &Files<'_>, options: &ReindexOptions, sink: &Warnings<'_>) -> Result<bool, Error> {
     two_chainstates::refuse(files, ", one of which could need a block that gets another place")?;
     if options.chain.scan || options.output.is_some() {
         let detail = "blocks can be passed only to a rebuild in place that uses the block index";
@@ -129,7 +127,7 @@ fn store_given(files: &Files<'_>, options: &ReindexOptions, sink: &Warnings<'_>)
     }
     let blocks = given_blocks::store(files, options, sink)?;
     sink.event(Event::Note(Note::StoredGivenBlocks { blocks }));
-    Ok(())
+    Ok(blocks > 0)
 }
 
 /// Like [`reindex`], for a chain that is already planned, some of whose blocks may be stored while it runs
