@@ -310,6 +310,14 @@ pub fn block_at(height: u32) -> &'static GeneratedBlock {
     chain().main().nth(height as usize).unwrap()
 }
 
+/// Its last stale block below a height that follows a block of the main chain. It was never connected.
+pub fn stale_below(height: u32) -> &'static GeneratedBlock {
+    let is_sibling = |block: &&GeneratedBlock| {
+        block.stale && block.height < height && block.header.prev == block_at(block.height - 1).hash
+    };
+    chain().blocks.iter().rfind(is_sibling).unwrap()
+}
+
 /// The model's statistics at each height, starting with the genesis block.
 pub fn stats_by_height(chain: &Chain) -> Vec<ModelStats> {
     let mut model = Model::default();

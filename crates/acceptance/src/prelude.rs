@@ -14,7 +14,7 @@ pub use crate::{
     notes, options, pinned_set, pinning, quiet, refused, refused_by, rev, rewrite_chainstate, run, run_on,
     run_seen, run_until, scratch,
     shell::Shell,
-    snapshot_at, snapshot_coins, stages, stats, stats_by_height, stored_coins,
+    snapshot_at, snapshot_coins, stages, stale_below, stats, stats_by_height, stored_coins,
     sync::{
         Seen, assert_index_is_true, assert_sound, assert_synced, assert_synced_to, branch, branch_of, from,
         from_to, greedy_branch, hints_of, honest, impatient, index, interrupt_at, interrupt_when,

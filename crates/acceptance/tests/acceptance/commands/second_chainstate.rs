@@ -15,18 +15,10 @@ fn hash(height: u32) -> BlockHash {
     block_at(height).hash
 }
 
-/// A stored block that leaves the chain below the snapshot's block.
-fn stale() -> &'static GeneratedBlock {
-    let is_sibling = |block: &&GeneratedBlock| {
-        block.stale && block.height < BASE && block.header.prev == hash(block.height - 1)
-    };
-    chain().blocks.iter().rfind(is_sibling).unwrap()
-}
-
 /// Regtest with the hashes of two snapshots: of the chain, and of the stale block.
 static PARAMS: LazyLock<&ChainParams> = LazyLock::new(|| {
     let on_chain = pinned_set(BASE, stats_by_height(chain())[BASE as usize].hash_serialized_3);
-    let block = stale();
+    let block = stale_below(BASE);
     pinning(vec![
         on_chain,
         PinnedUtxoSet { height: Height(block.height), block_hash: block.hash, ..on_chain },
@@ -116,8 +108,8 @@ const ROWS: [Row; 12] = [
     }),
     ("its block is not on the chain with the most work", |case| {
         run(&case.options()).unwrap();
-        chainstate_at(case, stale().height - 1);
-        second(case, stale().hash, hash(TIP));
+        chainstate_at(case, stale_below(BASE).height - 1);
+        second(case, stale_below(BASE).hash, hash(TIP));
     }),
     ("the chainstate is above its block", |case| {
         run(&case.options()).unwrap();
@@ -228,9 +220,9 @@ fn each_command_does_to_two_chainstates_what_the_table_says() {
 #[test]
 fn a_rebuild_that_leaves_the_branch_of_the_snapshot_is_refused_and_names_the_ways_on() {
     let case = Case::new();
-    let height = stale().height;
+    let height = stale_below(BASE).height;
     chainstate_at(&case, height - 1);
-    second(&case, stale().hash, hash(TIP));
+    second(&case, stale_below(BASE).hash, hash(TIP));
     for options in [
         options(&case),
         ReindexOptions { until_damage: true, ..options(&case) },
@@ -368,7 +360,7 @@ fn a_validated_snapshot_stays_whatever_is_wrong_beside_it() {
 #[test]
 fn a_snapshot_is_not_loaded_beside_a_chainstate_on_another_branch() {
     let case = Case::new();
-    write_chainstate(&case.net("chainstate"), stale().hash);
+    write_chainstate(&case.net("chainstate"), stale_below(BASE).hash);
     let load = || execute("snapshot load", &case);
     refused_by(case.root(), ErrorKind::Usage, &["is not below the snapshot's block"], load);
     fs::remove_dir_all(case.net("chainstate")).unwrap();

@@ -102,13 +102,6 @@ fn prune(case: &Case, below: u32) {
     });
 }
 
-/// A stored block that leaves the chain below the block at its height, and was never connected.
-fn stale() -> &'static GeneratedBlock {
-    let is_sibling =
-        |block: &&GeneratedBlock| block.stale && block.header.prev == block_at(block.height - 1).hash;
-    chain().blocks.iter().rfind(is_sibling).unwrap()
-}
-
 /// Lets an index end with a block that is not on the chain, at the height of one that is.
 fn end_on_branch(case: &Case, kind: IndexKind, block: &GeneratedBlock) {
     edit_rows(&database(case, kind), |rows| {
@@ -146,9 +139,9 @@ fn a_pruned_node_continues_no_index_from_a_block_without_undo_data_or_from_a_del
     assert_eq!(error.remedies, [Remedy::Unprune]);
 
     // The filters end on another branch, which leaves the chain below the blocks that are stored.
-    let (case, _) = with_indexes(TxForm::ByBlock);
-    end_on_branch(&case, IndexKind::BlockFilter, stale());
-    for (below, is_refused) in [(stale().height - 1, false), (stale().height, true)] {
+    let ((case, _), stale) = (with_indexes(TxForm::ByBlock), stale_below(u32::MAX));
+    end_on_branch(&case, IndexKind::BlockFilter, stale);
+    for (below, is_refused) in [(stale.height - 1, false), (stale.height, true)] {
         prune(&case, below);
         let standing = index(&case, IndexKind::BlockFilter).0.standing;
         assert_eq!(matches!(standing, IndexStanding::BelowPruned { .. }), is_refused, "{standing:?}");
@@ -159,15 +152,15 @@ fn a_pruned_node_continues_no_index_from_a_block_without_undo_data_or_from_a_del
 /// bitcoind stopped at each start ("Failed to rewind"), and `doctor` said that it takes the index back.
 #[test]
 fn an_index_on_a_branch_whose_blocks_or_undo_data_are_gone_is_to_be_made_anew() {
-    let (case, options) = with_indexes(TxForm::ByTxid);
-    end_on_branch(&case, IndexKind::TxoSpender, stale());
+    let ((case, options), stale) = (with_indexes(TxForm::ByTxid), stale_below(u32::MAX));
+    end_on_branch(&case, IndexKind::TxoSpender, stale);
     let (found, advice, is_sound) = index(&case, IndexKind::TxoSpender);
     assert!(matches!(found.standing, IndexStanding::OffChain(_)) && is_sound, "{found:?}");
     assert_eq!(advice, Advice::StartBitcoind);
-    end_on_branch(&case, IndexKind::CoinStats, stale());
+    end_on_branch(&case, IndexKind::CoinStats, stale);
     let found = index(&case, IndexKind::CoinStats).0;
     assert!(matches!(found.standing, IndexStanding::LacksBlocks), "its undo data is missing: {found:?}");
-    case.forget_blocks(|entry| entry.hash == stale().hash);
+    case.forget_blocks(|entry| entry.hash == stale.hash);
     for kind in [IndexKind::TxoSpender, IndexKind::CoinStats] {
         let (found, advice, is_sound) = index(&case, kind);
         assert!(matches!(found.standing, IndexStanding::LacksBlocks) && !is_sound, "{found:?}");
