@@ -162,7 +162,7 @@ fn core_and_rebuild_agree_on_mutants(seed: u64) -> Result<(), Box<dyn Error>> {
         verdicts.keys().filter(|verdict| verdict.contains("block-script-verify-flag-failed")).count();
     println!("{} verdicts, {of_scripts} of scripts, and how often: {verdicts:#?}", verdicts.len());
     assert_eq!(disagreements, Vec::<String>::new());
-    assert!(verdicts.len() >= 15 && of_scripts >= 4, "too few kinds of verdicts: {verdicts:?}");
+    assert!(verdicts.len() >= 15 && of_scripts >= 4, "seed {seed}: too few kinds of verdicts: {verdicts:?}");
     Ok(())
 }
 
