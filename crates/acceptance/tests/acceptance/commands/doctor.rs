@@ -664,8 +664,8 @@ fn a_new_datadir_is_sound() {
     try_run(&SyncOptions { blocks_only: true, ..from_to(dir.path(), &[&peer], 0) }).unwrap();
     let found = diagnosed(dir.path(), false);
     assert!(found.is_sound() && found.advice == Advice::StartBitcoind, "{found:?}");
-    // Of a bitcoind that was killed before it wrote them, both databases were to be rebuilt. With more blocks
-    // they are: it would overwrite these.
+    // Once, a rebuild was advised if bitcoind had been killed before it wrote its databases. That is right
+    // where more than the genesis block is stored: bitcoind would overwrite those blocks.
     for (height, advice) in [(0, Advice::StartBitcoind), (1, Advice::ReindexByScan)] {
         let stored = SyncOptions { blocks_only: true, ..from_to(dir.path(), &[&peer], height) };
         try_run(&stored).unwrap();

@@ -213,7 +213,7 @@ fn a_second_check_that_is_interrupted_saves_nothing() {
     assert!(interrupted > 3, "{interrupted}");
 }
 
-/// It was damage, "cannot look for", with no advice.
+/// It was reported as damage ("cannot look for"), with no advice.
 #[test]
 fn an_output_below_a_file_is_refused_like_any_other() {
     let (_case, cut) = cut(1, None);
