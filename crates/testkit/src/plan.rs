@@ -475,7 +475,7 @@ impl<'a> Planner<'a> {
             [0xffff_fffd, 0xffff_fffd, 0xffff_fffd, 0xffff_ffff, 0xffff_fffe][self.rng.below(5) as usize];
         for input in inputs {
             input.sequence = match self.rng.below(200) {
-                0..6 => self.relative(height - input.coin.height()),
+                0..6 => self.relative_lock(height - input.coin.height()),
                 6..8 => self.relative_time(input.coin.height(), mtp),
                 // Bit 31 disables the relative lock, whatever the other bits are.
                 8 => 1 << 31 | self.rng.below(1 << 31) as u32,
@@ -485,14 +485,15 @@ impl<'a> Planner<'a> {
         lock_time
     }
 
-    fn relative(&mut self, most: u32) -> u32 {
+    /// A relative lock of at most so many units: often just that many.
+    fn relative_lock(&mut self, most: u32) -> u32 {
         let most = most.min(0xffff);
         if self.rng.chance(1, 2) { most } else { self.rng.below(u64::from(most) + 1) as u32 }
     }
 
     fn relative_time(&mut self, coin_height: u32, mtp: u32) -> u32 {
         let coin_time = median_time_past(&self.times[..coin_height.max(1) as usize]);
-        1 << 22 | self.relative(mtp.saturating_sub(coin_time) >> 9)
+        1 << 22 | self.relative_lock(mtp.saturating_sub(coin_time) >> 9)
     }
 
     fn keep_outputs(&mut self, outputs: &mut [OutputPlan], depth: u16, height: u32, usage: &mut Usage) {
