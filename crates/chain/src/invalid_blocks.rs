@@ -15,6 +15,9 @@ pub struct InvalidBlock {
 
 /// Marks an invalid block, and all blocks above it that the block index contains. Returns their hashes, that
 /// of the block first.
+///
+/// # Errors
+/// A damaged index; any I/O error.
 pub fn mark_invalid(files: &Files<'_>, block: InvalidBlock) -> Result<Vec<BlockHash>, Error> {
     let mut above = Vec::new();
     IndexRows::open(files.disk, &files.datadir.index_dir())?.stream(|entry| {
@@ -38,6 +41,9 @@ pub fn mark_invalid(files: &Files<'_>, block: InvalidBlock) -> Result<Vec<BlockH
 
 /// Takes marks away, as `bitcoin-cli reconsiderblock` does: bitcoind, or the caller, checks these blocks when
 /// their turn comes.
+///
+/// # Errors
+/// A damaged index; any I/O error.
 pub fn unmark(files: &Files<'_>, hashes: &[BlockHash]) -> Result<(), Error> {
     change_marks(files, hashes, BlockStatus::unmarked)
 }

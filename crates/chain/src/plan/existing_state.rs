@@ -60,9 +60,8 @@ impl ExistingState {
     /// Reads the existing databases, as far as possible; with `scan` the block index too.
     ///
     /// # Errors
-    /// [`ErrorKind::Environment`] if a file of them cannot be read for
-    /// another reason than a bad sector, or if a newer bitcoind wrote them: what only that can read is not to
-    /// be replaced.
+    /// [`ErrorKind::Environment`] if a file of them cannot be read for another reason than a bad sector, or
+    /// if a newer bitcoind wrote them: what only that can read is not to be replaced.
     pub fn read(files: &Files<'_>, scan: bool) -> Result<Self, Error> {
         let best_block = read_best_block(files.disk, &files.datadir.chainstate_dir());
         let best_block = unless_damaged(files.disk, best_block.map_err(Error::from))?.flatten();
@@ -82,8 +81,8 @@ impl ExistingState {
     /// `accepted`. Returns the number of lost blocks. Sends warnings for the operator to `sink`.
     ///
     /// # Errors
-    /// [`ErrorKind::Damaged`] if blocks would be lost, or if bitcoind would
-    /// overwrite blocks or could not write their undo data.
+    /// [`ErrorKind::Damaged`] if blocks would be lost, or if bitcoind would overwrite blocks or could not
+    /// write their undo data.
     pub fn check(
         &self,
         plan: &Plan,
