@@ -14,53 +14,7 @@ pub const EXIT_CODES: &str = "\
     error); 6 wrong hints; 7 not unspent; 130 interrupted.";
 
 /// Command lines for the man pages: at least one for each command.
-const EXAMPLES: &[&str] = &[
-    "peregrine completions bash",
-    "peregrine doctor",
-    "peregrine doctor --datadir /srv/bitcoin",
-    "peregrine export blocks --output blocks.parquet",
-    "peregrine export inputs --output inputs.parquet",
-    "peregrine export history --output history",
-    "peregrine export outputs --output outputs.parquet",
-    "peregrine export transactions --output transactions.parquet",
-    "peregrine export utxo --output coins.parquet",
-    "peregrine export utxo --output coins.parquet --at 840000",
-    "peregrine hints check hints",
-    "peregrine hints convert hints --output hints.bip456 --format bip456",
-    "peregrine hints info hints",
-    "peregrine hints make --to 840000 --output hints",
-    "peregrine man man1",
-    "peregrine index check",
-    "peregrine index make txindex blockfilterindex",
-    "peregrine index update",
-    "peregrine peers",
-    "peregrine range check --plan plan.json --range 0 --output range-0",
-    "peregrine range files --plan plan.json --range 0",
-    "peregrine range finish --plan plan.json --output new range-0 range-1 range-2 range-3",
-    "peregrine range merge --plan plan.json --output merged range-0 range-1",
-    "peregrine range plan --ranges 4 --output plan.json",
-    "peregrine recover",
-    "peregrine reindex",
-    "peregrine reindex --memory 1G --to 840000 --output other",
-    "peregrine repair",
-    "peregrine snapshot fetch https://snapshots.example/840000 --output utxo.dat",
-    "peregrine snapshot info utxo.dat",
-    "peregrine snapshot load utxo.dat",
-    "peregrine snapshot make --to 840000 --output utxo.dat",
-    "peregrine snapshot share --at 840000,880000 --output shared",
-    "peregrine snapshot verify utxo.dat --datadir /srv/bitcoin",
-    "peregrine sync",
-    "peregrine sync --connect 192.0.2.7:8333",
-    "peregrine undo check",
-    "peregrine undo export --output spent-coins",
-    "peregrine undo make",
-    "peregrine update",
-    "peregrine utxo ages --every 1008 --output ages.svg",
-    "peregrine utxo get 0e3e2357e806b6cdb1f70b54c3a3a17b6714ee1f0e68bebb44a74b1efd512098:0",
-    "peregrine utxo scan 1A1zP1eP5QGefi2DMPTfTL5SLmv7DivfNa",
-    "peregrine utxo stats",
-    "peregrine verify",
-];
+const EXAMPLES: &str = include_str!("examples.txt");
 
 #[derive(Args, Debug)]
 pub struct CompletionsArgs {
@@ -92,8 +46,8 @@ fn with_long_help(command: Command) -> Command {
 
 /// Returns the sections about examples, exit codes and files of the page of a command, in roff.
 fn sections(command: &str) -> String {
-    let examples = EXAMPLES.iter().filter(|line| line.starts_with(command));
-    let shown = |line: &&str| format!("{}\n", line.replace('-', "\\-"));
+    let examples = EXAMPLES.lines().filter(|line| line.starts_with(command));
+    let shown = |line: &str| format!("{}\n", line.replace('-', "\\-"));
     let examples: String = examples.take(if command == "peregrine" { 0 } else { 2 }).map(shown).collect();
     let examples = match &*examples {
         "" => String::new(),
@@ -147,11 +101,11 @@ mod tests {
     #[test]
     fn each_command_has_an_example_that_is_accepted() {
         for name in command_names(&Args::command()) {
-            let begins = |line: &&&str| line.starts_with(&format!("peregrine {name}"));
-            assert!(EXAMPLES.iter().any(|line| begins(&line)), "{name}");
+            let begins = |line: &str| line.starts_with(&format!("peregrine {name}"));
+            assert!(EXAMPLES.lines().any(begins), "{name}");
         }
-        let exists = |line: &&&str| cfg!(feature = "export") || !line.contains(" export ");
-        for line in EXAMPLES.iter().filter(exists) {
+        let exists = |line: &&str| cfg!(feature = "export") || !line.contains(" export ");
+        for line in EXAMPLES.lines().filter(exists) {
             assert!(Args::try_parse_from(line.split(' ')).is_ok(), "{line}");
         }
     }
