@@ -8,7 +8,7 @@ use crate::{
 };
 use std::sync::{
     Mutex, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
+    atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
 };
 use std::time::{Duration, Instant};
 use wire::{BlockHash, Height};
@@ -64,27 +64,79 @@ pub struct CoinProgress {
     pub coins_total: u64,
 }
 
+/// Says when progress events are due: the first one at once, and then one in each interval.
+struct Throttle {
+    begun: Instant,
+    /// Number of intervals up to the last event.
+    intervals: AtomicU32,
+}
+
+impl Throttle {
+    fn new() -> Self {
+        Self { begun: Instant::now(), intervals: AtomicU32::new(0) }
+    }
+
+    fn is_due(&self) -> bool {
+        let now = (self.begun.elapsed().as_millis() / PROGRESS_INTERVAL.as_millis()) as u32 + 1;
+        self.intervals.fetch_max(now, Ordering::Relaxed) < now
+    }
+}
+
 /// Counts the coins that several threads go through, and sends progress events.
 pub struct CoinMeter<'a> {
     sink: &'a dyn EventSink,
     coins: AtomicU64,
     coins_total: u64,
-    last: Mutex<Instant>,
+    throttle: Throttle,
 }
 
 impl<'a> CoinMeter<'a> {
     /// A count that begins now; sends the first event.
     pub fn new(sink: &'a dyn EventSink, coins_total: u64) -> Self {
-        sink.event(Event::Coins(CoinProgress { coins: 0, coins_total }));
-        Self { sink, coins: AtomicU64::new(0), coins_total, last: Mutex::new(Instant::now()) }
+        let meter = Self { sink, coins: AtomicU64::new(0), coins_total, throttle: Throttle::new() };
+        meter.show(0, coins_total);
+        meter
     }
 
     pub fn add(&self, coins: u64) {
-        let coins = self.coins.fetch_add(coins, Ordering::Relaxed) + coins;
-        let Ok(mut last) = self.last.try_lock() else { return };
-        if last.elapsed() >= PROGRESS_INTERVAL {
-            *last = Instant::now();
-            self.sink.event(Event::Coins(CoinProgress { coins, coins_total: self.coins_total.max(coins) }));
+        self.show(self.coins.fetch_add(coins, Ordering::Relaxed) + coins, self.coins_total);
+    }
+
+    /// For a caller that counts the coins itself, or does not know their total.
+    pub fn show(&self, coins: u64, coins_total: u64) {
+        if self.throttle.is_due() {
+            self.sink.event(Event::Coins(CoinProgress { coins, coins_total: coins_total.max(coins) }));
+        }
+    }
+}
+
+/// Counts the blocks that several threads go through, and sends progress events: also after the last block.
+pub struct BlockMeter<'a> {
+    sink: &'a dyn EventSink,
+    blocks: AtomicU32,
+    blocks_total: u32,
+    bytes: AtomicU64,
+    bytes_total: u64,
+    throttle: Throttle,
+}
+
+impl<'a> BlockMeter<'a> {
+    pub fn new(sink: &'a dyn EventSink, blocks_total: u32, bytes_total: u64) -> Self {
+        let (blocks, bytes, throttle) = (AtomicU32::new(0), AtomicU64::new(0), Throttle::new());
+        Self { sink, blocks, blocks_total, bytes, bytes_total, throttle }
+    }
+
+    /// Counts blocks and their bytes. 0 bytes: these are not known, and taken from the mean.
+    pub fn add(&self, blocks: u32, bytes: u64) {
+        let Self { sink, blocks_total, bytes_total, .. } = *self;
+        let mean = bytes_total / u64::from(blocks_total.max(1));
+        self.bytes.fetch_add(if bytes == 0 { mean * u64::from(blocks) } else { bytes }, Ordering::Relaxed);
+        let blocks = self.blocks.fetch_add(blocks, Ordering::Relaxed) + blocks;
+        let is_last = blocks == blocks_total;
+        if is_last || self.throttle.is_due() {
+            let bytes = self.bytes.load(Ordering::Relaxed);
+            let bytes_total = if is_last { bytes } else { bytes_total.max(bytes) };
+            sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
         }
     }
 }
@@ -168,5 +220,27 @@ impl<S: EventSink + ?Sized> EventSink for Warnings<'_, S> {
 impl<F: Fn(Event) + Sync> EventSink for F {
     fn event(&self, event: Event) {
         self(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Most stages ended below 100 %: their last blocks were shown only if it was time.
+    #[test]
+    fn the_first_blocks_and_the_last_are_shown() {
+        let shown = Mutex::new(Vec::new());
+        let sink = |event: Event| {
+            if let Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }) = event {
+                shown.lock().unwrap().push((blocks, blocks_total, bytes, bytes_total));
+            }
+        };
+        let meter = BlockMeter::new(&sink, 4, 400);
+        for (blocks, bytes) in [(1, 0), (2, 0), (1, 50)] {
+            meter.add(blocks, bytes);
+        }
+        let shown = shown.lock().unwrap();
+        assert_eq!((shown.first(), shown.last()), (Some(&(1, 4, 100, 400)), Some(&(4, 4, 350, 350))));
     }
 }

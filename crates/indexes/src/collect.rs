@@ -81,7 +81,7 @@ impl IndexJob<'_> {
         let files = RowFiles {
             disk: self.files.disk,
             dir: self.work.path(),
-            block_bytes: self.plan.block_bytes / self.plan.chain.block_count() as u64,
+            block_bytes: self.plan.bytes_of(1),
             memory: self.budget.index_rows(),
             threads: self.budget.threads,
         };

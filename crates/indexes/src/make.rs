@@ -26,10 +26,7 @@ use disk::{
     replace::{CommitError, Replacement},
 };
 use leveldb::{ChangedRange, Database, DatabaseUpdate};
-use std::{
-    path::{Path, PathBuf},
-    sync::atomic::{AtomicU32, Ordering},
-};
+use std::path::{Path, PathBuf};
 use vfs::{Disk, During as _};
 
 /// Makes indexes anew from the blocks up to the chainstate's best block, beside those that are there, and
@@ -202,15 +199,14 @@ impl Making<'_> {
         base.give_first_rows(&plan.chain, state, &mut |key, value, _| first.put(key, value))?;
         written.push(first.finish()?);
         let Some(rows) = rows else { return Ok(()) };
-        let done = AtomicU32::new(0);
+        let meter = plan.meter(plan.chain.block_count(), watch.sink);
+        // A range counts as its share of the blocks.
+        let blocks_below = |range: usize| plan.chain.block_count() as u64 * range as u64 / ranges as u64;
         let write = |range: usize| {
             let mut new = self.rows(update, range + 1, step);
             let sink = &mut |key: &[u8], value: &[u8], _| new.put(key, value);
             rows.give(&plan.chain, range, self.job.sort_bytes(), sink)?;
-            let share = f64::from(done.fetch_add(1, Ordering::Relaxed) + 1) / ranges as f64;
-            let blocks = plan.chain.block_count() as f64 * share;
-            let blocks_total = plan.chain.block_count() as u32;
-            pipeline::stages::walk::progress(watch.sink, blocks as u32, blocks_total, plan.block_bytes);
+            meter.add((blocks_below(range + 1) - blocks_below(range)) as u32, 0);
             new.finish()
         };
         for range in for_all(self.job.budget.threads, 0..ranges, write)? {

@@ -20,7 +20,7 @@ use crate::{
 };
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, EventSink},
+    event::{BlockMeter, Event, EventSink},
     note::Warning,
     options::Reconsider,
     remedy::Remedy,
@@ -106,6 +106,16 @@ pub struct SharedPlan {
 }
 
 impl Plan {
+    /// Bytes of this many blocks of the chain, which are about as large as the others.
+    pub fn bytes_of(&self, blocks: u64) -> u64 {
+        self.block_bytes / self.chain.block_count() as u64 * blocks
+    }
+
+    /// Counts this many blocks of the chain for progress events.
+    pub fn meter<'a>(&self, blocks: usize, sink: &'a dyn EventSink) -> BlockMeter<'a> {
+        BlockMeter::new(sink, blocks as u32, self.bytes_of(blocks as u64))
+    }
+
     pub fn up_to(&self, height: Height) -> Self {
         Self {
             chain: self.chain.up_to(height),

@@ -13,21 +13,15 @@ use crate::{
 };
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, Progress, Watch},
+    event::{BlockMeter, Watch},
 };
 use disk::index::{BlockIndex, BlockStatus, IndexEntry};
 use rules::{MEDIAN_TIME_SPAN, median_time_past};
 use std::{
     iter,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::{Mutex, PoisonError},
 };
 use wire::{BlockTime, Height};
-
-/// Number of blocks after which progress is reported.
-const PROGRESS_BLOCKS: u32 = 1_000;
 
 /// Checks all stored blocks of an index that are not marked as connected or invalid, as far as that is
 /// possible without coins. A damaged one becomes one of which only the header is known; one that breaks a
@@ -50,20 +44,17 @@ pub fn check_unconnected(
         numbered.filter(|(_, entry)| is_unconnected(entry)).collect();
     unconnected.sort_unstable_by_key(|(_, entry)| (entry.file, entry.data_pos));
     let changed = Mutex::new(Vec::<(usize, IndexEntry)>::new());
-    let (done, blocks_total) = (AtomicU32::new(0), unconnected.len() as u32);
+    let blocks_total = unconnected.len() as u32;
     // An index has no lengths of blocks.
     let file_bytes: u64 = index.files.iter().map(|info| u64::from(info.size)).sum();
-    let bytes_of = |blocks: u32| file_bytes / index.entries.len() as u64 * u64::from(blocks);
+    let bytes_total = file_bytes / index.entries.len().max(1) as u64 * u64::from(blocks_total);
+    let meter = BlockMeter::new(watch.sink, blocks_total, bytes_total);
     each_number(threads, blocks_total, CheckBuffers::default, |buffers, number| {
         Error::check_interrupt(watch.interrupt)?;
         let (at, entry) = unconnected[number as usize];
         let checked = check(files, &index.entries, entry, buffers)?;
         lock(&changed).extend(checked.map(|entry| (at, entry)));
-        let blocks = done.fetch_add(1, Ordering::Relaxed) + 1;
-        if blocks.is_multiple_of(PROGRESS_BLOCKS) {
-            let [bytes, bytes_total] = [blocks, blocks_total].map(bytes_of);
-            watch.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
-        }
+        meter.add(1, 0);
         Ok(())
     })?;
     for (at, entry) in changed.into_inner().unwrap_or_else(PoisonError::into_inner) {

@@ -135,8 +135,8 @@ pub fn read<C: HistoryConsumer>(
     let files = &session.files()?;
     let plan = &plan_for_reading(files, &options.chain, watch)?;
     let to = job::last_block(&options.chain, plan, Height(0), options.chain.stop_at_height)?;
-    // The chain's blocks have about the same size, or the first ones are smaller.
-    let block_bytes = plan.block_bytes / plan.chain.block_count() as u64 * (u64::from(to.0) + 1);
+    // The first blocks may be smaller.
+    let block_bytes = plan.bytes_of(u64::from(to.0) + 1);
     let prefix_digits = prefix_digits(options, block_bytes)?;
     let (first_prefix, last_prefix) = prefixes(options, 1 << (4 * prefix_digits))?;
     let (network, last) = (options.chain.params.network, plan.chain.block(to).hash);

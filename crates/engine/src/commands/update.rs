@@ -292,7 +292,8 @@ impl<'a> Update<'a> {
         let (chain, params, buffers) = (&plan.chain, files.params, BufferPool::new(memory.window));
         let window = Window { chain, reader, params, scripts, threads, buffers, result: BlockResult::Undo };
         let heights = fork.0 + 1..chain.block_count() as u32;
-        let blocks = InOrder::new(window, plan, heights, self.exactly.clone(), self.watch.sink);
+        let meter = plan.meter(heights.len(), self.watch.sink);
+        let blocks = InOrder::new(window, heights, self.exactly.clone(), meter);
         let connected = blocks.connect_to(&mut uncommitted, memory, self.watch.interrupt);
         let suspect = connected.map_err(|error| match error.kind {
             ErrorKind::Interrupted => uncommitted.interrupted(),

@@ -170,7 +170,8 @@ impl Job<'_> {
         let (done, next) = (*committed, committed.counts.blocks as u32);
         let has_more = (end as usize) < self.plan.chain.block_count();
         let mut cache = Cache { job: self, coins, memory, done, committed, has_more, each };
-        let blocks = InOrder::new(window, self.plan, next..end, exactly, self.watch.sink);
+        let meter = self.plan.meter((next..end).len(), self.watch.sink);
+        let blocks = InOrder::new(window, next..end, exactly, meter);
         blocks.connect_to(&mut cache, memory, self.watch.interrupt)
     }
 

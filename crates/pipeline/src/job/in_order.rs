@@ -8,13 +8,8 @@ use crate::{
         window::{CheckedWindow, ConnectedBlock, ConnectedWindow, Window, cache_error},
     },
 };
-use api::{
-    counts::Counts,
-    error::Error,
-    event::{Event, EventSink, PROGRESS_INTERVAL, Progress},
-};
-use chain::plan::planner::Plan;
-use std::{ops::Range, sync::atomic::AtomicBool, time::Instant};
+use api::{counts::Counts, error::Error, event::BlockMeter};
+use std::{ops::Range, sync::atomic::AtomicBool};
 use wire::Height;
 
 /// Coins to which blocks are connected in order, and what else changes with them.
@@ -40,20 +35,13 @@ pub struct InOrder<'a> {
     end: u32,
     /// The heights of the blocks that are connected one by one.
     exactly: Range<u32>,
-    meter: Meter<'a>,
+    meter: BlockMeter<'a>,
 }
 
 impl<'a> InOrder<'a> {
     /// Connects the blocks at `heights`; those at the heights of `exactly` are connected one by one.
-    pub fn new(
-        window: Window<'a>,
-        plan: &'a Plan,
-        heights: Range<u32>,
-        exactly: Range<u32>,
-        sink: &'a dyn EventSink,
-    ) -> Self {
-        let Range { start: next, end } = heights;
-        Self { window, ahead: None, next, end, exactly, meter: Meter::new(plan, next..end, sink) }
+    pub fn new(window: Window<'a>, heights: Range<u32>, exactly: Range<u32>, meter: BlockMeter<'a>) -> Self {
+        Self { window, ahead: None, next: heights.start, end: heights.end, exactly, meter }
     }
 
     /// Connects all blocks. Commits whenever the coins have used up their `memory`, after the blocks that are
@@ -95,7 +83,7 @@ impl<'a> InOrder<'a> {
                 (blocks, counts)
             };
             self.next += blocks.len() as u32;
-            self.meter.show(self.next, &counts);
+            self.meter.add(blocks.len() as u32, counts.block_bytes);
             to.connected(&blocks, counts)?;
             if to.coins().bytes() > memory.coins || self.next == self.exactly.end {
                 to.commit(false)?;
@@ -120,34 +108,5 @@ impl<'a> InOrder<'a> {
             limit.min(self.end).min(start + self.window.buffers.max_blocks())
         };
         start..end.max(start)
-    }
-}
-
-/// Sends progress events of blocks that are connected in order.
-pub struct Meter<'a> {
-    sink: &'a dyn EventSink,
-    heights: Range<u32>,
-    bytes: u64,
-    bytes_total: u64,
-    last: Instant,
-}
-
-impl<'a> Meter<'a> {
-    /// `heights` are those of the blocks that are connected.
-    pub fn new(plan: &Plan, heights: Range<u32>, sink: &'a dyn EventSink) -> Self {
-        let bytes_total = plan.block_bytes / plan.chain.block_count() as u64 * heights.len() as u64;
-        Self { sink, heights, bytes: 0, bytes_total, last: Instant::now() }
-    }
-
-    /// Counts blocks that were connected; `next` is the height of the next one.
-    pub fn show(&mut self, next: u32, counts: &Counts) {
-        self.bytes += counts.block_bytes;
-        if self.last.elapsed() < PROGRESS_INTERVAL {
-            return;
-        }
-        self.last = Instant::now();
-        let (blocks, blocks_total) = (next - self.heights.start, self.heights.len() as u32);
-        let (bytes, bytes_total) = (self.bytes, self.bytes_total.max(self.bytes));
-        self.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
     }
 }

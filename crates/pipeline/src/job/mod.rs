@@ -294,12 +294,11 @@ impl Job<'_> {
     pub fn disk_need(&self) -> DiskNeed {
         let Self { files, plan, options, method, .. } = *self;
         let (join_bytes, blocks) = (self.budget.join_bytes, plan.chain.block_count() as u64);
-        let bytes_of = |part: u64| plan.block_bytes / blocks * part;
         // A second chainstate will be about as large as the one of the node.
         let old = directory_bytes(files.disk, &files.datadir.chainstate_dir());
         let mut need = DiskNeed::estimate(options.params.network, plan.block_bytes, old, join_bytes);
         if let Some((coins, height)) = method.hinted_coins() {
-            let above = bytes_of(plan.chain.tip_height().0.saturating_sub(height.0).into());
+            let above = plan.bytes_of(plan.chain.tip_height().0.saturating_sub(height.0).into());
             let of_hints = need.with_hinted_coins(coins, above, join_bytes);
             // Hints that are wrong may be followed by a rebuild without them.
             let falls_back = self.hints.is_some_and(|hints| hints.on_failure_join);
@@ -313,7 +312,7 @@ impl Job<'_> {
             let lacking = plan.blocks_without_undo(method.needs_undo_from());
             // With pruning, about three times as many bytes of blocks are stored at once.
             let settle_bytes = self.pruned_download().and_then(|download| download.settle_bytes);
-            let bytes = bytes_of(lacking).min(settle_bytes.map_or(u64::MAX, |bytes| 3 * bytes));
+            let bytes = plan.bytes_of(lacking).min(settle_bytes.map_or(u64::MAX, |bytes| 3 * bytes));
             need = need.with_undo(bytes, lacking + 1 >= blocks, options.memory_bytes);
         }
         need

@@ -17,11 +17,7 @@ use crate::{
         spill::Spill,
     },
 };
-use api::{
-    error::Error,
-    event::{Event, Progress},
-    stage::Stage,
-};
+use api::{error::Error, event::Event, stage::Stage};
 use chain::blocks::awaited::AwaitedBlocks;
 use coins::{Join, SHARDS};
 use std::{convert::Infallible, time::Instant};
@@ -85,15 +81,10 @@ impl Job<'_> {
             faults: &faults,
             claims: self.files.awaited.and_then(AwaitedBlocks::claims),
             sink: self.undo_sink,
+            meter: self.plan.meter(blocks.len(), self.watch.sink),
             interrupt: self.watch.interrupt,
         };
-        let blocks_total = blocks.len() as u32;
-        let progress = |blocks: u32, bytes| {
-            // The other blocks are about as large.
-            let bytes_total = bytes / u64::from(blocks.max(1)) * u64::from(blocks_total);
-            self.watch.sink.event(Event::Progress(Progress { blocks, blocks_total, bytes, bytes_total }));
-        };
-        let made = maker.make(blocks, self.threads(), &progress)?;
+        let made = maker.make(blocks, self.threads())?;
         deliveries.parts.remove_file()?;
         Ok((made, faults.into_lowest()))
     }

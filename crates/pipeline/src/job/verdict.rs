@@ -11,7 +11,7 @@
 //! Bitcoin Core does it, and so its first violation is found.
 
 use crate::{
-    job::{Job, MatchStats, MatchedCoins, clock::Clock, in_order::Meter, matching::Unproven},
+    job::{Job, MatchStats, MatchedCoins, clock::Clock, matching::Unproven},
     stages::{
         block_fault::BlockFaults,
         block_source::UndoReading,
@@ -286,7 +286,7 @@ impl Job<'_> {
     ) -> Result<Counts, Error> {
         self.watch.sink.event(Event::Started(Stage::Sequential));
         let (chain, mut counts) = (&self.plan.chain, Counts::default());
-        let mut meter = Meter::new(self.plan, heights.clone(), self.watch.sink);
+        let meter = self.plan.meter(heights.len(), self.watch.sink);
         let reader = &BlockReader::new(chain, self.files);
         let result = if with_undo { BlockResult::Undo } else { BlockResult::Nothing };
         // The buffers of one block are reused, however large it is.
@@ -302,7 +302,7 @@ impl Job<'_> {
                 self.record_undo(&block)?;
             }
             counts += new;
-            meter.show(height.0 + 1, &new);
+            meter.add(1, new.block_bytes);
         }
         Ok(counts)
     }

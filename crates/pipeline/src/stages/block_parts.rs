@@ -7,11 +7,10 @@
 use crate::stages::{
     check::claims_of,
     read::{BlockBuffers, BlockReader, split_checksum},
-    walk::progress,
 };
 use api::{
     error::{Error, ErrorKind},
-    event::Watch,
+    event::{BlockMeter, Watch},
     subject::Subject,
 };
 use chain::{
@@ -24,14 +23,8 @@ use chain::{
 };
 use disk::{block_files::RecordBuffer, datadir::FileKind};
 use rules::{ChainParams, SpentCoin};
-use std::{
-    ops::RangeInclusive,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use std::ops::RangeInclusive;
 use wire::{BlockHash, BlockTime, BlockView, Coin, Height, Sats, TxView, Txid, Wtxid};
-
-/// Number of blocks after which progress is reported.
-const PROGRESS_BLOCKS: u32 = 32;
 
 /// Maximum amount of all coins that a block spends, in satoshis: sums of it, and rates, stay below 63 bits.
 const MAX_SPENT: i64 = i64::MAX / 4;
@@ -149,7 +142,8 @@ impl BlockParts<'_> {
     /// the lowest part is returned.
     pub fn read(&self, consumer: &impl BlockConsumer, watch: Watch<'_>) -> Result<(), Error> {
         let reader = &BlockReader::new(&self.plan.chain, self.files);
-        let shared = &Shared { parts: self, reader, watch, done: AtomicU32::new(0) };
+        let meter = self.plan.meter(self.heights.clone().count(), watch.sink);
+        let shared = &Shared { parts: self, reader, watch, meter };
         let (start, end) = (*self.heights.start(), *self.heights.end());
         let part_blocks = self.part_blocks.max(1);
         let [first_part, last_part] = [start, end].map(|height| height / part_blocks);
@@ -166,8 +160,7 @@ struct Shared<'a> {
     parts: &'a BlockParts<'a>,
     reader: &'a BlockReader<'a>,
     watch: Watch<'a>,
-    /// Number of blocks that are done.
-    done: AtomicU32,
+    meter: BlockMeter<'a>,
 }
 
 impl Shared<'_> {
@@ -178,16 +171,13 @@ impl Shared<'_> {
         buffers: &mut BlockBuffers,
     ) -> Result<(), Error> {
         let Some(mut part) = consumer.begin_part(heights.clone())? else {
-            self.done.fetch_add(heights.count() as u32, Ordering::Relaxed);
+            self.meter.add(heights.count() as u32, 0);
             return Ok(());
         };
         for height in heights {
             Error::check_interrupt(self.watch.interrupt)?;
             self.read(Height(height), buffers, |block| part.block(block))?;
-            let done = self.done.fetch_add(1, Ordering::Relaxed) + 1;
-            if done.is_multiple_of(PROGRESS_BLOCKS) {
-                self.progress(done);
-            }
+            self.meter.add(1, 0);
         }
         part.finish()
     }
@@ -254,12 +244,5 @@ impl Shared<'_> {
             let error = error.at_block(height, position.hash);
             if error.kind == ErrorKind::Damaged { error.about(Subject::UndoData) } else { error }
         })
-    }
-
-    fn progress(&self, blocks: u32) {
-        let plan = self.parts.plan;
-        let blocks_total = self.parts.heights.clone().count() as u32;
-        let bytes_total = plan.block_bytes / plan.chain.block_count() as u64 * u64::from(blocks_total);
-        progress(self.watch.sink, blocks, blocks_total, bytes_total);
     }
 }

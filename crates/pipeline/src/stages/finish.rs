@@ -7,7 +7,7 @@
 use crate::stages::{coin_sink::Coins, unspent::ForEachError};
 use api::{
     error::Error,
-    event::{CoinProgress, Event, PROGRESS_INTERVAL, Watch},
+    event::{CoinMeter, Watch},
 };
 use chain::{blocks::chain::Chain, commit::Destination};
 use digest::obfuscation::Obfuscation;
@@ -16,7 +16,7 @@ use disk::{
     utxo_stats::{ReadBackProgress, UtxoCounts, UtxoStats, stats_unless_stopped},
 };
 use rules::{ChainParams, subsidy};
-use std::{path::Path, sync::atomic::Ordering, time::Instant};
+use std::{path::Path, sync::atomic::Ordering};
 use vfs::Disk;
 use wire::{BlockHash, Height, Sats};
 
@@ -125,15 +125,9 @@ pub fn read_elements(
     each: &mut dyn FnMut(&[u8]) -> Result<(), Error>,
     Watch { sink, interrupt }: Watch<'_>,
 ) -> Result<UtxoStats, Error> {
-    let mut last: Option<Instant> = None;
-    let mut failure = None;
+    let (meter, mut failure) = (CoinMeter::new(sink, coins_total.unwrap_or_default()), None);
     let mut stop = |ReadBackProgress { coins, ranges }, elements: &[u8]| {
-        if last.is_none_or(|last| last.elapsed() >= PROGRESS_INTERVAL) {
-            last = Some(Instant::now());
-            let estimate = || coins * 256 / u64::max(ranges, 1);
-            let coins_total = coins_total.unwrap_or_else(estimate).max(coins);
-            sink.event(Event::Coins(CoinProgress { coins, coins_total }));
-        }
+        meter.show(coins, coins_total.unwrap_or_else(|| coins * 256 / u64::max(ranges, 1)));
         failure = each(elements).err();
         failure.is_some() || interrupt.load(Ordering::Relaxed)
     };

@@ -20,6 +20,7 @@ use crate::stages::{
 use api::{
     block_observer::{BlockObserver, ObservedBlock},
     error::{Error, ErrorKind},
+    event::BlockMeter,
     spend_ages::SpendAges,
 };
 use chain::{
@@ -33,7 +34,7 @@ use chain::{
 use coins::Delivery;
 use disk::undo::UndoView;
 use std::{
-    sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
+    sync::atomic::{AtomicBool, AtomicU32, Ordering},
     time::Duration,
 };
 use wire::{BlockHash, BlockView, ByteOffset, Coin, FileNo, Height, read::write_compact_size};
@@ -99,6 +100,7 @@ pub struct UndoMaker<'a> {
     pub claims: Option<&'a PeerClaims>,
     /// Where the undo data goes; `None`: it is only checked.
     pub sink: Option<&'a dyn UndoSink>,
+    pub meter: BlockMeter<'a>,
     /// Set by the caller to stop.
     pub interrupt: &'a AtomicBool,
 }
@@ -114,13 +116,6 @@ pub struct MadeUndoData {
     pub ages: SpendAges,
 }
 
-/// How far the workers are.
-#[derive(Default)]
-struct Done {
-    blocks: AtomicU32,
-    bytes: AtomicU64,
-}
-
 /// Undo data of a block that is to be written.
 struct NewUndo {
     height: Height,
@@ -130,14 +125,8 @@ struct NewUndo {
 
 impl UndoMaker<'_> {
     /// Makes the undo data of `blocks`, which are in order of height, with `threads` threads. Faults of
-    /// blocks are recorded. From time to time, calls `progress` with the number of blocks that are done, and
-    /// their bytes.
-    pub fn make(
-        &self,
-        blocks: &[RoutedBlock],
-        threads: usize,
-        progress: &dyn Fn(u32, u64),
-    ) -> Result<MadeUndoData, Error> {
+    /// blocks are recorded.
+    pub fn make(&self, blocks: &[RoutedBlock], threads: usize) -> Result<MadeUndoData, Error> {
         // Parts that have such blocks, with these blocks.
         let parts: Vec<(usize, &[RoutedBlock])> = (0..self.deliveries.parts.count())
             .map(|part| {
@@ -149,9 +138,8 @@ impl UndoMaker<'_> {
             .filter(|(_, blocks)| !blocks.is_empty())
             .collect();
         let (next, turns, failed) = (AtomicU32::new(0), Turns::new(0), AtomicBool::new(false));
-        let done = Done::default();
         let work = || {
-            let mut worker = Worker::new(self, &done);
+            let mut worker = Worker::new(self);
             let mut work = || -> Result<(), Error> {
                 loop {
                     let at = next.fetch_add(1, Ordering::Relaxed);
@@ -171,8 +159,7 @@ impl UndoMaker<'_> {
             work().inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
             Ok(worker.finish(&failed))
         };
-        let tick = || progress(done.blocks.load(Ordering::Relaxed), done.bytes.load(Ordering::Relaxed));
-        let outcomes = on_all(threads.min(parts.len()), "undo", &failed, work, tick);
+        let outcomes = on_all(threads.min(parts.len()), "undo", &failed, work, || ());
         let mut all = MadeUndoData::default();
         for outcome in outcomes {
             let outcome = outcome?;
@@ -186,7 +173,6 @@ impl UndoMaker<'_> {
 
 struct Worker<'a> {
     shared: &'a UndoMaker<'a>,
-    progress: &'a Done,
     /// The current block, and the undo data that it has already.
     buffers: BlockBuffers,
     /// Undo data of the current part.
@@ -197,9 +183,9 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(shared: &'a UndoMaker<'a>, progress: &'a Done) -> Self {
+    fn new(shared: &'a UndoMaker<'a>) -> Self {
         let (buffers, new, record, done) = Default::default();
-        Self { shared, progress, buffers, new, record, done }
+        Self { shared, buffers, new, record, done }
     }
 
     /// Makes the undo data of the blocks of one part.
@@ -217,8 +203,7 @@ impl<'a> Worker<'a> {
             }
             let _busy = shared.scripts.map(ScriptQueue::enter);
             shared.reader.read_block(block.height, &mut self.buffers.block)?;
-            self.progress.blocks.fetch_add(1, Ordering::Relaxed);
-            self.progress.bytes.fetch_add(self.buffers.block.bytes().len() as u64, Ordering::Relaxed);
+            shared.meter.add(1, self.buffers.block.bytes().len() as u64);
             match self.make_block(block, &deliveries) {
                 Ok(new) => {
                     let NewUndo { height, prev, undo } = &new;
@@ -240,7 +225,7 @@ impl<'a> Worker<'a> {
 
     /// Takes undo data that a peer claims: its spends were checked, and will be matched.
     fn take_claimed(&mut self, height: Height) -> Result<(), Error> {
-        self.progress.blocks.fetch_add(1, Ordering::Relaxed);
+        self.shared.meter.add(1, 0);
         if self.shared.sink.is_none() {
             return Ok(());
         }

@@ -60,8 +60,7 @@ impl Planned {
 
     pub(super) fn end_below(&mut self, height: Height) {
         let below = Height(height.0.saturating_sub(1));
-        self.plan.block_bytes =
-            self.plan.block_bytes / self.plan.chain.block_count() as u64 * u64::from(height.0);
+        self.plan.block_bytes = self.plan.bytes_of(height.0.into());
         self.plan.chain = self.plan.chain.up_to(below);
     }
 
