@@ -7,8 +7,8 @@
 //! - The file `base_blockhash`, without which it ignores the directory, has the hash of the snapshot's block.
 //!   Core's source has the hash of the coins after that block, and the block index its header.
 //! - The database opens, and its best block is in the block index.
-//! - No block up to that one has lost the mark that it came with witnesses, as it does with its place in a
-//!   file. The last blocks above the chainstate have their undo data.
+//! - The block index says of each block up to that one that it came with its witnesses, which is forgotten
+//!   with its place in a file. The last blocks above the chainstate have their undo data.
 //! - The tip of `chainstate` is the snapshot's block, or one below it. If it is that block, bitcoind compares
 //!   the coins when it starts, and continues with the second chainstate alone.
 //! - If the snapshot's block is stored, all between that tip and it are (Core pull request 35307).
@@ -23,7 +23,6 @@ use disk::{
     DiskError,
     chainstate::{ChainstateReader, read_best_block},
     datadir::{Datadir, FileKind, SNAPSHOT_BASE},
-    index::{BlockStatus, IndexRows},
 };
 use std::path::PathBuf;
 use vfs::During as _;
@@ -45,7 +44,7 @@ struct Blocks {
     /// The snapshot's block.
     base: BlockHash,
     best: BlockHash,
-    /// Whether the snapshot is loaded, so that the block index has the marks of its blocks.
+    /// Whether the snapshot is loaded, so that the block index says that its blocks came with witnesses.
     is_loaded: bool,
 }
 
@@ -156,10 +155,11 @@ impl SecondChainstate {
             let clause = format!("its block at height {height} is damaged or missing");
             return Ok(Some(Obstacle::new(clause)));
         }
-        if is_loaded && let Some(height) = first_without_mark(files, tree, above())? {
+        let assumed = above().filter(|&(number, _)| tree.data_pos(number).is_none());
+        if is_loaded && let Some(height) = tree.first_without_witnesses(assumed) {
             return Ok(Some(Obstacle::new(format!(
-                "the block index is older: the mark of witnesses is missing for the block at height \
-                 {height}, and bitcoind would ask for a -reindex"
+                "the block index is older: it does not say that the block at height {height} came with its \
+                 witnesses, and bitcoind would ask for a -reindex"
             ))));
         }
         for (number, height) in above().take(CHECKED_AT_START) {
@@ -183,24 +183,4 @@ impl SecondChainstate {
             .about(Subject::SecondChainstate)
             .with_remedies(obstacle.base_below.map(Remedy::StopAtHeight))
     }
-}
-
-/// Returns a block that is not stored, and for which the block index does not have the mark that the loading
-/// of the snapshot gave to all at once: the highest or the lowest.
-fn first_without_mark(
-    files: &Files<'_>,
-    tree: &Tree<'_>,
-    blocks: impl Iterator<Item = (u32, Height)>,
-) -> Result<Option<Height>, Error> {
-    let mut assumed = blocks
-        .filter(|&(number, height)| tree.data_pos(number).is_none() && height >= files.params.segwit_height);
-    let highest = assumed.next();
-    let lowest = assumed.last();
-    for (number, height) in [highest, lowest].into_iter().flatten() {
-        let entry = IndexRows::open(files.disk, &files.datadir.index_dir())?.entry(&tree.hash(number))?;
-        if entry.is_some_and(|entry| entry.status.0 & BlockStatus::OPT_WITNESS == 0) {
-            return Ok(Some(height));
-        }
-    }
-    Ok(None)
 }

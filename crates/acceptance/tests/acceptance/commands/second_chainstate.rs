@@ -280,7 +280,7 @@ fn damage_above_the_rebuilt_chainstate_is_refused_if_the_second_one_needs_the_bl
 }
 
 /// The loading of a snapshot marks the headers of all blocks below it, without which bitcoind asks for a
-/// `-reindex`.
+/// `-reindex`. Only the highest and the lowest were looked at.
 #[test]
 fn a_block_index_from_before_the_snapshot_was_loaded_is_refused() {
     let case = Case::new();
@@ -289,6 +289,10 @@ fn a_block_index_from_before_the_snapshot_was_loaded_is_refused() {
     second(&case, hash(BASE), hash(BASE));
     let error = refused(&options(&case), ErrorKind::Usage, &["the block index is older", "height 120"]);
     assert_offers(&error, &[Remedy::MoveSnapshotAway]);
+    let case = Case::new();
+    (ROWS[0].1)(&case);
+    case.edit_entry(90, |entry| entry.status.0 &= !BlockStatus::OPT_WITNESS);
+    refused(&options(&case), ErrorKind::Usage, &["the block index is older", "height 90"]);
 }
 
 /// No advice is a command that then refuses.

@@ -65,13 +65,12 @@ impl Tree<'_> {
         (count > 0).then_some(Height(count))
     }
 
-    /// Returns the height of the first block of `chain` of which the block index does not say that it came
-    /// with its witnesses, though it should.
-    pub fn first_without_witnesses(&self, chain: &[u32]) -> Option<Height> {
-        let lacks = |&number: &u32| !self.nodes.get(number as usize).is_some_and(|it| it.has(WITNESSES));
-        let from = self.params.segwit_height.0;
-        let above = chain.iter().skip(from as usize).position(lacks)?;
-        Some(Height(from + above as u32))
+    /// Returns the height of the first of these blocks of which the block index does not say that it came with
+    /// its witnesses, though it should.
+    pub fn first_without_witnesses(&self, mut blocks: impl Iterator<Item = (u32, Height)>) -> Option<Height> {
+        let lacks = |number: u32| !self.nodes.get(number as usize).is_some_and(|it| it.has(WITNESSES));
+        let is_it = |&(number, height): &(u32, Height)| height >= self.params.segwit_height && lacks(number);
+        blocks.find(is_it).map(|(_, height)| height)
     }
 }
 

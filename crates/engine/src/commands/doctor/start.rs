@@ -339,7 +339,7 @@ impl ReadAtStart<'_> {
     /// `dir` that they came with their witnesses (Core `NeedsRedownload`). A scan looks at the blocks.
     fn of_witnesses(&self, dir: &Path, of_blocks: &Advice) -> Option<StartFault> {
         let own = self.tree.branch_to(read_heads(self.files.disk, dir).ok()?.first()?);
-        let height = self.tree.first_without_witnesses(&own)?;
+        let height = self.tree.first_without_witnesses(own.iter().copied().zip((0..).map(Height)))?;
         let detail = "the block index does not say that this block came with its witnesses, so bitcoind asks \
                       for a -reindex";
         let error = Error::damaged(detail)
