@@ -44,7 +44,7 @@ use std::{
     path::{Path, PathBuf},
 };
 use vfs::Disk;
-use wire::{BlockTime, Height};
+use wire::{BlockHash, BlockTime, Height};
 
 /// The largest number of components of the path of a table in the directory of a network:
 /// `indexes/blockfilter/basic/db/000005.ldb`.
@@ -199,13 +199,14 @@ impl ReadAtStart<'_> {
             None => (Advice::Repair, Advice::Update, Advice::Reindex),
         };
         let advice = &StartAdvice { blocks, undo, undo_above, chainstate };
-        let lacking = self.of_witnesses(dir, &advice.blocks);
+        let heads = read_heads(self.files.disk, dir).unwrap_or_default();
+        let lacking = heads.first().and_then(|best| self.of_witnesses(best, &advice.blocks));
         if lacking.is_some() {
             return Ok(lacking);
         }
         // Above the snapshot's block, the second one goes on: alone, if the other one has come to it.
         let base = self.second.and_then(SecondChainstate::base);
-        let is_left = read_heads(self.files.disk, dir).is_ok_and(|heads| heads.iter().eq(base.as_ref()));
+        let is_left = heads.iter().eq(base.as_ref());
         let to_base = base.map(|base| self.tree.branch_to(&base));
         let found = match self.of_chainstate(dir, to_base.as_deref().unwrap_or(headers), advice)? {
             None => self.of_coins(dir, &advice.chainstate)?,
@@ -335,10 +336,10 @@ impl ReadAtStart<'_> {
         Ok(None)
     }
 
-    /// What keeps bitcoind from starting if the block index does not say of all blocks of the chainstate in
-    /// `dir` that they came with their witnesses (Core `NeedsRedownload`). A scan looks at the blocks.
-    fn of_witnesses(&self, dir: &Path, of_blocks: &Advice) -> Option<StartFault> {
-        let own = self.tree.branch_to(read_heads(self.files.disk, dir).ok()?.first()?);
+    /// What keeps bitcoind from starting if the block index does not say of all blocks up to `best` that they
+    /// came with their witnesses (Core `NeedsRedownload`). A scan looks at the blocks.
+    fn of_witnesses(&self, best: &BlockHash, of_blocks: &Advice) -> Option<StartFault> {
+        let own = self.tree.branch_to(best);
         let height = self.tree.first_without_witnesses(own.iter().copied().zip((0..).map(Height)))?;
         let detail = "the block index does not say that this block came with its witnesses, so bitcoind asks \
                       for a -reindex";
