@@ -231,7 +231,7 @@ impl CoreArgs {
         let chain = self.chain.or(own);
         let read = self.read(base, chain);
         let known = chain.or(read.as_ref().ok().and_then(|read| read.chosen));
-        let only = known.is_none().then(|| self.only_network(base)).flatten();
+        let only = known.is_none().then(|| self.only_network(base, read.as_ref().ok())).flatten();
         if let Some(other) = only.filter(|only| !may_guess && *only != Network::Main) {
             let detail = format!("it has blocks of {other} only, and no option says which chain is meant");
             let error = Error::usage(detail).in_file(base, None);
@@ -239,8 +239,8 @@ impl CoreArgs {
         }
         let read = match only {
             // Read as if the command line had named this network.
-            Some(_) => self.read(base, only)?,
-            None => read?,
+            Some(other) if other != Network::Main || read.is_err() => self.read(base, only)?,
+            _ => read?,
         };
         let network = read.network;
         let why = match (own, only) {
@@ -327,14 +327,17 @@ impl CoreArgs {
         Ok(Read { conf, conf_path, chosen, network, root, blocksdir, faults })
     }
 
-    /// Returns the only network that has block files, each looked for by its own settings.
-    fn only_network(&self, base: &Path) -> Option<Network> {
-        let has_blocks = |network: &Network| {
+    /// Returns the only network that has block files, each looked for by its own settings; those of `main`
+    /// may have been read already.
+    fn only_network(&self, base: &Path, main: Option<&Read>) -> Option<Network> {
+        let has_them = |network: Network, Read { root, blocksdir, .. }: &Read| {
+            let location = Location { blocksdir: blocksdir.clone(), ..Location::new(root, network) };
+            location.likely_networks(&RealDisk).unwrap_or_default().contains(&network)
+        };
+        let has_blocks = |network: &Network| match main.filter(|_| *network == Network::Main) {
+            Some(read) => has_them(*network, read),
             // What cannot be read is reported when it is opened.
-            self.read(base, Some(*network)).is_ok_and(|Read { root, blocksdir, .. }| {
-                let location = Location { blocksdir, ..Location::new(&root, *network) };
-                location.likely_networks(&RealDisk).unwrap_or_default().contains(network)
-            })
+            None => self.read(base, Some(*network)).is_ok_and(|read| has_them(*network, &read)),
         };
         let found: Vec<Network> = Network::ALL.into_iter().filter(has_blocks).collect();
         <[Network; 1]>::try_from(found).ok().map(|[only]| only)
@@ -654,6 +657,11 @@ mod tests {
         let signet = CoreArgs { chain: Some(Network::Signet), ..at(&own) };
         assert_eq!(located(&signet).unwrap().root, own);
         fs::create_dir_all(dir.path().join("signet/blocks")).unwrap();
+        assert_eq!(located(&at(dir.path())).unwrap().network(), Network::Main);
+        // If the file chooses several, the only one that has blocks counts.
+        let (dir, blocks) = testkit::fresh_path("blocks");
+        fs::create_dir(blocks).unwrap();
+        fs::write(dir.path().join("bitcoin.conf"), "chain=main\nsignet=1\n").unwrap();
         assert_eq!(located(&at(dir.path())).unwrap().network(), Network::Main);
     }
 
