@@ -44,7 +44,7 @@ impl RepairArgs {
         let chain = self.marks.of(self.datadir.chain_options(located, &self.run));
         let peers = match self.peers.like_node(located) {
             // What these files lack stays missing: nobody is asked.
-            Err(_) if !self.from.is_empty() => {
+            Err(_) if !self.from.is_empty() && self.peers.addnode.is_empty() => {
                 PeerOptions { use_dns_seeds: false, use_fixed_seeds: false, ..PeerOptions::default() }
             }
             peers => peers?.options(located)?,
