@@ -433,7 +433,10 @@ impl From<FileError> for Error {
             io::ErrorKind::NotADirectory if creates => vec![Remedy::OtherName],
             _ if creates && error.source.raw_os_error() == Some(LINK_LOOP) => vec![Remedy::OtherName],
             // What may not be read is no result.
-            io::ErrorKind::PermissionDenied if !["open for reading", "read"].contains(&error.action) => {
+            io::ErrorKind::PermissionDenied
+                if !["list", "open", "open for reading", "read", "read the hints", "read the plan"]
+                    .contains(&error.action) =>
+            {
                 vec![Remedy::GrantPermission, Remedy::OtherOutput]
             }
             io::ErrorKind::ReadOnlyFilesystem => vec![Remedy::MountWritable, Remedy::OtherOutput],
@@ -649,6 +652,8 @@ mod tests {
             (io::Error::from_raw_os_error(IO_ERROR), "read", [Remedy::CheckDisk]),
             // Another place for the result was advised too.
             (io::ErrorKind::PermissionDenied.into(), "open for reading", [Remedy::GrantPermission]),
+            (io::ErrorKind::PermissionDenied.into(), "read", [Remedy::GrantPermission]),
+            (io::ErrorKind::PermissionDenied.into(), "list", [Remedy::GrantPermission]),
         ] {
             let file = FileError { path: ".lock".into(), action, is_creation: false, source };
             assert_eq!(Error::from(file).remedies, remedies);
