@@ -97,6 +97,15 @@ impl Error {
         Self::new(ErrorKind::Interrupted, "interrupted; the datadir is unchanged")
     }
 
+    /// Explains an interrupt of a rebuild, which keeps the blocks; `done` is what was done with them.
+    #[must_use]
+    pub fn but_blocks_are(mut self, done: &str) -> Self {
+        if self.kind == ErrorKind::Interrupted {
+            self.detail = format!("interrupted; all blocks are {done}, the chainstate is unchanged");
+        }
+        self
+    }
+
     /// Fails with [`Error::interrupted`] if the caller asked to stop.
     #[inline]
     pub fn check_interrupt(interrupt: &AtomicBool) -> Result<(), Self> {

@@ -151,7 +151,7 @@ fn of_both(
         (Err(error), _) if error.kind != ErrorKind::Interrupted => Err(error),
         (_, Some(Err(error))) if must_rebuild && !is_interrupted => Err(explain_pruned(error.clone())),
         (Err(error), _) => Err(error),
-        (Ok(_), Some(Err(error))) if is_interrupted => Err(explain_interrupt(error.clone(), "downloaded")),
+        (Ok(_), Some(Err(error))) if is_interrupted => Err(error.clone().but_blocks_are("downloaded")),
         (Ok(fetched), _) => Ok(fetched),
     }
 }
@@ -218,14 +218,6 @@ fn branch_of(
     };
     let fork = fork_of(&rows, tip, |height| chain.hash(height), is_near)?;
     Ok(height.zip(fork))
-}
-
-/// Explains an interrupt of a rebuild, which keeps the blocks; `done` is what was done with them.
-pub fn explain_interrupt(mut error: Error, done: &str) -> Error {
-    if error.kind == ErrorKind::Interrupted {
-        error.detail = format!("interrupted; all blocks are {done}, the chainstate is unchanged");
-    }
-    error
 }
 
 /// Explains an error with pruning: no other rebuild can check a chain whose blocks are deleted.

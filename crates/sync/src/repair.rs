@@ -1,7 +1,6 @@
 //! Downloads the blocks that are damaged or missing, and rebuilds only what needs it.
 
 use crate::{
-    behind_download::explain_interrupt,
     fetch::{Fetched, fetch, has_peers},
     new_datadir,
     options::{DownloadReport, PeerOptions, PeerStatus, Shortfall, SyncOptions, SyncSink, SyncWarnings},
@@ -179,7 +178,7 @@ fn repair_in_place(
         None => (Some(rebuild_chainstate(disk, &rebuild, watch)?), None),
         Some(best) if !on_chain || best > found.last_stored || found.lacks_undo_up_to(best) => {
             let made = engine::undo::make(disk, chain, watch);
-            (None, Some(made.map_err(|error| explain_interrupt(error, "stored"))?))
+            (None, Some(made.map_err(|error| error.but_blocks_are("stored"))?))
         }
         Some(_) => (None, None),
     };
@@ -214,7 +213,7 @@ fn rebuild_chainstate(
     options: &ReindexOptions,
     watch: Watch<'_>,
 ) -> Result<ReindexReport, Error> {
-    let report = reindex(disk, options, watch).map_err(|error| explain_interrupt(error, "stored"))?;
+    let report = reindex(disk, options, watch).map_err(|error| error.but_blocks_are("stored"))?;
     for note in report.notes.iter().filter(|_| options.chain.reconsider.is_some()) {
         if let Warning::InvalidBlock { hash, error } = note
             && let Some(height) = error.height

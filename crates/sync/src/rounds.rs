@@ -2,7 +2,7 @@
 //! Blocks that the rebuild did not have yet are connected at the end.
 
 use crate::{
-    behind_download::{Chainstate, FetchedAndRebuilt, end_of_rebuild, explain_interrupt, fetch_and_rebuild},
+    behind_download::{Chainstate, FetchedAndRebuilt, end_of_rebuild, fetch_and_rebuild},
     fetch::{Fetched, check_indexes},
     follow::{follow, invalid_block},
     new_datadir,
@@ -366,7 +366,7 @@ impl Round<'_> {
         let suspected = |next| found.set(Some(next));
         let done = reindex_planned(files, rebuild, planned, Some(&suspected), Watch { sink, interrupt });
         *suspect = found.get();
-        done.map_err(|error| explain_interrupt(error, "downloaded"))
+        done.map_err(|error| error.but_blocks_are("downloaded"))
     }
 
     /// Returns of how many last blocks of the chainstate undo data is to be made, if one of those that
@@ -405,7 +405,7 @@ impl Round<'_> {
         let Self { disk, ref options, sink, interrupt, .. } = *self;
         let options = ChainOptions { reconsider: None, ..options.chain.clone() };
         let made = undo::make_of_last(disk, &options, blocks, Watch { sink, interrupt });
-        made.map_err(|error| explain_interrupt(error, "downloaded"))
+        made.map_err(|error| error.but_blocks_are("downloaded"))
     }
 
     /// Connects the stored blocks up to a height, those at the heights of `exactly` one by one.

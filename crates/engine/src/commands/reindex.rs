@@ -110,12 +110,7 @@ pub fn reindex(disk: &dyn Disk, options: &ReindexOptions, watch: Watch<'_>) -> R
             rebuild.build(&mut planned, &mut clock)
         }))
     })
-    .map_err(|mut error| {
-        if has_stored && error.kind == ErrorKind::Interrupted {
-            error.detail = "interrupted; blocks are stored, the chainstate is unchanged".to_owned();
-        }
-        error
-    })
+    .map_err(|error| if has_stored { error.but_blocks_are("stored") } else { error })
 }
 
 /// Stores the blocks that the caller passes. Returns whether any was not stored before.
