@@ -111,6 +111,7 @@ pub fn reindex(disk: &dyn Disk, options: &ReindexOptions, watch: Watch<'_>) -> R
         }))
     })
     .map_err(|error| if has_stored { error.but_blocks_are("stored") } else { error })
+    .map_err(|error| if options.chain.scan { error.of_scan() } else { error })
 }
 
 /// Stores the blocks that the caller passes. Returns whether any was not stored before.

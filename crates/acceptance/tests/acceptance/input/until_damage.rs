@@ -68,7 +68,7 @@ fn a_damaged_block_costs_only_the_blocks_above_it() {
             let case = Case::new();
             case.flip_block(height, at);
             let options = changed(case.options(), |it| it.chain.scan = scan);
-            let words = ["rebuild the chainstate up to the block below"];
+            let words = ["the chainstate up to the block below"];
             let plain = refused(&options, ErrorKind::Damaged, &words);
             assert_eq!(plain.height, Some(Height(height)), "{what}: {plain}");
             let report = end_below(&case, &with_threads(&options, acceptance::THREADS[number % 3]));

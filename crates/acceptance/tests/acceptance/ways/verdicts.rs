@@ -142,7 +142,8 @@ fn falsified_undo_data_is_damage_or_has_no_effect_in_every_way() {
                     Means::Join | Means::Cache | Means::Sequential => {
                         assert_eq!((error.kind, undo), (ErrorKind::Damaged, UndoPolicy::Trust), "{what}");
                         assert!(is_of_claim(&error), "{what}: {error}");
-                        assert_mentions(&error, &["restore the file", "make the undo data"]);
+                        let help = if way.scan { "from the block files" } else { "make the undo data" };
+                        assert_mentions(&error, &["restore the file", help]);
                         let text = verdict(&error, dir.path());
                         assert!(way.scan || *first.get_or_insert_with(|| text.clone()) == text, "{what}");
                     }
