@@ -30,7 +30,7 @@ const CHAIN_NAMES: [&str; 5] = ["chain", "regtest", "signet", "testnet", "testne
 pub struct BitcoinConf {
     /// Those of all networks, in their order.
     pub settings: Vec<Setting>,
-    /// What bitcoind ignores, in words.
+    /// What bitcoind ignores, or what is not known of its settings, in words.
     pub ignored: Vec<String>,
     /// The file that bitcoind read when it last started, if that is unreadable now or another node's.
     pub unread: Option<PathBuf>,

@@ -89,7 +89,7 @@ pub struct Located {
     pub settings: NodeSettings,
     /// How bitcoind connects, if its settings do not let it connect directly to arbitrary peers.
     pub connections: Result<Option<Connections>, Error>,
-    /// What bitcoind ignores in the configuration file, in words.
+    /// What bitcoind ignores in the configuration file, or what is not known of it, in words.
     pub ignored: Vec<String>,
     /// The configuration file, if it was read.
     conf: Option<PathBuf>,

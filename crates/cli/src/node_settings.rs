@@ -4,7 +4,7 @@
 
 use crate::bitcoin_conf::{BitcoinConf, Setting, is_true};
 use engine::{
-    Disk as _, Error, IndexKind, Network, RealDisk,
+    Disk as _, Error, IndexKind, Network, RealDisk, Remedy,
     doctor::{Advice, IndexSetting, NodeSettings, StartFault},
 };
 use std::path::Path;
@@ -140,7 +140,8 @@ pub fn connections(conf: &BitcoinConf, network: Network) -> Result<Option<Connec
         let detail = "bitcoind read this file when it last started, and it cannot be read now, or is another \
                       node's, so that this command does not know how to connect: name the file with --conf, \
                       or pass --noconf";
-        return Err(Error::usage(detail).in_file(file.clone(), None));
+        let error = Error::usage(detail).in_file(file.clone(), None);
+        return Err(error.with_remedies([Remedy::SayHowToConnect]));
     }
     let set = |name| conf.setting(network, name).filter(|setting| !["", "0"].contains(&setting.value()));
     let onlynet = conf.list(network, "onlynet");

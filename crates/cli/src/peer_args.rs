@@ -280,6 +280,7 @@ mod tests {
         };
         let error = proxy(&named).unwrap_err();
         assert!(error.file == Some(conf.clone()) && error.to_string().contains("--noconf"), "{error}");
+        assert_eq!(error.remedies, [Remedy::SayHowToConnect], "these options are believed too");
         assert_eq!(proxy(&CoreArgs { noconf: true, ..named.clone() }).unwrap(), None);
         fs::write(&conf, "proxy=127.0.0.1\n").unwrap();
         assert_eq!(proxy(&named).unwrap(), Some(proxy_address("127.0.0.1:9050").unwrap()));
