@@ -300,7 +300,7 @@ impl Examination<'_> {
         let lacks_genesis = has_no_index && !survey::has_genesis(files);
         let circumstances = Circumstances {
             files: lengths.scan_precondition(lacks_genesis),
-            is_new: has_no_index && survey::is_new(files, lengths),
+            has_only_genesis: has_no_index && survey::has_only_genesis(files, lengths),
             has_lost_genesis,
             obstacle: find_obstacle(disk, datadir)?,
             blocksdir: self.other_blocksdir(&state.start.last),

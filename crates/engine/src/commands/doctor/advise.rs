@@ -27,7 +27,7 @@ pub struct Circumstances {
     /// The block files.
     pub files: ScanPrecondition,
     /// Whether bitcoind begins there as in an empty datadir, and no block is lost.
-    pub is_new: bool,
+    pub has_only_genesis: bool,
     /// Whether the genesis block was overwritten, which a scan restores.
     pub has_lost_genesis: bool,
     /// What is in the way of all commands.
@@ -166,7 +166,7 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     {
         return Advice::MoveSnapshotAway;
     }
-    if circumstances.is_new {
+    if circumstances.has_only_genesis {
         return Advice::StartBitcoind;
     }
     // Reading all coins has shown no damage, if it was asked for.

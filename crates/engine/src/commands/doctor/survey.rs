@@ -100,7 +100,7 @@ pub fn has_genesis(files: &Files<'_>) -> bool {
 
 /// Whether neither database has a block, and the only file none but the genesis block, as when a first start
 /// was killed: bitcoind begins again (Core `LoadGenesisBlock`), and overwrites no other block.
-pub fn is_new(files: &Files<'_>, lengths: &FileLengths) -> bool {
+pub fn has_only_genesis(files: &Files<'_>, lengths: &FileLengths) -> bool {
     if lengths.blk.len() > 1 || !lengths.blk.contains_key(&0) {
         return false;
     }
