@@ -43,9 +43,9 @@ pub fn remedy_text_for(remedy: &Remedy, has_option: impl Fn(&str) -> bool) -> St
         Remedy::StopAtHeight(last) if !has_option("to") && has_option("at") => {
             format!("the highest one for --at is {last}")
         }
-        // The log exists, and the same command would be refused.
+        // The same command would be refused.
         Remedy::Resume { .. } if has_log() => {
-            remedy.command_text(has_option).replacen("again", "again with another --log", 1)
+            format!("{} (with another --log: this one exists)", remedy.command_text(has_option))
         }
         _ => remedy.command_text(has_option),
     }
