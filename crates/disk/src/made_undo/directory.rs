@@ -92,11 +92,12 @@ pub fn clear_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<bool, DiskE
 }
 
 /// The same, if other undo data of `datadir` is in use than when the records were made, so that no run can
-/// continue with them: bitcoind has written some, or the run itself, if it was killed after its commit.
+/// continue with them: bitcoind has written some, or the run itself, if it was killed after its commit. If
+/// the index cannot be read, they stay: it may be readable again.
 pub fn clear_stale_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<(), DiskError> {
     let dir = MadeUndoDir::find(disk, datadir, datadir)?;
-    let is_stale = exists(disk, &datadir.index_dir())?
-        && dir.is_own(disk)?
+    let is_stale = dir.is_own(disk)?
+        && dir.files(disk).is_ok_and(|files| !files.is_empty())
         && matches!(dir.read_used(disk), Err(DiskError::DamagedWorkFile { .. }));
     if is_stale {
         dir.withdraw(disk)?;
