@@ -78,7 +78,7 @@ pub fn take(
     watch: Watch<'_>,
 ) -> Result<TakenBlocks, Error> {
     let DatadirContents { chain, mut stored, infos, .. } =
-        DatadirContents::read(files, PrunedBlocks::Refuse, None)?;
+        DatadirContents::read(files, PrunedBlocks::Refuse, options.reconsider)?;
     stored.forget_damaged(&chain, &damage.blocks);
     let wanted = lacking(&chain, &stored);
     let above = how.extends.then_some(Height(chain.tip_height().0 + 1));

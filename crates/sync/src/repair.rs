@@ -23,7 +23,7 @@ use chain::{
     invalid_blocks::{InvalidBlock, mark_invalid, unmark},
     plan::{existing_state::DOWNLOAD_WINDOW, indexes::before_moves, planner::tree_of_index},
     session::Session,
-    stored_blocks::{DatadirContents, PrunedBlocks, forget_stale},
+    stored_blocks::forget_stale,
 };
 use disk::{
     chainstate::read_best_block,
@@ -159,7 +159,6 @@ fn repair_in_place(
         sink.event(Event::Note(note_of(&found)));
     }
     check_second_chainstate(files, &found)?;
-    reconsider(files, options, &found)?;
     let (taken, left) = take(files, options, (sources, !lost_tips.is_empty()), &found, watch)?;
     let is_tip_lost = lacks_any(files, &lost_tips)?;
     let fetched = download(files, options, &left, is_tip_lost, sink, interrupt)?;
@@ -330,20 +329,8 @@ fn check_second_chainstate(files: &Files<'_>, found: &KnownDamage) -> Result<(),
     refuse(files, why)
 }
 
-/// Takes the marks of invalid blocks away that are not believed, unless an index keeps blocks from being
-/// stored.
-fn reconsider(files: &Files<'_>, options: &SyncOptions, found: &KnownDamage) -> Result<(), Error> {
-    let which @ Some(_) = options.chain.reconsider else { return Ok(()) };
-    let DatadirContents { chain, mut stored, reconsidered, .. } =
-        DatadirContents::read(files, PrunedBlocks::Refuse, which)?;
-    stored.forget_damaged(&chain, &found.blocks);
-    let moved: Vec<Height> = stored.missing().collect();
-    before_moves(files, |height| chain.hash(height), &moved, &options.set_aside_indexes).map(drop)?;
-    unmark(files, &reconsidered)
-}
-
 /// Downloads what is damaged or missing, if it is not only stale blocks, or all above it if the last blocks
-/// are lost.
+/// are lost. Takes away the marks of invalid blocks that are not believed, after most refusals.
 fn download(
     files: &Files<'_>,
     options: &SyncOptions,
@@ -354,11 +341,15 @@ fn download(
 ) -> Result<Option<Fetched>, Error> {
     // Peers need not have stale blocks.
     Ok(match (found.blocks.len() as u32 + found.missing).saturating_sub(found.stale) {
-        0 if found.stale > 0 && !is_tip_lost => {
-            forget_stale(files, &found.blocks, sink)?;
+        0 if !is_tip_lost => {
+            if let Some(which) = options.chain.reconsider {
+                unmark(files, &tree_of_index(files)?.0.reconsider(which)?)?;
+            }
+            if found.stale > 0 {
+                forget_stale(files, &found.blocks, sink)?;
+            }
             None
         }
-        0 if !is_tip_lost => None,
         left if !has_peers(&options.chain, &options.peers) => {
             let what = match left {
                 0 => "the last blocks are".to_owned(),
@@ -374,7 +365,7 @@ fn download(
         _ => {
             // Only peers know how high the lost blocks reach.
             let stop_at_height = (!is_tip_lost).then_some(found.last_stored);
-            let chain = ChainOptions { stop_at_height, reconsider: None, ..options.chain.clone() };
+            let chain = ChainOptions { stop_at_height, ..options.chain.clone() };
             let options = &SyncOptions { chain, ..options.clone() };
             Some(fetch(files, options, Some(found), &mut (), sink, interrupt)?)
         }

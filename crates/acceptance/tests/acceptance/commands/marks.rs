@@ -221,10 +221,13 @@ fn a_download_or_a_repair_that_is_refused_leaves_all_marks() {
         refused_by(case.root(), ErrorKind::Usage, &["nothing was changed"], || way(case.root()));
     }
     // There is nobody to ask.
-    let dir = left(&blocks);
+    let case = Case::of(left(&blocks));
     peer.set_offline(true);
-    assert_fails(download(dir.path()), ErrorKind::Environment, &[]);
-    assert_eq!(marked(dir.path()), hashes(&blocks));
+    assert_fails(download(case.root()), ErrorKind::Environment, &[]);
+    assert_eq!(marked(case.root()), hashes(&blocks));
+    case.forget_blocks(|entry| entry.height == Height(100));
+    let repair = || try_repair(&repair_options(case.root(), Reconsider::All));
+    refused_by(case.root(), ErrorKind::Environment, &["no peer to ask"], repair);
 }
 
 #[test]
