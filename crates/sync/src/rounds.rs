@@ -136,8 +136,6 @@ fn sync_session<'d>(
     };
     let mut report = loop {
         let (report, below, invalid) = round.run(session, unfinished.take().as_ref())?;
-        // What is marked now was found invalid.
-        round.options.chain.reconsider = None;
         let report = merged(before.take(), report);
         // If a block was expected to be invalid, but is valid, those above it are left.
         if below.is_none() && invalid.is_none() && round.suspect.is_none() {
@@ -236,6 +234,9 @@ impl Round<'_> {
         let chainstate = Chainstate { can_connect, must_rebuild, unfinished, is_rebuilt, invalid };
         let FetchedAndRebuilt { fetched: it, rebuilt, mut suspect } =
             fetch_and_rebuild(files, options, &self.rebuild, chainstate, sink, interrupt)?;
+        // What is marked from now on was found invalid.
+        self.options.chain.reconsider = None;
+        let options = &self.options;
         let Fetched { report: mut download, height, hash, peers, chain, known, left_out, shortfall, .. } = it;
         let near = chainstate.is_sooner_connected(files, &chain, height)?;
         let (network, header_height) = (options.chain.params.network, chain.tip_height());
@@ -243,11 +244,8 @@ impl Round<'_> {
         let indexes = is_pruned_now.then(|| self.before_pruning(files, &chain)).transpose()?;
         // The rebuild needs the memory.
         drop(chain);
-        let is_behind = rebuilt.is_some();
-        let rebuilt = match rebuilt {
-            None if can_connect && near.is_none() => Some(self.rebuild_stored(files, &mut suspect)),
-            rebuilt => rebuilt,
-        };
+        let (is_behind, rebuilds) = (rebuilt.is_some(), can_connect && near.is_none());
+        let rebuilt = rebuilt.or_else(|| rebuilds.then(|| self.rebuild_stored(files, &mut suspect)));
         let lacking = if rebuilt.is_none() { self.lacking_undo(files, near, height)? } else { None };
         // What follows locks the datadir itself.
         drop(session);
@@ -403,15 +401,14 @@ impl Round<'_> {
     /// Makes the undo data that so many last blocks of the chainstate lack.
     fn make_undo(&self, blocks: u32) -> Result<MadeUndoReport, Error> {
         let Self { disk, ref options, sink, interrupt, .. } = *self;
-        let options = ChainOptions { reconsider: None, ..options.chain.clone() };
-        let made = undo::make_of_last(disk, &options, blocks, Watch { sink, interrupt });
+        let made = undo::make_of_last(disk, &options.chain, blocks, Watch { sink, interrupt });
         made.map_err(|error| error.but_blocks_are("downloaded"))
     }
 
     /// Connects the stored blocks up to a height, those at the heights of `exactly` one by one.
     fn connect_stored(&self, end: Height, exactly: Range<u32>) -> Result<UpdateReport, Error> {
         let Self { disk, ref options, ref invalid, sink, interrupt, .. } = *self;
-        let options = ChainOptions { stop_at_height: Some(end), reconsider: None, ..options.chain.clone() };
+        let options = ChainOptions { stop_at_height: Some(end), ..options.chain.clone() };
         update_without(disk, &options, invalid, exactly, Watch { sink, interrupt })
     }
 }
