@@ -227,7 +227,7 @@ impl Shared<'_> {
             undo_len: undo_data.len(),
             spent_by: &[],
         };
-        match data.first_excess() {
+        match with_coins.then(|| data.first_excess()).flatten() {
             Some(tx) => Err(bad_undo(UndoDefect::Claims(tx)).in_tx(data.txids.get(tx).copied())),
             None => each(&data),
         }
