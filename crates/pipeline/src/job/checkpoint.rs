@@ -20,7 +20,7 @@ use disk::{
     sorted_run::SortedRunReader,
 };
 use rules::{CORE_VERSION, ChainParams};
-use std::{collections::BTreeSet, iter};
+use std::collections::BTreeSet;
 use vfs::During as _;
 use wire::{FileNo, Height, Network};
 
@@ -86,8 +86,8 @@ pub fn settings(options: &ChainOptions, plan: &Plan, method: &Method) -> [u8; 32
 
 /// Returns the heights of the completed blocks whose scripts are not run: without the headers above the
 /// blocks, fewer are assumed to be valid.
-fn skipped(completed: &CompletedBlocks, skipped_to: Option<Height>) -> impl Iterator<Item = Height> {
-    completed.heights().take_while(move |height| Some(*height) <= skipped_to)
+fn skipped(completed: &CompletedBlocks, to: Option<Height>) -> impl DoubleEndedIterator<Item = Height> {
+    completed.heights().filter(move |height| Some(*height) <= to)
 }
 
 /// Returns a digest of [`settings`], and of the highest of those blocks.
@@ -106,9 +106,9 @@ fn is_same(
     skipped_to: Option<Height>,
     completed: &CompletedBlocks,
 ) -> bool {
-    let highest = iter::once(None).chain(skipped(completed, skipped_to).map(Some));
-    // Most often, it is the last one.
-    highest.collect::<Vec<_>>().into_iter().rev().any(|highest| with_skipped(settings, highest) == saved)
+    // Most often, it is the first one.
+    let mut highest = skipped(completed, skipped_to).rev().map(Some).chain([None]);
+    highest.any(|highest| with_skipped(settings, highest) == saved)
 }
 
 /// Returns the aggregate's key that an interrupted job with the same `settings` used; `None` if there was
@@ -164,7 +164,7 @@ impl Identity<'_> {
             network: self.files.params.network,
             version: self.version.clone(),
             chain: self.chain_digest(&partial.completed),
-            settings: with_skipped(self.settings, skipped(&partial.completed, self.skipped_to).last()),
+            settings: with_skipped(self.settings, skipped(&partial.completed, self.skipped_to).next_back()),
             files: [&self.stamps[..], &self.stamps_of_awaited(&partial.completed)?].concat(),
             runs: runs.iter().map(SpillFile::to_ref).collect(),
             next_run,
@@ -210,7 +210,7 @@ impl Identity<'_> {
         }
         let (saved, blocks) = (checkpoint.state, self.chain.block_count());
         let completed = CompletedBlocks::from_words(saved.completed.clone(), saved.blocks as usize);
-        let highest = completed.heights().last();
+        let highest = completed.heights().next_back();
         if highest.is_some_and(|height| height > self.chain.tip_height()) {
             return Err(other("it contains blocks above the last one of this chain"));
         }

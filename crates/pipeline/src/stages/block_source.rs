@@ -98,7 +98,7 @@ impl<'a> BlockSource<'a> {
     ) -> Self {
         let (reader, threads) = (BlockReader::new(chain, files), threads as u32);
         let (next, read) = (AtomicU32::new(chain.heights().start), AtomicU32::new(0));
-        let completed_to = completed.heights().last().map_or(0, |height| height.0);
+        let completed_to = completed.heights().next_back().map_or(0, |height| height.0);
         Self { reader, faults, completed, completed_to, undo, threads, next, read }
     }
 

@@ -66,7 +66,7 @@ impl CompletedBlocks {
     }
 
     /// Returns the heights of the completed blocks, in order.
-    pub fn heights(&self) -> impl Iterator<Item = Height> {
+    pub fn heights(&self) -> impl DoubleEndedIterator<Item = Height> {
         (0..self.bits.len() as u32 * 64).map(Height).filter(|&height| self.has(height))
     }
 }
