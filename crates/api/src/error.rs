@@ -20,7 +20,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
 };
-use vfs::{FileError, Limit, NotRegular, UnfinishedError, lacks_locks};
+use vfs::{FileError, IO_ERROR, Limit, NotRegular, UnfinishedError, lacks_locks};
 use wire::{BlockHash, CoinError, Height, OutPoint, Txid};
 
 /// The kinds of errors that a user must distinguish; the CLI gives each its own exit code.
@@ -430,11 +430,7 @@ impl From<FileError> for Error {
         let creates = error.is_creation || error.action == "lock" && is_missing;
         let kind = match error.source.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if creates => ErrorKind::Environment,
-            io::ErrorKind::NotFound
-            | io::ErrorKind::UnexpectedEof
-            | io::ErrorKind::NotADirectory
-            | io::ErrorKind::IsADirectory => ErrorKind::Damaged,
-            _ if NotRegular::is_cause_of(&error.source) => ErrorKind::Damaged,
+            _ if error.is_damage() => ErrorKind::Damaged,
             _ => ErrorKind::Environment,
         };
         let remedies = match error.source.kind() {
@@ -487,8 +483,6 @@ fn remedy_of(error: &io::Error) -> Option<Remedy> {
     }
 }
 
-/// The system's number of the error of a medium (`EIO`).
-const IO_ERROR: i32 = 5;
 /// The system's number of the error of symbolic links that lead to each other (`ELOOP`).
 const LINK_LOOP: i32 = 40;
 /// The system's number of the error of a damaged file system (`EUCLEAN`).

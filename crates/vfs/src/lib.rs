@@ -39,6 +39,9 @@ pub use unfinished::UnfinishedError;
 /// Suffix of the temporary name that [`Disk::exchange`] gives its first path if the file system cannot swap.
 pub const PARKED_SUFFIX: &str = ".exchange";
 
+/// The system's number of the error of a medium, such as a bad sector (`EIO`).
+pub const IO_ERROR: i32 = 5;
+
 /// Bytes that [`each_piece`] reads at once.
 const PIECE_LEN: u64 = 1 << 20;
 
@@ -53,6 +56,15 @@ pub struct FileError {
     /// the reason for `NotFound`.
     pub is_creation: bool,
     pub source: io::Error,
+}
+
+impl FileError {
+    /// Whether what was to be read is missing, ends early, or is not a regular file.
+    pub fn is_damage(&self) -> bool {
+        use io::ErrorKind::{IsADirectory, NotADirectory, NotFound, UnexpectedEof};
+        matches!(self.source.kind(), NotFound | NotADirectory | IsADirectory | UnexpectedEof)
+            || NotRegular::is_cause_of(&self.source)
+    }
 }
 
 /// Adds path and action to an [`io::Error`].

@@ -11,12 +11,11 @@ use crate::{
 use leveldb::LevelDbError;
 use std::{
     ffi::OsStr,
-    io::ErrorKind::{IsADirectory, NotADirectory, NotFound, UnexpectedEof},
     iter,
     path::{Path, PathBuf},
     sync::PoisonError,
 };
-use vfs::{Disk, During as _, exists, remove_if_there, write_synced};
+use vfs::{Disk, During as _, IO_ERROR, exists, remove_if_there, write_synced};
 use wire::FileNo;
 
 /// Name of the directory in `blocks`.
@@ -30,8 +29,6 @@ const COMPLETE: &str = "peregrine.complete";
 const COMPLETE_MAGIC: [u8; 8] = *b"PGRN-END";
 /// Upper limit of the length in bytes of both files.
 const LEN_LIMIT: u64 = 8 + 8 * MAX_FILES as u64 + 4;
-/// The system's number of the error for a bad sector (`EIO`).
-const IO_ERROR: i32 = 5;
 
 /// The directory in which records wait.
 pub struct MadeUndoDir {
@@ -105,12 +102,10 @@ pub fn clear_stale_made_undo(disk: &dyn Disk, datadir: &Datadir) -> Result<(), D
     Ok(())
 }
 
-/// Whether nothing can be read where this error was found, however often it is tried.
+/// Whether the index is missing or damaged here, so that reading it again would not help.
 fn is_damage(error: &DiskError) -> bool {
     let (DiskError::File(error) | DiskError::LevelDb(LevelDbError::File(error))) = error else { return true };
-    let is_bad_sector = error.source.raw_os_error() == Some(IO_ERROR);
-    let kind = error.source.kind();
-    is_bad_sector || matches!(kind, NotFound | NotADirectory | IsADirectory | UnexpectedEof)
+    error.is_damage() || error.source.raw_os_error() == Some(IO_ERROR)
 }
 
 /// Whether a pair of files was deleted by pruning.

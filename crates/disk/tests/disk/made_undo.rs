@@ -383,6 +383,9 @@ fn records_stay_if_the_block_index_cannot_be_read() {
         assert!(case.resume().is_ok(), "the index may be readable again");
     }
     UsedBefore::read(&unreadable, &case.datadir).unwrap();
+    fs::remove_file(&table).unwrap();
+    fs::create_dir(&table).unwrap();
+    UsedBefore::read(&RealDisk, &case.datadir).unwrap();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::State;
 use std::{io, path::Path, sync::Arc};
-use vfs::{Disk as _, ReadAt, RealDisk, WriteAt, WriteFile};
+use vfs::{Disk as _, IO_ERROR, ReadAt, RealDisk, WriteAt, WriteFile};
 
 pub(super) struct FaultRead {
     pub file: Box<dyn ReadAt>,
@@ -13,8 +13,6 @@ pub(super) struct FaultRead {
 
 impl ReadAt for FaultRead {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        /// The system's number of this error (`EIO`).
-        const IO_ERROR: i32 = 5;
         self.state.read()?;
         if self.unreadable.is_some_and(|at| (offset..offset + buf.len() as u64).contains(&at)) {
             return Err(io::Error::from_raw_os_error(IO_ERROR));
