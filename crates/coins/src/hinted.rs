@@ -218,7 +218,8 @@ mod tests {
         let outpoint = |vout: u32| OutPoint { txid: Txid([vout as u8; 32]), vout };
         for count in [0, 1, 2, 100_000u32] {
             let key = SipKey(1, 2);
-            let hashes = (0..count).map(|vout| OutPointSet::hash(key, &outpoint(vout))).collect();
+            let mut hashes = Vec::with_capacity(2 * count as usize);
+            hashes.extend((0..count).map(|vout| OutPointSet::hash(key, &outpoint(vout))));
             let set = OutPointSet::new(key, hashes);
             assert!((0..2 * count.max(1)).all(|vout| set.contains(&outpoint(vout)) == (vout < count)));
             let bytes = 16 * set.hashes.capacity() + 4 * set.starts.capacity();
