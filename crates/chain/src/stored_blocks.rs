@@ -77,9 +77,9 @@ pub struct DatadirContents {
     pub infos: Vec<FileInfo>,
     /// Number of blocks that are stored and that the block index does not place.
     pub found: u32,
-    /// Whether the block index places blocks that are not in their files, or has some of another chain
-    /// ([`disk::departed`]), with which bitcoind does not start.
-    pub has_lost: bool,
+    /// Whether bitcoind needs another block index: this one places blocks that are not in their files, or has
+    /// some of another chain ([`disk::departed`]).
+    pub is_index_wrong: bool,
     /// Where blocks lie whose headers were not known yet.
     pub unknown: UnknownBlocks,
     /// The blocks whose marks of invalid blocks are not believed, sorted by hash.
@@ -214,8 +214,8 @@ impl StoredBlocks {
         self.keeps_lost || is_short && entry.height <= self.connected_to
     }
 
-    /// The lowest block of the chain above the chainstate that is not stored, if files have lost blocks. That
-    /// blocks above it count as connected is not what Core's check of its block index accepts.
+    /// The lowest block of the chain above the chainstate that is not stored, if files have lost blocks.
+    /// Core's check of its block index fails if blocks above it count as connected.
     fn lowest_lost(&self) -> Option<Height> {
         let lost = self.missing().find(|&height| height > self.connected_to && !self.has(height));
         lost.filter(|_| !(self.keeps_lost || self.short_files.is_empty()))
@@ -329,7 +329,7 @@ impl DatadirContents {
     ) -> Result<Self, Error> {
         let mut contents = Self::of_index(files, pruned, reconsider)?;
         let (has_lost, is_last_short) = contents.stored.drop_missing(files, &contents.infos)?;
-        contents.has_lost |= has_lost;
+        contents.is_index_wrong |= has_lost;
         if is_last_short {
             // The rest of the last file stays as it is; new blocks go to another file.
             contents.infos.push(FileInfo::default());
@@ -390,8 +390,8 @@ impl DatadirContents {
         }
         let mut chain = HeaderChain::of_validated(params, headers, tip);
         marked.into_iter().for_each(|(hash, height)| chain.note_marked(hash, height));
-        let (found, has_lost, unknown) = (0, index.departed > 0, UnknownBlocks::default());
-        Ok(Self { chain, stored, infos, found, has_lost, unknown, reconsidered })
+        let (found, is_index_wrong, unknown) = (0, index.departed > 0, UnknownBlocks::default());
+        Ok(Self { chain, stored, infos, found, is_index_wrong, unknown, reconsidered })
     }
 }
 

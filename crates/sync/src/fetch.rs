@@ -290,9 +290,9 @@ impl<'a> Fetch<'a> {
         sink: &'a dyn SyncSink,
         writing: Writing<'a>,
     ) -> Result<Self, Error> {
-        let DatadirContents { chain, stored, found, has_lost, unknown, reconsidered, .. } = contents;
+        let DatadirContents { chain, stored, found, is_index_wrong, unknown, reconsidered, .. } = contents;
         let client = client(options, &chain, follower.stays())?;
-        let true_to = (!has_lost).then_some(chain.tip_height());
+        let true_to = (!is_index_wrong).then_some(chain.tip_height());
         Ok(Self {
             files,
             options,
@@ -306,7 +306,7 @@ impl<'a> Fetch<'a> {
             report: DownloadReport { found, ..DownloadReport::default() },
             phase: Phase::Headers,
             given: Given { next: Height(1), unknown, ..Given::default() },
-            index: IndexLag { is_behind: has_lost, true_to, reconsidered, ..IndexLag::default() },
+            index: IndexLag { is_behind: is_index_wrong, true_to, reconsidered, ..IndexLag::default() },
             seen: SeenPeers::default(),
             notices: Notices::new(Instant::now()),
         })

@@ -34,14 +34,14 @@ pub(super) fn read_contents(
         _ => PrunedBlocks::Refuse,
     };
     let mut contents = DatadirContents::read(files, pruned, options.chain.reconsider)?;
-    let DatadirContents { chain, stored, infos, found, has_lost, unknown, .. } = &mut contents;
+    let DatadirContents { chain, stored, infos, found, is_index_wrong, unknown, .. } = &mut contents;
     if let Some(best) = ExistingState::read(files, false)?.best_block {
         stored.keep_below(chain.height_of(&best).unwrap_or(Height(u32::MAX)));
     }
     follower.known_invalid().iter().for_each(|hash| chain.note_invalid(*hash));
     if let Some(damage) = damage {
         stored.forget_damaged(chain, &damage.blocks);
-        *has_lost = false;
+        *is_index_wrong = false;
         if options.chain.stop_at_height.is_none() {
             // The block index was made by a scan, which found blocks that it could not place.
             *unknown = files.beyond_use(&[])?;
