@@ -154,8 +154,9 @@ impl Checkpoint {
         match Self::unseal(&bytes) {
             Ok(checkpoint) => Ok(Some(checkpoint)),
             Err(flaw) => {
-                let end = if matches!(flaw, Flaw::Version { .. }) { "" } else { "; the file is damaged" };
-                Err(DiskError::DamagedWorkFile { path, offset: 0, flaw: format!("{flaw}{end}") })
+                let is_other = matches!(flaw, Flaw::Version { .. });
+                let (offset, end) = if is_other { (8, "") } else { (0, "; the file is damaged") };
+                Err(DiskError::DamagedWorkFile { path, offset, flaw: format!("{flaw}{end}") })
             }
         }
     }
@@ -346,7 +347,7 @@ mod tests {
         let refused = |at: usize, byte: u8| error_with_valid_checksum(dir.path(), |bytes| bytes[at] = byte);
         assert!(refused(0, b'Q').contains("manifest at byte 0: this is not a peregrine checkpoint"));
         assert!(refused(8, 1).ends_with(
-            "manifest at byte 0: written by another version of peregrine (format 1, this one reads 7)"
+            "manifest at byte 8: written by another version of peregrine (format 1, this one reads 7)"
         ));
         assert!(refused(20, 0).contains("an unknown network"));
         let files = 8 + 4 + 8 + 4 + (1 + 5) + 2 * 32;
@@ -380,7 +381,7 @@ mod tests {
     fn refuses_a_checkpoint_of_the_version_before() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/checkpoint-version-2");
         assert!(error(&dir).ends_with(
-            "manifest at byte 0: written by another version of peregrine (format 2, this one reads 7)"
+            "manifest at byte 8: written by another version of peregrine (format 2, this one reads 7)"
         ));
     }
 
