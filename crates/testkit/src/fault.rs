@@ -573,9 +573,9 @@ impl Disk for FaultDisk {
         RealDisk.ownership(path)
     }
 
-    fn owner(&self, path: &Path) -> io::Result<u32> {
+    fn owner_of_link(&self, path: &Path) -> io::Result<u32> {
         self.state.read()?;
-        RealDisk.owner(path)
+        RealDisk.owner_of_link(path)
     }
 
     fn set_ownership(&self, path: &Path, ownership: Ownership) -> io::Result<()> {

@@ -321,7 +321,7 @@ pub trait Disk: Send + Sync {
     }
 
     /// Returns the id of the user to whom `path` belongs: the link itself, if it is one.
-    fn owner(&self, _path: &Path) -> io::Result<u32> {
+    fn owner_of_link(&self, _path: &Path) -> io::Result<u32> {
         Ok(self.user())
     }
 

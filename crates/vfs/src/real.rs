@@ -187,7 +187,7 @@ impl Disk for RealDisk {
         Ok(Ownership { uid: found.uid(), gid: found.gid(), mode: found.mode() & 0o7777 })
     }
 
-    fn owner(&self, path: &Path) -> io::Result<u32> {
+    fn owner_of_link(&self, path: &Path) -> io::Result<u32> {
         Ok(fs::symlink_metadata(path)?.uid())
     }
 

@@ -54,11 +54,11 @@ pub fn is_hint_copy(path: &Path) -> bool {
     })
 }
 
-/// Whether `path`, be it a link, cannot be what another user has made to mislead this one. In a directory for
-/// the files of all users, such as `/tmp`, it must belong to this user, or to the owner of that directory,
-/// who gets what the superuser creates there. Elsewhere, a server may give what is created to other users.
+/// Whether `path` itself, even if it is a link, can be trusted. In a directory where all users may create
+/// files, such as `/tmp`, it must belong to this user or to the owner of that directory, who also owns what
+/// the superuser creates there. Elsewhere any owner is accepted: a file server may assign another one.
 fn is_own(disk: &dyn Disk, path: &Path) -> io::Result<bool> {
-    let (owner, above) = (disk.owner(path)?, disk.ownership(dir_of(path))?);
+    let (owner, above) = (disk.owner_of_link(path)?, disk.ownership(dir_of(path))?);
     Ok(above.mode & STICKY == 0 || owner == disk.user() || owner == above.uid)
 }
 
