@@ -15,7 +15,7 @@ use crate::{
 use digest::siphash::{SipKey, siphash24_128};
 use wire::{BlockView, Coin, Height, OutPoint, Txid, coin::compress_output, script::is_unspendable};
 
-/// Number of first bits of a hash by which [`OutPointSet`] finds others that are near.
+/// Number of leading bits of a hash that select its part of the sorted list in [`OutPointSet`].
 const PREFIX_BITS: u32 = 16;
 
 /// A set of outpoints: a sorted list of hashes of 16 bytes, since a hash table of outpoints takes five times

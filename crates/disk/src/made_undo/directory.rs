@@ -313,9 +313,9 @@ fn is_made_file(name: &OsStr) -> bool {
     name == COMPLETE || file_no(FileKind::Rev, name).is_some()
 }
 
-/// Returns the bytes in use of each file, if with these entries of the block index the same undo data is in
-/// use as at the mark; `None` if other is: that of the run itself, if all that was put in place ends where it
-/// says.
+/// Returns the bytes in use of each file, if these entries of the block index record the same undo data as
+/// the mark. Returns `None` if they record other undo data, or that of the run itself: then each file ends
+/// where the run has put it.
 fn used_since(mark: &[[u32; 2]], infos: &[FileInfo], complete: Option<&[u32]>) -> Option<Vec<u32>> {
     let marked = |at: usize| mark.get(at).copied().unwrap_or_default();
     let undo_size = |at: usize| infos.get(at).map_or(0, |info| info.undo_size);
