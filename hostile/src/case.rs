@@ -375,6 +375,7 @@ impl Case<'_> {
             && !has(args, "--scan")
             && !self.state.known.is_empty()
             && !self.state.known.contains_key(&best.hash)
+            && !now.known.contains_key(&best.hash)
             && now.best != Some(best.clone())
             && !self.runs.has_set_chainstate_aside
         {
