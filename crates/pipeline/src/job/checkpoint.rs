@@ -160,11 +160,12 @@ impl Identity<'_> {
         work.take()?;
         // Sync the directory entries of the runs before the checkpoint that names them.
         work.disk().sync_dir(work.path()).during("sync", work.path())?;
+        let highest_skipped = skipped(&partial.completed, self.skipped_to).next_back();
         let checkpoint = Checkpoint {
             network: self.files.params.network,
             version: self.version.clone(),
             chain: self.chain_digest(&partial.completed),
-            settings: with_skipped(self.settings, skipped(&partial.completed, self.skipped_to).next_back()),
+            settings: with_skipped(self.settings, highest_skipped),
             files: [&self.stamps[..], &self.stamps_of_awaited(&partial.completed)?].concat(),
             runs: runs.iter().map(SpillFile::to_ref).collect(),
             next_run,
