@@ -124,8 +124,10 @@ impl ReplacedDatabase {
             // A commit reads the same files. If that is not possible, nothing may have changed before.
             fingerprint(disk, &self.live)?;
         }
-        if exists(disk, &self.beside)? {
-            return refuse(&self.beside, Obstacle::ForeignFiles);
+        for place in [&self.beside, &self.parked()] {
+            if exists(disk, place)? {
+                return refuse(place, Obstacle::ForeignFiles);
+            }
         }
         if keep_old && exists(disk, &self.kept)? {
             return refuse(&self.kept, Obstacle::KeptNameTaken);
@@ -148,21 +150,18 @@ impl ReplacedDatabase {
 
     /// Exchanges the names of the old and the new database; if there is no old one, renames the new one.
     fn exchange(&self, disk: &dyn Disk) -> Result<(), DiskError> {
-        if exists(disk, &self.live)? {
-            disk.exchange(&self.beside, &self.live).during("put the new database in place of", &self.live)?;
-        } else {
-            disk.rename(&self.beside, &self.live).during("put the new database in place as", &self.live)?;
-        }
-        Ok(sync_dir_of(disk, &self.live)?)
+        self.rename([&self.beside, &self.live], disk, "put the new database in place of")
     }
 
     /// Undoes [`ReplacedDatabase::exchange`].
     fn undo(&self, disk: &dyn Disk) -> Result<(), DiskError> {
-        if exists(disk, &self.beside)? {
-            disk.exchange(&self.beside, &self.live).during("put the old database back as", &self.live)?;
-        } else {
-            disk.rename(&self.live, &self.beside).during("move the new database away from", &self.live)?;
-        }
+        self.rename([&self.live, &self.beside], disk, "put the old database back as")
+    }
+
+    fn rename(&self, [from, to]: [&Path; 2], disk: &dyn Disk, action: &'static str) -> Result<(), DiskError> {
+        let is_taken = exists(disk, to)?;
+        if is_taken { disk.exchange(&self.beside, &self.live) } else { disk.rename(from, to) }
+            .during(action, &self.live)?;
         Ok(sync_dir_of(disk, &self.live)?)
     }
 
@@ -176,9 +175,14 @@ impl ReplacedDatabase {
     /// Completes or undoes an exchange in three steps that a crash has interrupted: also one that was to put
     /// the old database back, which has no mark.
     fn repair_exchange(&self, disk: &dyn Disk, id: &[u8; 16]) -> Result<(), DiskError> {
-        let parked = self.parked();
+        let (parked, is_new) = (self.parked(), has_mark(disk, &self.parked(), id)?);
+        if is_new && exists(disk, &self.beside)? && exists(disk, &self.live)? {
+            // A bitcoind that found no database has made another one, which is in use. The old one is beside.
+            let kept = free_name(disk, self.kept.clone())?;
+            disk.rename(&self.beside, &kept).during("keep the old database as", &kept)?;
+        }
         let has_free_name = !exists(disk, &self.beside)? || !exists(disk, &self.live)?;
-        let is_own = has_mark(disk, &parked, id)? || self.new_location(disk, id)? != NewLocation::Gone;
+        let is_own = is_new || self.new_location(disk, id)? != NewLocation::Gone;
         if exists(disk, &parked)? && has_free_name && is_own {
             repair_exchange(disk, &self.beside, &self.live).during("put back", &self.live)?;
             sync_dir_of(disk, &self.live)?;
@@ -448,8 +452,8 @@ pub fn foreign_building(
     Ok(None)
 }
 
-/// Returns where an earlier job may have built databases: beside each one, and beside the link that it may
-/// have become since.
+/// Returns where an earlier job may have left databases that it has built: beside each one, where an exchange
+/// keeps it in between, and beside the link that the old one may have become since.
 fn building_places(
     disk: &dyn Disk,
     home: &Path,
@@ -457,8 +461,8 @@ fn building_places(
 ) -> Result<Vec<PathBuf>, DiskError> {
     let mut places = Vec::new();
     for name in names {
-        places.push(ReplacedDatabase::new(disk, home, name.as_ref())?.beside);
-        places.push(with_suffix(&home.join(name), NEW_SUFFIX));
+        let database = ReplacedDatabase::new(disk, home, name.as_ref())?;
+        places.extend([database.parked(), database.beside, with_suffix(&home.join(name), NEW_SUFFIX)]);
     }
     Ok(places)
 }
@@ -530,7 +534,7 @@ fn recover_from(disk: &dyn Disk, home: &Path, journal: &mut Journal) -> Result<R
                 unused_new &= now == Some(entry.after);
                 live.push(database.clone());
             }
-            NewLocation::Gone if now.is_none() || has_mark(disk, &database.parked(), &journal.id)? => {
+            NewLocation::Gone if now.is_none() => {
                 return Err(DiskError::Damaged {
                     path: Journal::path(home),
                     offset: 0,

@@ -279,6 +279,28 @@ fn a_database_that_is_in_neither_place_keeps_the_journal() {
     assert_eq!(texts(home.path()), ["new", "new"]);
 }
 
+/// After two of three renames there was no chainstate, and a bitcoind made one. No recovery ended that: each
+/// said that the chainstate was not there.
+#[test]
+fn a_database_that_is_made_within_an_exchange_in_steps_stays_in_use() {
+    let outcomes = crash_at_each(true, false, |home| {
+        let chainstate = home.join(CHAINSTATE);
+        if !chainstate.exists() {
+            create_database(&chainstate, "made");
+        }
+    });
+    assert!(outcomes.iter().any(|(_, texts)| texts[1] == "made"), "{outcomes:?}");
+}
+
+/// Once, the next commit failed at its end.
+#[test]
+fn a_foreign_directory_under_the_name_of_an_exchange_is_found_before_the_work() {
+    let home = home();
+    fs::create_dir_all(home.path().join("chainstate.peregrine.exchange/mine")).unwrap();
+    assert_eq!(recover(&RealDisk, home.path()).unwrap(), None);
+    assert!(Replacement::begin(&RealDisk, home.path(), &names(), ID, false).is_err());
+}
+
 #[test]
 fn a_crash_in_what_is_called_last_leaves_the_journal() {
     let home = home();
