@@ -18,7 +18,7 @@
 use crate::{
     datadir::is_dir,
     error::DiskError,
-    replace::{KEPT_SUFFIX, NEW_SUFFIX, free_name, owner_of, remove_database, set_owner},
+    replace::{KEPT_SUFFIX, NEW_SUFFIX, free_name, owner_of, refuse_mount_point, remove_database, set_owner},
     row_kinds::other_kind,
 };
 use digest::{
@@ -420,10 +420,12 @@ pub fn write_disk_pos(file: FileNo, pos: ByteOffset, offset: u32, out: &mut Vec<
 /// suffix. Links stay. Returns the new name.
 pub fn set_aside(disk: &dyn Disk, dir: &Path, suffix: &str) -> Result<PathBuf, DiskError> {
     let live = disk.resolve(dir).during("follow the links to", dir)?;
+    refuse_mount_point(disk, &live)?;
     let kept = free_name(disk, with_suffix(&live, suffix))?;
     disk.create_dir_all(&kept).during_creation(&kept)?;
     set_owner(disk, &kept, owner_of(disk, &live)?, &live)?;
-    disk.exchange(&kept, &live).during("set aside", &live)?;
+    let exchanged = disk.exchange(&kept, &live).inspect_err(|_| drop(disk.remove_dir(&kept)));
+    exchanged.during("set aside", &live)?;
     disk.sync_dir(dir_of(&live)).during("sync", dir_of(&live))?;
     Ok(kept)
 }

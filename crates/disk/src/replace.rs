@@ -23,7 +23,7 @@ mod journal;
 use crate::datadir::{FILTER_DATABASE, FIRST_FILTERS, SNAPSHOT_BASE, is_dir, is_filter_file};
 use crate::error::{DiskError, Obstacle};
 use journal::{Journal, JournalEntry, JournalPhase};
-pub use journal::{fingerprint, is_interrupted};
+pub use journal::{fingerprint, interrupted_exchange, is_interrupted};
 use leveldb::is_database_file;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -118,9 +118,7 @@ impl ReplacedDatabase {
             if !found.is_dir {
                 return refuse(&self.live, Obstacle::NotDirectory);
             }
-            if disk.is_mount_point(&self.live).during("look at", &self.live)? {
-                return refuse(&self.live, Obstacle::MountPoint);
-            }
+            refuse_mount_point(disk, &self.live)?;
             // A commit reads the same files. If that is not possible, nothing may have changed before.
             fingerprint(disk, &self.live)?;
         }
@@ -386,6 +384,13 @@ pub enum CommitError {
     InPlace(DiskError),
 }
 
+/// Refuses a mount point, which can be neither renamed nor exchanged.
+pub fn refuse_mount_point(disk: &dyn Disk, path: &Path) -> Result<(), DiskError> {
+    let is_mounted = disk.is_mount_point(path).during("look at", path)?;
+    let refusal = DiskError::NotReplaceable { path: path.to_owned(), obstacle: Obstacle::MountPoint };
+    if is_mounted { Err(refusal) } else { Ok(()) }
+}
+
 /// Checks that this process can create files for the owner of the databases `names` below `home`, or, if one
 /// is missing, for the owner of the directory in which it is created: otherwise the node could not open what
 /// is written. The superuser always can.
@@ -410,17 +415,6 @@ pub fn check_owner(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<(), 
         }
     }
     Ok(())
-}
-
-/// Returns the path of the journal if a replacement of databases below `home` was interrupted before all were
-/// in place, so that one may be under another name.
-///
-/// # Errors
-/// [`DiskError::Damaged`] if the journal cannot be decoded; [`DiskError::File`].
-pub fn interrupted_exchange(disk: &dyn Disk, home: &Path) -> Result<Option<PathBuf>, DiskError> {
-    let journal = Journal::read(disk, home)?;
-    let is_exchanging = journal.is_some_and(|journal| journal.phase == JournalPhase::Exchanging);
-    Ok(is_exchanging.then(|| Journal::path(home)))
 }
 
 /// Whether an earlier job has left anything below `home` that [`recover`] would repair or remove.

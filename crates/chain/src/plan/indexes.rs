@@ -26,6 +26,7 @@ use api::{
 use disk::{
     index::{IndexEntry, IndexRows},
     node_indexes::{INDEXES_DIR, IndexContents, IndexKind, NodeIndex},
+    replace::refuse_mount_point,
 };
 use std::{
     borrow::Cow,
@@ -400,7 +401,10 @@ fn check_each(
             Err(error) => return Err(error.into()),
         };
         if let Some(harm) = harm {
-            if !may_set_aside.allow(index.kind) {
+            if may_set_aside.allow(index.kind) {
+                // It is renamed at the end, when others are already.
+                refuse_mount_point(files.disk, &index.path)?;
+            } else {
                 reasons.push(format!("{}: {harm}", index.name));
                 can_be_made &= harm != NEEDS_ALL_BLOCKS && index.name == index.kind.dir_name();
                 if let Some(slot) = kinds.iter_mut().find(|slot| slot.is_none()) {

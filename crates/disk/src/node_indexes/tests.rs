@@ -4,6 +4,7 @@ use super::*;
 use leveldb::write_database;
 use std::{fs, os::unix::fs::PermissionsExt as _};
 use tempfile::TempDir;
+use testkit::fault::FaultDisk;
 use vfs::RealDisk;
 
 const BEST: [u8; 32] = [7; 32];
@@ -91,4 +92,18 @@ fn an_index_that_is_set_aside_leaves_an_empty_folder_behind_its_link() {
     assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
     assert!(fs::symlink_metadata(indexes.join("txindex")).unwrap().is_symlink());
     assert_eq!(index.set_aside(&RealDisk, false).unwrap(), dir.path().join("elsewhere/tx.old-2"));
+}
+
+/// Each try left an empty folder with the name of the index that is kept.
+#[test]
+fn an_index_that_cannot_be_set_aside_leaves_nothing() {
+    let dir = TempDir::new().unwrap();
+    let indexes = dir.path().join(INDEXES_DIR);
+    fs::create_dir_all(indexes.join("txindex")).unwrap();
+    let index = &NodeIndex::find(&RealDisk, dir.path()).unwrap()[0];
+    // The third change is the exchange.
+    for disk in [FaultDisk::healthy().with_mount(&index.path), FaultDisk::failing_at(2)] {
+        assert!(index.set_aside(&disk, false).is_err());
+        assert_eq!(RealDisk.list(&indexes).unwrap(), ["txindex"]);
+    }
 }

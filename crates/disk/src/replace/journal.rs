@@ -65,6 +65,17 @@ pub fn is_interrupted(disk: &dyn Disk, home: &Path) -> Result<bool, DiskError> {
     Ok(disk.exists(&path).during("look for", &path)?)
 }
 
+/// Returns the path of the journal if a replacement of databases below `home` was interrupted before all were
+/// in place, so that one may be under another name.
+///
+/// # Errors
+/// [`DiskError::Damaged`] if the journal cannot be decoded; [`DiskError::File`].
+pub fn interrupted_exchange(disk: &dyn Disk, home: &Path) -> Result<Option<PathBuf>, DiskError> {
+    let journal = Journal::read(disk, home)?;
+    let is_exchanging = journal.is_some_and(|journal| journal.phase == JournalPhase::Exchanging);
+    Ok(is_exchanging.then(|| Journal::path(home)))
+}
+
 impl Journal {
     pub fn path(home: &Path) -> PathBuf {
         home.join(NAME)

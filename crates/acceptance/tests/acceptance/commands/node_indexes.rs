@@ -231,6 +231,17 @@ fn a_rebuild_is_refused_if_the_block_index_lacks_the_best_block_of_an_index() {
     }
 }
 
+/// The disk of an index was found only after the rebuild, when other indexes had been set aside.
+#[test]
+fn an_index_on_a_disk_of_its_own_is_refused_before_the_work() {
+    let case = Case::new();
+    Row { best: u32::MAX, ..OLD_TXINDEX }.write(&case);
+    let disk = FaultDisk::healthy().with_mount(&OLD_TXINDEX.dir(case.root()));
+    let options = ReindexOptions { set_aside_indexes: SetAsideIndexes::Any, ..case.scan() };
+    let words = ["txindex", "a file system is mounted here"];
+    refused_by(case.root(), ErrorKind::Environment, &words, || run_on(&disk, &options));
+}
+
 /// A scan finds the blocks again, but rows of the index have the places that they had before.
 #[test]
 fn block_files_that_were_exchanged_make_an_index_wrong() {
