@@ -23,7 +23,8 @@ pub enum LockMode {
     Read,
 }
 
-/// The held locks of a datadir, released on drop.
+/// The held locks of a datadir, released on drop. That of a database ends when it is replaced: the others
+/// exclude bitcoind and Peregrine.
 pub struct DatadirLock {
     _locks: Vec<Box<dyn Lock>>,
 }

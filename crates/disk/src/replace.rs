@@ -157,6 +157,8 @@ impl ReplacedDatabase {
     }
 
     fn rename(&self, [from, to]: [&Path; 2], disk: &dyn Disk, action: &'static str) -> Result<(), DiskError> {
+        // The lock files outside of the databases still exclude bitcoind.
+        disk.unlock(&self.live.join("LOCK"));
         let is_taken = exists(disk, to)?;
         if is_taken { disk.exchange(&self.beside, &self.live) } else { disk.rename(from, to) }
             .during(action, &self.live)?;

@@ -443,6 +443,14 @@ impl FaultDisk {
     }
 }
 
+/// Refuses to rename a database that is locked, as a network share does.
+fn refuse_open(path: &Path) -> io::Result<()> {
+    match RealDisk.lock_holder(&path.join("LOCK")) {
+        Ok(Some(_)) => Err(io::Error::new(io::ErrorKind::PermissionDenied, "a file in it is open")),
+        _ => Ok(()),
+    }
+}
+
 impl Disk for FaultDisk {
     fn open(&self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
         self.state.read()?;
@@ -510,6 +518,7 @@ impl Disk for FaultDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        refuse_open(from)?;
         let _change = self.state.change()?;
         let replaced = match self.state.names() {
             Some(mut names) => names.rename(from, to)?,
@@ -528,6 +537,7 @@ impl Disk for FaultDisk {
         if self.exchange_in_steps {
             return exchange_in_steps(self, a, b);
         }
+        [a, b].into_iter().try_for_each(refuse_open)?;
         let _change = self.state.change()?;
         match self.state.names() {
             Some(mut names) => names.exchange(a, b)?,
@@ -627,5 +637,9 @@ impl Disk for FaultDisk {
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         self.state.read()?;
         RealDisk.lock_shared(path)
+    }
+
+    fn unlock(&self, path: &Path) {
+        RealDisk.unlock(path);
     }
 }

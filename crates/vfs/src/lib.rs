@@ -417,6 +417,10 @@ pub trait Disk: Send + Sync {
         self.lock(path)
     }
 
+    /// Closes the file `path` if this process holds its lock, which ends. On network shares, a directory with
+    /// an open file cannot be renamed (SMB), or not be removed (NFS).
+    fn unlock(&self, _path: &Path) {}
+
     /// Returns which process holds a lock of the existing file `path`, exclusive or shared; `None` if none
     /// does. No lock is taken, so no other process is hindered.
     ///

@@ -15,7 +15,7 @@ use std::os::unix::fs::{
     DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
@@ -294,12 +294,22 @@ impl Disk for RealDisk {
     fn lock_shared(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         let mut own = own_locks();
         if let Some(lock) = own_lock(&mut own, path)? {
-            lock.holders += u32::from(lock.is_shared);
-            return Ok(if lock.is_shared { Some(Box::new(HeldLock(lock.id))) } else { None });
+            if !lock.is_shared {
+                return Ok(None);
+            }
+            lock.holders += 1;
+            return Ok(Some(Box::new(HeldLock(Arc::downgrade(&lock.file)))));
         }
         let file = open_regular(path)?;
         let is_taken = take_lock(&file, FlockOperation::NonBlockingLockShared)?;
         Ok(if is_taken { Some(hold(&mut own, &Arc::new(file), true)?) } else { None })
+    }
+
+    fn unlock(&self, path: &Path) {
+        let mut own = own_locks();
+        if let Ok(Some(id)) = own_lock(&mut own, path).map(|lock| Some(lock?.id)) {
+            own.retain(|lock| lock.id != id);
+        }
     }
 
     fn lock_holder(&self, path: &Path) -> io::Result<Option<LockHolder>> {
@@ -534,7 +544,7 @@ fn program_name(pid: u32) -> Option<String> {
 struct OwnLock {
     /// Its device and inode.
     id: (u64, u64),
-    _file: Arc<File>,
+    file: Arc<File>,
     is_shared: bool,
     holders: u32,
 }
@@ -558,19 +568,19 @@ fn own_lock<'o>(own: &'o mut [OwnLock], path: &Path) -> io::Result<Option<&'o mu
 fn hold(own: &mut Vec<OwnLock>, file: &Arc<File>, is_shared: bool) -> io::Result<Box<dyn Lock>> {
     let found = file.metadata()?;
     let id = (found.dev(), found.ino());
-    own.push(OwnLock { id, _file: Arc::clone(file), is_shared, holders: 1 });
-    Ok(Box::new(HeldLock(id)))
+    own.push(OwnLock { id, file: Arc::clone(file), is_shared, holders: 1 });
+    Ok(Box::new(HeldLock(Arc::downgrade(file))))
 }
 
-/// A lock of this process, by device and inode.
-struct HeldLock((u64, u64));
+/// A lock of this process, by its open file: once that is closed, another one can get its device and inode.
+struct HeldLock(Weak<File>);
 
 impl Lock for HeldLock {}
 
 impl Drop for HeldLock {
     fn drop(&mut self) {
         let mut own = own_locks();
-        for lock in own.iter_mut().filter(|lock| lock.id == self.0) {
+        for lock in own.iter_mut().filter(|lock| Arc::as_ptr(&lock.file) == self.0.as_ptr()) {
             lock.holders -= 1;
         }
         own.retain(|lock| lock.holders > 0);

@@ -246,6 +246,21 @@ fn locks_exclude_threads_and_end_with_their_last_holder() {
     assert_eq!(RealDisk.lock_holder(&path).unwrap(), None);
 }
 
+/// The next file can get the device and inode of one whose lock has ended before its holder was dropped.
+#[test]
+fn a_lock_that_has_ended_early_does_not_end_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("LOCK");
+    let first = RealDisk.lock(&path).unwrap();
+    RealDisk.unlock(&path);
+    let next = RealDisk.lock(&path).unwrap();
+    assert!(next.is_some());
+    drop(first);
+    assert!(RealDisk.lock_holder(&path).unwrap().is_some());
+    drop(next);
+    assert_eq!(RealDisk.lock_holder(&path).unwrap(), None);
+}
+
 /// Once, a second job of the same process removed the file that the first one was writing.
 #[test]
 fn a_file_that_another_thread_writes_is_refused() {

@@ -1,6 +1,8 @@
 //! Replacements that crash at any step, databases used before the recovery, and foreign files.
 
 use super::*;
+use crate::datadir::Datadir;
+use crate::lock::{DatadirLock, LockMode};
 use std::{
     fs,
     panic::{self, AssertUnwindSafe},
@@ -10,6 +12,7 @@ use std::{
 use tempfile::TempDir;
 use testkit::fault::{Crash, Crashes, FaultDisk, InjectedFault, explore};
 use vfs::RealDisk;
+use wire::Network;
 
 const ID: [u8; 16] = [7; 16];
 const INDEX: &str = "blocks/index";
@@ -328,6 +331,21 @@ fn keeps_old_databases_on_request() {
     assert_eq!(texts(home.path()), ["new", "new"]);
     let again = Replacement::begin(&RealDisk, home.path(), &names(), ID, true).err().unwrap().to_string();
     assert!(again.contains("would be kept under this name, which is taken"), "{again}");
+}
+
+/// On an SMB share, the own lock of the old database forbade the exchange; on NFS, its directory stayed.
+#[test]
+fn a_database_is_not_open_when_it_is_exchanged() {
+    for in_steps in [false, true] {
+        let (home, disk) = (home(), killed_at(u64::MAX, in_steps));
+        let datadir = Datadir::at(home.path(), Network::Main);
+        let lock = DatadirLock::take(&disk, &datadir, LockMode::Change).unwrap();
+        begin(&disk, home.path(), false).commit().unwrap();
+        assert_eq!(texts(home.path()), ["new", "new"]);
+        assert_eq!(leftovers(home.path()), [".lock", "blocks/.lock"].map(|name| home.path().join(name)));
+        assert!(RealDisk.lock(&home.path().join(".lock")).unwrap().is_none(), "bitcoind is still excluded");
+        drop(lock);
+    }
 }
 
 #[test]
