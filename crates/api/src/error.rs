@@ -445,6 +445,7 @@ impl From<FileError> for Error {
                 vec![Remedy::GrantPermission, Remedy::OtherOutput]
             }
             io::ErrorKind::ReadOnlyFilesystem => vec![Remedy::MountWritable, Remedy::OtherOutput],
+            io::ErrorKind::CrossesDevices => vec![Remedy::OtherOutput],
             _ => remedy_of(&error.source).into_iter().collect(),
         };
         let subject = match error.source.kind() {
@@ -469,6 +470,9 @@ pub fn io_text(error: &io::Error) -> String {
     let help = match error.kind() {
         _ if error.raw_os_error() == Some(NEEDS_CLEANING) => ": unmount this file system, and run fsck",
         io::ErrorKind::StaleNetworkFileHandle => ": mount this file system again, and run again",
+        io::ErrorKind::CrossesDevices => {
+            ": in an overlay file system, copy this directory (cp -a), remove it, and give the copy its name"
+        }
         _ => "",
     };
     first.to_lowercase() + rest + help
@@ -650,8 +654,12 @@ mod tests {
         assert_eq!(text, "structure needs cleaning: unmount this file system, and run fsck");
         let text = io_text(&io::ErrorKind::StaleNetworkFileHandle.into());
         assert_eq!(text, "stale network file handle: mount this file system again, and run again");
+        let text = io_text(&io::Error::from_raw_os_error(18));
+        assert!(text.starts_with("invalid cross-device link: in an overlay file system, copy"), "{text}");
         for (source, action, remedies) in [
             (io::Error::from(io::ErrorKind::Unsupported), "lock", [Remedy::MountWithLocks]),
+            // Once, a directory of an image's layer was an error without a remedy.
+            (io::ErrorKind::CrossesDevices.into(), "replace", [Remedy::OtherOutput]),
             (io::Error::from_raw_os_error(IO_ERROR), "read", [Remedy::CheckDisk]),
             // Another place for the result was advised too.
             (io::ErrorKind::PermissionDenied.into(), "open for reading", [Remedy::GrantPermission]),

@@ -143,6 +143,10 @@ impl ReplacedDatabase {
         let ownership = if old.uid == 0 { Ownership { mode: old.mode, ..created } } else { old };
         set_owner(disk, &self.beside, ownership, &self.live)?;
         write_synced(disk, &self.beside.join(MARK), &mark(id))?;
+        // The mark lets this fail, but an overlay file system says before that what it cannot rename.
+        let error = disk.rename(&self.live, &self.beside).err();
+        let obstacle = error.filter(|error| error.kind() == io::ErrorKind::CrossesDevices);
+        obstacle.map_or(Ok(()), Err).during("replace", &self.live)?;
         Ok(disk.sync_dir(&self.beside).during("sync", &self.beside)?)
     }
 

@@ -64,6 +64,8 @@ pub struct FaultDisk {
     exchange_in_steps: bool,
     /// A path that is reported as a mount point.
     mounted: Option<PathBuf>,
+    /// A directory in a lower layer of an overlay file system, which cannot be renamed.
+    lower: Option<PathBuf>,
     /// A file that the process may not open.
     denied: Option<PathBuf>,
     /// A file, and a byte of it that cannot be read.
@@ -137,9 +139,21 @@ impl FaultDisk {
             names: None,
             watcher: Mutex::default(),
         };
-        let (mounted, denied, unreadable, lie, user, foreign_group, free) = Default::default();
+        let (mounted, lower, denied, unreadable, lie, user, foreign_group, free) = Default::default();
         let (state, exchange_in_steps, frozen) = (Arc::new(state), false, None);
-        Self { state, exchange_in_steps, mounted, denied, unreadable, lie, user, foreign_group, free, frozen }
+        Self {
+            state,
+            exchange_in_steps,
+            mounted,
+            lower,
+            denied,
+            unreadable,
+            lie,
+            user,
+            foreign_group,
+            free,
+            frozen,
+        }
     }
 
     /// A disk on which change number `at` fails, once.
@@ -211,6 +225,11 @@ impl FaultDisk {
 
     pub fn with_mount(self, path: &Path) -> Self {
         Self { mounted: Some(path.to_owned()), ..self }
+    }
+
+    /// Moves the directory at `path` to a lower layer of an overlay file system.
+    pub fn with_lower(self, path: &Path) -> Self {
+        Self { lower: Some(path.to_owned()), ..self }
     }
 
     /// Denies the process permission to open the file at `path`.
@@ -431,6 +450,18 @@ impl State {
 }
 
 impl FaultDisk {
+    /// Refuses to rename a database that is locked, as a network share does, and the directory of a lower
+    /// layer.
+    fn refuse_rename(&self, path: &Path) -> io::Result<()> {
+        if self.lower.as_deref() == Some(path) {
+            return Err(io::ErrorKind::CrossesDevices.into());
+        }
+        match RealDisk.lock_holder(&path.join("LOCK")) {
+            Ok(Some(_)) => Err(io::Error::new(io::ErrorKind::PermissionDenied, "a file in it is open")),
+            _ => Ok(()),
+        }
+    }
+
     /// Records a file that was created.
     fn created(&self, path: &Path, file: Box<dyn WriteFile>) -> Box<dyn WriteFile> {
         if let Some(mut names) = self.state.names() {
@@ -440,14 +471,6 @@ impl FaultDisk {
         synced.push((path.to_owned(), 0));
         let (number, state) = (synced.len() - 1, Arc::clone(&self.state));
         Box::new(FaultWrite { file, state, number, len: 0 })
-    }
-}
-
-/// Refuses to rename a database that is locked, as a network share does.
-fn refuse_open(path: &Path) -> io::Result<()> {
-    match RealDisk.lock_holder(&path.join("LOCK")) {
-        Ok(Some(_)) => Err(io::Error::new(io::ErrorKind::PermissionDenied, "a file in it is open")),
-        _ => Ok(()),
     }
 }
 
@@ -518,7 +541,12 @@ impl Disk for FaultDisk {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        refuse_open(from)?;
+        self.refuse_rename(from)?;
+        let is_taken = || from.is_dir() && RealDisk.list(to).is_ok_and(|names| !names.is_empty());
+        if fs::symlink_metadata(from).is_err() || is_taken() {
+            // This fails for certain, and changes nothing.
+            return RealDisk.rename(from, to);
+        }
         let _change = self.state.change()?;
         let replaced = match self.state.names() {
             Some(mut names) => names.rename(from, to)?,
@@ -537,7 +565,7 @@ impl Disk for FaultDisk {
         if self.exchange_in_steps {
             return exchange_in_steps(self, a, b);
         }
-        [a, b].into_iter().try_for_each(refuse_open)?;
+        [a, b].into_iter().try_for_each(|path| self.refuse_rename(path))?;
         let _change = self.state.change()?;
         match self.state.names() {
             Some(mut names) => names.exchange(a, b)?,

@@ -333,6 +333,17 @@ fn keeps_old_databases_on_request() {
     assert!(again.contains("would be kept under this name, which is taken"), "{again}");
 }
 
+/// Once, the layer of a container's image was found only when a complete database was to take its place.
+#[test]
+fn a_database_that_cannot_be_renamed_is_refused_before_the_work() {
+    let home = home();
+    let disk = FaultDisk::healthy().with_lower(&home.path().join(CHAINSTATE));
+    let error = Replacement::begin(&disk, home.path(), &names(), ID, false).err().unwrap();
+    let kind = io::ErrorKind::CrossesDevices;
+    assert!(matches!(&error, DiskError::File(file) if file.source.kind() == kind), "{error}");
+    assert_eq!(leftovers(home.path()), [] as [PathBuf; 0]);
+}
+
 /// On an SMB share, the own lock of the old database forbade the exchange; on NFS, its directory stayed.
 #[test]
 fn a_database_is_not_open_when_it_is_exchanged() {
