@@ -265,6 +265,35 @@ fn coins_that_core_pins_are_proven_by_their_hash() {
     assert_says(fetch(&FetchOptions { root, ..fetching(&[&dir], &output) }), &["the height is 201"]);
 }
 
+/// It opened the chunks before it locked them: if another run had just given them their name, it wrote to a
+/// complete snapshot.
+#[test]
+fn a_fetch_does_not_write_to_what_another_run_has_completed() {
+    let (shared, files) = (Shared::of_chain(), scratch());
+    let good = shared.copy(&files, "good");
+    let mut other = shared.bytes();
+    other[2500] ^= 1;
+    for at in 0..4 {
+        let output = files.path().join(at.to_string());
+        fs::write(part(&output), &other).unwrap();
+        let (from, to, mut changes) = (part(&output), output.clone(), 0);
+        let complete = move || {
+            if changes == at && RealDisk.lock_holder(&from).unwrap().is_none() {
+                fs::rename(&from, &to).unwrap();
+            }
+            changes += 1;
+        };
+        let disk = FaultDisk::healthy().watched(part(&output), complete);
+        let done = engine::snapshot::fetch(&disk, &shared.fetching(&[&good], &output), unwatched());
+        assert_eq!(done.is_err(), at == 0, "change {at}: {done:?}");
+        assert!(fs::read(&output).unwrap() == if at == 0 { other.clone() } else { shared.bytes() });
+        assert!(!part(&output).exists());
+        if let Err(error) = done {
+            assert_eq!(error.kind, ErrorKind::Usage, "{error}");
+        }
+    }
+}
+
 /// What is proven is not fetched again, and the file is the same.
 #[test]
 fn a_fetch_resumes_after_interrupts_and_power_cuts() {

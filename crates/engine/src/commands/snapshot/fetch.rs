@@ -160,9 +160,15 @@ fn fetch_from(
         let error = Error::environment(format!("{what} has the name of a temporary file"));
         return Err(error.in_file(temporary, None).with_remedies([Remedy::MoveAway, Remedy::OtherOutput]));
     }
-    let file = disk.open_for_writing(&temporary).during_creation(&temporary)?;
+    // Before the lock, another run can give this file its name.
     let _lock = unfinished::lock(disk, &temporary, unfinished::IN_USE)?;
+    let file = disk.open_for_writing(&temporary).during_creation(&temporary)?;
     let old = disk.open(&temporary).during("open for reading", &temporary)?;
+    require_absent(disk, &options.output).inspect_err(|_| {
+        if old.is_empty().unwrap_or_default() {
+            let _ = disk.remove_file(&temporary);
+        }
+    })?;
     let fetch = Fetch {
         old_len: old.len().during("find the length", &temporary)?,
         options,
