@@ -375,7 +375,8 @@ pub trait Disk: Send + Sync {
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
 
     /// Returns when all that any process has written to the existing file `path` is on the medium. A file
-    /// system that cannot sync, such as one that is read-only, is no error.
+    /// system that cannot sync is no error. One that is mounted read-only has nothing to sync; if the system
+    /// has made it read-only after a fault, that is an error.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
 
     /// Makes later reads of `path` come from the medium: after a sync that has failed, the system may still

@@ -236,7 +236,8 @@ impl Disk for RealDisk {
         let flags = (OFlags::DIRECTORY | OFlags::NONBLOCK).bits() as i32;
         let synced = OpenOptions::new().read(true).custom_flags(flags).open(dir)?.sync_all();
         match synced {
-            Err(error) if cannot_sync(&error) => {
+            // Some network file systems cannot sync directories. LevelDB and Bitcoin Core also continue then.
+            Err(error) if is_unsupported(&error) => {
                 let _ = UNSYNCED_DIR.set(dir.to_owned());
                 Ok(())
             }
@@ -247,7 +248,7 @@ impl Disk for RealDisk {
     fn sync_file(&self, path: &Path) -> io::Result<()> {
         match open_regular(path)?.sync_all() {
             // It is on a file system to which nothing was written, or which can only be believed.
-            Err(error) if cannot_sync(&error) => Ok(()),
+            Err(error) if is_unsupported(&error) => Ok(()),
             done => done,
         }
     }
@@ -647,13 +648,6 @@ pub fn unsynced_dir() -> Option<&'static Path> {
     UNSYNCED_DIR.get().map(PathBuf::as_path)
 }
 
-/// Whether the error means that the file system cannot sync: some network file systems cannot sync
-/// directories, and one that is read-only need not. LevelDB and Bitcoin Core also continue then.
-fn cannot_sync(error: &io::Error) -> bool {
-    let codes = [Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP, Errno::NOSYS, Errno::BADF, Errno::ROFS];
-    codes.into_iter().any(|code| error.raw_os_error() == Some(code.raw_os_error()))
-}
-
 /// Swaps two names, or renames `a` to `b` if nothing is there.
 #[cfg(any(target_os = "linux", target_os = "android", target_os = "macos"))]
 fn rename_specially(a: &Path, b: &Path, swaps: bool) -> io::Result<()> {
@@ -667,9 +661,9 @@ fn rename_specially(_: &Path, _: &Path, _: bool) -> io::Result<()> {
     Err(Errno::NOSYS.into())
 }
 
-/// Whether the error means that this system or file system has no special renames (`EINVAL` from file systems
-/// on Linux).
-fn is_unsupported(error: &io::Error) -> bool {
+/// Whether the error means that this system or file system does not have the operation, such as special
+/// renames or syncs (`EINVAL` from file systems on Linux).
+pub(crate) fn is_unsupported(error: &io::Error) -> bool {
     [Errno::NOSYS, Errno::INVAL, Errno::NOTSUP, Errno::OPNOTSUPP]
         .into_iter()
         .any(|e| error.raw_os_error() == Some(e.raw_os_error()))

@@ -205,6 +205,14 @@ fn a_directory_that_cannot_be_synced_is_remembered_and_no_error() {
     assert_eq!(unsynced_dir(), Some(dir));
 }
 
+/// Once, names that ext4 had only in memory counted as synced: after an error of the medium it is read-only.
+#[test]
+fn a_file_system_that_became_read_only_has_not_synced() {
+    use rustix::io::Errno;
+    let cannot_sync = |code: Errno| real::is_unsupported(&code.into());
+    assert!(cannot_sync(Errno::INVAL) && !cannot_sync(Errno::ROFS) && !cannot_sync(Errno::BADF));
+}
+
 #[test]
 fn files_that_root_creates_belong_to_the_owner_of_their_directory() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
