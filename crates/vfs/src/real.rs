@@ -194,7 +194,7 @@ impl Disk for RealDisk {
     fn set_ownership(&self, path: &Path, ownership: Ownership) -> io::Result<()> {
         let now = self.ownership(path)?;
         if (now.uid, now.gid) != (ownership.uid, ownership.gid) {
-            std::os::unix::fs::chown(path, Some(ownership.uid), Some(ownership.gid))?;
+            std::os::unix::fs::chown(path, Some(ownership.uid), Some(ownership.gid)).map_err(chown_error)?;
         }
         if now.mode != ownership.mode {
             fs::set_permissions(path, fs::Permissions::from_mode(ownership.mode))?;
@@ -501,10 +501,16 @@ fn give_to_owner_of_dir(file: &File, path: &Path) -> io::Result<()> {
     if (dir.uid(), dir.gid()) == (created.uid(), created.gid()) {
         return Ok(());
     }
-    match std::os::unix::fs::fchown(file, Some(dir.uid()), Some(dir.gid())) {
+    match std::os::unix::fs::fchown(file, Some(dir.uid()), Some(dir.gid())).map_err(chown_error) {
         Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Turns an error of a change of owner into a lack of permission if the owner is unknown here, as in a user
+/// namespace or to an NFS server (both `EINVAL`), or if the file system cannot change owners.
+fn chown_error(error: io::Error) -> io::Error {
+    if is_unsupported(&error) { io::Error::new(io::ErrorKind::PermissionDenied, error) } else { error }
 }
 
 /// Whether `dir` is the root of a mount, including a bind mount of the same file system; false where the

@@ -235,6 +235,36 @@ fn files_that_root_creates_belong_to_the_owner_of_their_directory() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "nothing else is left");
 }
 
+/// Once, no file could be created: a user namespace that does not know a user refuses to give files to it.
+#[cfg(target_os = "linux")]
+#[test]
+fn files_are_created_in_a_directory_of_an_unknown_user() {
+    use std::os::unix::fs::{PermissionsExt as _, chown};
+    const OTHER: &str = "PEREGRINE_TEST_UNKNOWN_USER";
+    if let Some(dir) = std::env::var_os(OTHER) {
+        let [dir, file] = ["new", "new/file"].map(|name| Path::new(&dir).join(name));
+        let unknown = RealDisk.ownership(dir_of(&dir)).unwrap();
+        RealDisk.create_dir_all(&dir).unwrap();
+        RealDisk.create(&file).unwrap();
+        RealDisk.create(&dir.with_extension("file")).unwrap();
+        let error = RealDisk.set_ownership(&file, unknown).unwrap_err();
+        std::process::exit(if error.kind() == io::ErrorKind::PermissionDenied { 10 } else { 11 });
+    }
+    let dir = tempfile::tempdir().unwrap();
+    if chown(dir.path(), Some(4242), Some(4243)).is_err() {
+        return testdata::skip("only root can give a directory to another user");
+    }
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--user", "--map-current-user"]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "tests::files_are_created_in_a_directory_of_an_unknown_user"]);
+    match command.env(OTHER, dir.path()).output() {
+        // What `unshare` returns if it fails.
+        Ok(done) if done.status.code() != Some(1) => assert_eq!(done.status.code(), Some(10), "{done:?}"),
+        _ => testdata::skip("this machine has no user namespaces"),
+    }
+}
+
 /// Once, a second reader ended the locks of the first one's process.
 #[test]
 fn locks_exclude_threads_and_end_with_their_last_holder() {
