@@ -394,7 +394,7 @@ pub trait Disk: Send + Sync {
     /// Returns how many bytes this user can still write to the file system of `path`.
     fn free_space(&self, path: &Path) -> io::Result<u64>;
 
-    /// Whether a rename from `a` to `b` stays on one file system; both must exist.
+    /// Whether files at `a` and `b`, which must exist, take their space from one disk, as far as is known.
     fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool>;
 
     /// Takes the exclusive lock of the file `path` without waiting; creates the file if it is missing.

@@ -178,8 +178,11 @@ impl Disk for RealDisk {
     }
 
     fn is_mount_point(&self, dir: &Path) -> io::Result<bool> {
-        let (inside, above) = (fs::metadata(dir)?, fs::metadata(dir.join(".."))?);
-        Ok(inside.dev() != above.dev() || is_mount_root(dir))
+        // The device tells less: a subvolume of btrfs has one of its own, and can be exchanged.
+        match is_mount_root(dir) {
+            Some(is_root) => Ok(is_root),
+            None => Ok(fs::metadata(dir)?.dev() != fs::metadata(dir.join(".."))?.dev()),
+        }
     }
 
     fn ownership(&self, path: &Path) -> io::Result<Ownership> {
@@ -269,7 +272,8 @@ impl Disk for RealDisk {
     }
 
     fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool> {
-        Ok(fs::metadata(a)?.dev() == fs::metadata(b)?.dev())
+        // Subvolumes of btrfs and datasets of ZFS have devices of their own, and share the free space.
+        Ok(fs::metadata(a)?.dev() == fs::metadata(b)?.dev() || self.free_space(a)? == self.free_space(b)?)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
@@ -513,18 +517,19 @@ fn chown_error(error: io::Error) -> io::Error {
     if is_unsupported(&error) { io::Error::new(io::ErrorKind::PermissionDenied, error) } else { error }
 }
 
-/// Whether `dir` is the root of a mount, including a bind mount of the same file system; false where the
+/// Whether `dir` is the root of a mount, including a bind mount of the same file system; `None` where the
 /// system does not report it.
 #[cfg(target_os = "linux")]
-fn is_mount_root(dir: &Path) -> bool {
+fn is_mount_root(dir: &Path) -> Option<bool> {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
-    statx(CWD, dir, AtFlags::empty(), StatxFlags::BASIC_STATS)
-        .is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+    let found = statx(CWD, dir, AtFlags::empty(), StatxFlags::BASIC_STATS).ok()?;
+    let is_reported = found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+    is_reported.then(|| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn is_mount_root(_: &Path) -> bool {
-    false
+fn is_mount_root(_: &Path) -> Option<bool> {
+    None
 }
 
 /// Reserves space for the first `len` bytes of a file, if the file system can do so.

@@ -213,6 +213,18 @@ fn a_file_system_that_became_read_only_has_not_synced() {
     assert!(cannot_sync(Errno::INVAL) && !cannot_sync(Errno::ROFS) && !cannot_sync(Errno::BADF));
 }
 
+/// Once, a subvolume was refused as a mount point, and two were taken for two disks: each has a device number
+/// of its own. So have these two, with the same free space: none.
+#[cfg(target_os = "linux")]
+#[test]
+fn not_only_device_numbers_distinguish_mounts_and_disks() {
+    let (dir, [proc, sys]) = (tempfile::tempdir().unwrap(), ["/proc", "/sys"].map(Path::new));
+    assert!(RealDisk.same_file_system(proc, sys).unwrap());
+    assert!(!RealDisk.same_file_system(proc, dir.path()).unwrap());
+    assert!(RealDisk.is_mount_point(proc).unwrap());
+    assert!(!RealDisk.is_mount_point(dir.path()).unwrap());
+}
+
 #[test]
 fn files_that_root_creates_belong_to_the_owner_of_their_directory() {
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
