@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
-use rustix::process::{Flock, FlockType};
+use rustix::process::{Flock, FlockType, Resource, getrlimit};
 
 const NANOSECONDS: i64 = 1_000_000_000;
 
@@ -365,7 +365,10 @@ fn open_nonblocking(path: &Path, options: &mut OpenOptions) -> io::Result<File> 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Limit {
+    /// The size of a file that this process may write.
     FileSize,
+    /// The size of a file that the file system can hold.
+    LargestFile,
     /// The number of files that this process has open.
     #[default]
     OpenFiles,
@@ -384,6 +387,7 @@ impl Limit {
             return Some(Self::Inodes);
         }
         Some(match Errno::from_io_error(error)? {
+            Errno::FBIG if getrlimit(Resource::Fsize).current.is_none() => Self::LargestFile,
             Errno::FBIG => Self::FileSize,
             Errno::MFILE => Self::OpenFiles,
             Errno::NFILE => Self::SystemOpenFiles,
@@ -399,6 +403,9 @@ impl fmt::Display for Limit {
         f.write_str(match self {
             Self::FileSize => {
                 "the limit of file size is reached: raise it (ulimit -f unlimited) and run again"
+            }
+            Self::LargestFile => {
+                "this file system holds no larger files (FAT32 none of 4 GiB): use another one and run again"
             }
             Self::OpenFiles => {
                 "the process has reached its limit of open files: raise it (ulimit -n 65536, or \

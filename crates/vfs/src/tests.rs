@@ -213,6 +213,14 @@ fn a_file_system_that_became_read_only_has_not_synced() {
     assert!(cannot_sync(Errno::INVAL) && !cannot_sync(Errno::ROFS) && !cannot_sync(Errno::BADF));
 }
 
+/// Once, it was advised to raise the limit of this process, which has none, on FAT32.
+#[test]
+fn a_file_that_is_too_large_for_its_file_system_needs_another_one() {
+    let is_limited = rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_some();
+    let limit = Limit::of(&rustix::io::Errno::FBIG.into());
+    assert_eq!(limit, Some(if is_limited { Limit::FileSize } else { Limit::LargestFile }));
+}
+
 /// Once, a subvolume was refused as a mount point, and two were taken for two disks: each has a device number
 /// of its own. So have these two, with the same free space: none.
 #[cfg(target_os = "linux")]
