@@ -181,7 +181,7 @@ remedies! {
         command: "look for errors of the disk with: sudo dmesg --level=err,warn";
     MountWritable: "mount the file system for writing";
     MountWithLocks: "this file system has no locks: mount it with them (on NFS, without nolock and with \
-            lockd), or use another one; bitcoind needs them too";
+            lockd), or use another one; in its datadir, bitcoind needs them too";
     RunAs(u32): "run as user id {user}";
     /// Raise a limit of the system.
     RaiseLimit(Limit): "{limit}";

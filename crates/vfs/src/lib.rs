@@ -240,7 +240,8 @@ pub trait Disk: Send + Sync {
     }
 
     /// Like [`Disk::create`], for a file that stays locked, as by [`Disk::lock`], until it is closed. Returns
-    /// `None` if another process has locked the new file, or removed it, before this one could lock it.
+    /// `None` if another process has locked the new file, or removed it, before this one could lock it. On a
+    /// file system without locks it is not locked.
     ///
     /// A disk without locks keeps the default.
     fn create_locked(&self, path: &Path) -> io::Result<Option<Box<dyn WriteFile>>> {

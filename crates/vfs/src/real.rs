@@ -102,7 +102,7 @@ impl Disk for RealDisk {
     fn create_locked(&self, path: &Path) -> io::Result<Option<Box<dyn WriteFile>>> {
         let mut own = own_locks();
         let file = Arc::new(create_with_mode(path, 0o666)?);
-        let is_locked = lock_at(&file, path).inspect_err(|_| {
+        let is_locked = lock_if_possible(lock_at(&file, path)).inspect_err(|_| {
             let _ = fs::remove_file(path);
         })?;
         if !is_locked {
@@ -639,6 +639,11 @@ fn take_lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
 /// or has removed the file or put another one there before the lock was taken.
 pub(crate) fn lock_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok(take_lock(file, FlockOperation::NonBlockingLockExclusive)? && is_at(file, path)?)
+}
+
+/// A new file on a file system without locks counts as locked: other jobs can neither create nor lock it.
+pub(crate) fn lock_if_possible(locked: io::Result<bool>) -> io::Result<bool> {
+    locked.or_else(|error| if lacks_locks(&error) { Ok(true) } else { Err(error) })
 }
 
 /// Whether the file at `path` is the one that is open.

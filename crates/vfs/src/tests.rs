@@ -335,6 +335,16 @@ fn a_file_that_another_thread_writes_is_refused() {
     assert_eq!(RealDisk.list(dir.path()).unwrap(), ["out"]);
 }
 
+/// Once, no file could be written there: it was said that it could not be created.
+#[test]
+fn a_new_file_needs_no_lock_where_there_are_none() {
+    use rustix::io::Errno;
+    for (code, is_written) in [(Errno::NOLCK, true), (Errno::NOSYS, true), (Errno::IO, false)] {
+        assert_eq!(real::lock_if_possible(Err(code.into())).is_ok_and(|locked| locked), is_written);
+    }
+    assert!(!real::lock_if_possible(Ok(false)).unwrap(), "another process has locked it");
+}
+
 /// Once, all of the file was written, and then it could not get its name.
 #[test]
 fn a_slash_at_the_end_of_the_name_of_a_file_is_dropped() {
