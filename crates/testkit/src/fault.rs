@@ -101,6 +101,8 @@ struct State {
     synced: Mutex<Vec<(PathBuf, u64)>>,
     /// The names that a power cut may take back; `None` if it keeps all names.
     names: Option<Mutex<Names>>,
+    /// A file, and the number of its first bytes that the medium has: the others are only in memory.
+    in_memory: Mutex<Option<(PathBuf, u64)>>,
     /// What sees the disk between two changes. Held during a change, so that each is whole.
     watcher: Mutex<Option<Watcher>>,
 }
@@ -137,6 +139,7 @@ impl FaultDisk {
             signal: None,
             synced: Mutex::new(Vec::new()),
             names: None,
+            in_memory: Mutex::default(),
             watcher: Mutex::default(),
         };
         let (mounted, lower, denied, unreadable, lie, user, foreign_group, free) = Default::default();
@@ -245,6 +248,13 @@ impl FaultDisk {
     /// Lies about files whose path ends in `name` and that were written through this disk.
     pub fn with_lie(self, name: &'static str, lie: Lie) -> Self {
         Self { lie: Some((name, lie)), ..self }
+    }
+
+    /// Leaves all but the first `len` bytes of the file at `path` in memory, as after a sync that has failed:
+    /// they are lost when the file is forgotten there.
+    pub fn with_end_in_memory(self, path: &Path, len: u64) -> Self {
+        *locked(&self.state.in_memory) = Some((path.to_owned(), len));
+        self
     }
 
     pub fn with_user(self, user: u32) -> Self {
@@ -641,6 +651,13 @@ impl Disk for FaultDisk {
         let len = RealDisk.open(path)?.len()?;
         self.state.synced().iter_mut().filter(|(file, _)| file == path).for_each(|(_, synced)| *synced = len);
         Ok(())
+    }
+
+    fn forget_cached(&self, path: &Path) {
+        if let Some((_, len)) = locked(&self.state.in_memory).take_if(|file| file.0 == path) {
+            let cut = OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(len));
+            cut.expect("the file can be cut");
+        }
     }
 
     fn is_read_only(&self, path: &Path) -> io::Result<bool> {

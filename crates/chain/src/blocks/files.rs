@@ -20,7 +20,7 @@ use disk::{
 };
 use rules::{ChainParams, Violation};
 use std::{collections::BTreeMap, io, path::PathBuf};
-use vfs::{Disk, During as _, ReadAt};
+use vfs::{Disk, During as _, NotRegular, ReadAt};
 use wire::{BlockArena, BlockHash, BlockTime, BlockView, ByteOffset, FileNo, Height, ScriptVerifier, Txid};
 
 pub struct Files<'a> {
@@ -125,11 +125,14 @@ impl Files<'_> {
         self.sync(awaited.take_unsynced().into_iter().map(|file| (FileKind::Blk, file)))
     }
 
-    /// Syncs the pairs of files, for a new block index that was made from their records: a killed process may
-    /// just have written these.
-    pub fn sync_pairs(&self, count: usize) -> Result<(), Error> {
-        let pairs = (0..count as u32).map(FileNo);
-        self.sync(pairs.flat_map(|file| [(FileKind::Blk, file), (FileKind::Rev, file)]))
+    /// Makes all pairs of files be read from the medium, before a new block index is made from their records:
+    /// a killed process may just have written these, and after a sync that failed, only memory has them.
+    pub fn sync_pairs(&self) -> Result<(), Error> {
+        let pairs = self.datadir.blk_files(self.disk)?.into_iter();
+        let pairs = pairs.flat_map(|file| [(FileKind::Blk, file), (FileKind::Rev, file)]);
+        self.sync(pairs.clone())?;
+        pairs.for_each(|(kind, file)| self.disk.forget_cached(&self.path(kind, file)));
+        Ok(())
     }
 
     /// Syncs those of these files that exist, and their names.
@@ -139,6 +142,8 @@ impl Files<'_> {
             match self.disk.sync_file(&path) {
                 // A download behind which a rebuild runs deletes files whose blocks are settled.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // It is reported when it is read.
+                Err(error) if NotRegular::is_cause_of(&error) => {}
                 synced => synced.during("sync", &path)?,
             }
         }

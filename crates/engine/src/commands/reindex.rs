@@ -85,8 +85,9 @@ pub fn reindex(disk: &dyn Disk, options: &ReindexOptions, watch: Watch<'_>) -> R
     let (session, result_datadir) = Session::open_for_change(disk, options, sink)?;
     let files = &session.files()?;
     let mut has_stored = !options.blocks.is_empty() && store_given(files, options, sink)?;
-    if options.chain.scan && options.output.is_none() {
-        has_stored |= given_blocks::restore_genesis(files)?;
+    if options.chain.scan {
+        files.sync_pairs()?;
+        has_stored |= options.output.is_none() && given_blocks::restore_genesis(files)?;
     }
     let copies = &hint_copy::directory(disk, &options.chain, &result_datadir);
     let (hints, restart) = (options.hints.as_ref(), options.chain.resume.restart);
@@ -556,7 +557,6 @@ impl<'a> Rebuild<'a> {
             index.entries.iter_mut().for_each(change);
             change_files(&mut index.files);
             check_unconnected(files, &mut index, affordable_threads(&self.options.chain), self.watch)?;
-            files.sync_pairs(index.files.len())?;
             return Ok(write_block_index(files.disk, dir, &index)?);
         }
         let pruned = if planned.unprunes() { PrunedFlag::Clear } else { PrunedFlag::Keep };

@@ -63,6 +63,7 @@ pub fn ensure_index(
     check_scan(files, options)?;
     refuse(files, ", and a scan of the block files does not find which blocks bitcoind knows besides")?;
     sink.event(Event::Started(Stage::Plan));
+    files.sync_pairs()?;
     let unusable = Event::Warning(Warning::IndexUnusable { error: flaw.without_remedies() });
     // Files may be missing.
     let damage = Some(&KnownDamage::default());
@@ -85,7 +86,6 @@ pub fn ensure_index(
         info.undo_size = info.undo_size.max(len);
     }
     if index.entries.iter().filter(|entry| entry.status.has_data()).count() > placed {
-        files.sync_pairs(index.files.len())?;
         put_in_place(files, sink, |to| write_block_index(files.disk, to, &index))?;
         sink.event(unusable);
     }

@@ -325,3 +325,26 @@ fn a_scan_syncs_the_files_in_which_its_index_places_blocks() {
     disk.lose_unsynced().unwrap();
     assert_same_tree(&before, case.root(), "after a power cut");
 }
+
+/// Once, blocks were placed that only memory had: the sync that failed was bitcoind's, and the next succeeds.
+#[test]
+fn a_scan_places_no_block_that_is_not_on_the_medium() {
+    let in_memory = || {
+        let case = Case::at_tip();
+        let last = case.index().entries.into_iter().max_by_key(|entry| (entry.file, entry.data_pos)).unwrap();
+        let path = blk(&case, &last);
+        for dir in [case.net("chainstate"), case.blocks("index")] {
+            fs::write(dir.join("CURRENT"), "").unwrap();
+        }
+        let disk = FaultDisk::healthy().with_end_in_memory(&path, last.data_pos.unwrap().0 + 85);
+        (case, disk, path, last.height)
+    };
+    let (case, disk, _, Height(lost)) = in_memory();
+    let options = ReindexOptions { until_damage: true, ..case.scan() };
+    assert_eq!(run_on(&disk, &options).unwrap().height, Height(lost - 1));
+    let ((case, disk, path, _), peer) = (in_memory(), honest());
+    acceptance::sync::repair_on(&disk, &repairing(case.root(), &[&peer])).unwrap();
+    // The machine starts again.
+    disk.forget_cached(&path);
+    assert_sound(case.root(), chain(), "after a start of the machine");
+}
