@@ -363,6 +363,18 @@ fn a_fetch_resumes_after_interrupts_and_power_cuts() {
     }
 }
 
+/// Once, chunks that only memory had were kept: the earlier sync had failed, and the next one succeeds.
+#[test]
+fn chunks_that_are_not_on_the_medium_are_fetched_again() {
+    let (shared, files) = (Shared::of_chain(), scratch());
+    let (good, output) = (shared.copy(&files, "good"), files.path().join("out"));
+    fs::write(part(&output), shared.bytes()).unwrap();
+    let disk = FaultDisk::healthy().with_end_in_memory(&part(&output), 2 * SMALL + 500);
+    let report = engine::snapshot::fetch(&disk, &shared.fetching(&[&good], &output), unwatched()).unwrap();
+    assert_eq!(report.chunks_kept, 2);
+    assert!(fs::read(&output).unwrap() == shared.bytes());
+}
+
 /// Once, it was replaced.
 #[test]
 fn a_file_that_gets_the_name_during_a_fetch_stays() {
