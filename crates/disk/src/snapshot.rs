@@ -31,7 +31,7 @@ use vfs::{AtomicFile, Disk, During as _, ReadAt};
 use wire::coin::{chainstate_key_order, compressed_script_len};
 use wire::read::{write_compact_size, write_var_int};
 use wire::script::MAX_SCRIPT_SIZE;
-use wire::{BlockHash, Coin, Height, Network, OutPoint, Reader, Sats, Txid, WireError};
+use wire::{BlockHash, Coin, Height, MAX_BLOCK_LEN, Network, OutPoint, Reader, Sats, Txid, WireError};
 
 /// The first bytes of a snapshot.
 pub const SNAPSHOT_MAGIC: [u8; 5] = *b"utxo\xff";
@@ -313,6 +313,8 @@ pub struct SnapshotReader {
     base: u64,
     at: usize,
     last: Option<OutPoint>,
+    /// Offset of the last coin's transaction in the file.
+    tx_start: u64,
     /// Number of coins left, of the last one's transaction and in all.
     left_of_tx: u64,
     left: u64,
@@ -359,6 +361,7 @@ impl SnapshotReader {
             base: metadata.len_in_file() as u64,
             at: 0,
             last: None,
+            tx_start: 0,
             left_of_tx: 0,
             left: metadata.coins,
         })
@@ -374,8 +377,8 @@ impl SnapshotReader {
     }
 
     /// Returns the next coin; `None` after the last. Coins are in strictly ascending key order, and amounts
-    /// in the money range; heights are not above the base block's, if the file has that. Whether public keys
-    /// are on the curve is not checked.
+    /// in the money range; heights are not above the base block's, if the file has that. Those of a
+    /// transaction take at most 4 MB. Whether public keys are on the curve is not checked.
     ///
     /// # Errors
     /// [`DiskError::File`]; [`DiskError::Damaged`] if the file ends early, continues after the last coin, or
@@ -389,6 +392,9 @@ impl SnapshotReader {
             };
         }
         self.fill()?;
+        if self.left_of_tx == 0 {
+            self.tx_start = self.position();
+        }
         let found = match self.parse() {
             Ok(found) => found,
             Err(flaw) => return Err(self.damaged(flaw)),
@@ -442,6 +448,14 @@ impl SnapshotReader {
         let code = u32::try_from(code).map_err(|_| format!("code {code} does not fit into 32 bits"))?;
         let start = self.at + reader.position();
         let out = read_out(&mut reader).map_err(describe)?;
+        let end = start + out.len();
+        // The writer keeps them in memory. As outputs of a block they took at most 1 MB, each at least 9 bytes;
+        // here a coin is longer by at most 12.
+        if self.base + end as u64 - self.tx_start > MAX_BLOCK_LEN as u64 {
+            return Err(format!(
+                "transaction {txid} has coins of more than {MAX_BLOCK_LEN} bytes, a block's limit"
+            ));
+        }
         let (amount, _) = Coin { code, out }.output().map_err(|error| error.to_string())?;
         if amount > Sats::MAX_MONEY {
             return Err(format!("{outpoint} has {} satoshis, more than can exist", amount.0));
@@ -452,7 +466,7 @@ impl SnapshotReader {
                 "{outpoint} of height {height} is above the snapshot's height {base_height}"
             ));
         }
-        Ok(ParsedCoin { outpoint, left_of_tx: of_tx - 1, code, out: start..start + out.len() })
+        Ok(ParsedCoin { outpoint, left_of_tx: of_tx - 1, code, out: start..end })
     }
 
     #[cold]

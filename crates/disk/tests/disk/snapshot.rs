@@ -239,6 +239,19 @@ fn errors_name_offset_and_defect() {
     assert!(error.contains("at byte 50: a UTXO snapshot has at least 51 bytes"), "{error}");
 }
 
+/// Coins of one transaction wait in memory for their number when they are written again: a file with 8 GB of
+/// them got each run killed.
+#[test]
+fn a_transaction_with_more_coins_than_a_block_can_have_is_refused() {
+    let coins = |count: u32| -> Vec<Owned> {
+        let coin = |vout| (OutPoint { txid: Txid([1; 32]), vout }, 9, out(5, &[0x51; 10_000]));
+        (0..count).map(coin).collect()
+    };
+    assert_eq!(read_bytes(model(Network::Test, &coins(399))).unwrap().len(), 399);
+    let error = read_bytes(model(Network::Test, &coins(400))).unwrap_err().to_string();
+    assert!(error.contains("has coins of more than 4000000 bytes"), "{error}");
+}
+
 #[test]
 fn an_unknown_magic_is_that_of_a_custom_signet() {
     let mut bytes = model(Network::Test, &[]);
