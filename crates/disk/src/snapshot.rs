@@ -100,6 +100,27 @@ impl SnapshotMetadata {
         bytes.extend(self.coins.to_le_bytes());
     }
 
+    /// Reads the metadata of a snapshot that has `len` bytes when it is complete. Errors name `path`.
+    ///
+    /// # Errors
+    /// The same errors as [`SnapshotReader::open`].
+    pub fn read(file: &dyn ReadAt, path: &Path, len: u64) -> Result<Self, DiskError> {
+        let damaged = |offset, flaw| DiskError::Damaged { path: path.to_owned(), offset, flaw };
+        if len < METADATA_LEN as u64 {
+            return Err(damaged(len, format!("a UTXO snapshot has at least {METADATA_LEN} bytes")));
+        }
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(DRAFT_METADATA_LEN)];
+        file.read_exact_at(&mut bytes, 0).during("read", path)?;
+        let metadata = Self::decode(&bytes, len).map_err(|(offset, flaw)| damaged(offset, flaw))?;
+        let rest = len - metadata.len_in_file() as u64;
+        if metadata.coins > rest / MIN_COIN_LEN {
+            let text =
+                format!("{} coins do not fit into the {rest} bytes that follow; {REMEDY}", metadata.coins);
+            return Err(damaged(METADATA_LEN as u64 - 8, text));
+        }
+        Ok(metadata)
+    }
+
     /// Length of the metadata in the file, in bytes.
     pub const fn len_in_file(&self) -> usize {
         if self.base_height.is_some() { DRAFT_METADATA_LEN } else { METADATA_LEN }
@@ -338,20 +359,7 @@ impl SnapshotReader {
     pub fn open(disk: &dyn Disk, path: &Path) -> Result<Self, DiskError> {
         let file = disk.open(path).during("open for reading", path)?;
         let len = file.len().during("find the length", path)?;
-        let damaged = |offset, flaw| DiskError::Damaged { path: path.to_owned(), offset, flaw };
-        if len < METADATA_LEN as u64 {
-            return Err(damaged(len, format!("a UTXO snapshot has at least {METADATA_LEN} bytes")));
-        }
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or(usize::MAX).min(DRAFT_METADATA_LEN)];
-        file.read_exact_at(&mut bytes, 0).during("read", path)?;
-        let decoded = SnapshotMetadata::decode(&bytes, len);
-        let metadata = decoded.map_err(|(offset, flaw)| damaged(offset, flaw))?;
-        let rest = len - metadata.len_in_file() as u64;
-        if metadata.coins > rest / MIN_COIN_LEN {
-            let text =
-                format!("{} coins do not fit into the {rest} bytes that follow; {REMEDY}", metadata.coins);
-            return Err(damaged(METADATA_LEN as u64 - 8, text));
-        }
+        let metadata = SnapshotMetadata::read(&*file, path, len)?;
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -449,8 +457,8 @@ impl SnapshotReader {
         let start = self.at + reader.position();
         let out = read_out(&mut reader).map_err(describe)?;
         let end = start + out.len();
-        // The writer keeps them in memory. As outputs of a block they took at most 1 MB, each at least 9 bytes;
-        // here a coin is longer by at most 12.
+        // The writer keeps them in memory. As outputs of a block they took at most 1 MB, and at least 9 bytes
+        // each; here a coin is longer by at most 12.
         if self.base + end as u64 - self.tx_start > MAX_BLOCK_LEN as u64 {
             return Err(format!(
                 "transaction {txid} has coins of more than {MAX_BLOCK_LEN} bytes, a block's limit"

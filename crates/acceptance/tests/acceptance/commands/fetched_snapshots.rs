@@ -175,6 +175,55 @@ fn what_the_chunks_make_up_must_be_a_snapshot() {
     assert_eq!((with.coins, with.base_block), (without.coins, without.base_block));
 }
 
+/// A false tree of 487 GB was fetched whole, and the disk was full before anything was compared.
+#[test]
+fn what_cannot_be_right_or_has_no_space_ends_after_the_first_chunk() {
+    let (shared, files, tip) = (Shared::of_chain(), scratch(), chain().tip());
+    let core = shared.bytes();
+    for (name, block, bytes, flaw) in [
+        ("words", tip.hash, vec![b'w'; 3000], "not a UTXO snapshot"),
+        ("block", wire::BlockHash([5; 32]), core.clone(), "the tree is of 0505"),
+    ] {
+        let dir = files.path().join(name);
+        let root = Some(write_set(&dir, block, &bytes));
+        fs::remove_file(dir.join(chunk_name(1))).unwrap();
+        let options = FetchOptions { root, ..fetching(&[&dir], &files.path().join("out")) };
+        refused_by(files.path(), ErrorKind::Damaged, &[flaw, name], || fetch(&options));
+    }
+    // The other chunks of an earlier run stay.
+    let (output, good) = (files.path().join("kept"), shared.copy(&files, "good"));
+    fs::write(part(&output), &core).unwrap();
+    let words = fetching(&[&files.path().join("words")], &output);
+    assert_says(fetch(&FetchOptions { trust_sources: true, ..words }), &["not a UTXO snapshot"]);
+    let report = fetch(&shared.fetching(&[&good], &output)).unwrap();
+    assert_eq!(report.chunks_kept, report.chunks - 1);
+    // The draft's form is written anew while its chunks are there.
+    for (name, bytes, copies) in [("core", core.clone(), 1), ("draft", with_height(&core, tip.height), 2)] {
+        let (dir, output) = (files.path().join(name), files.path().join(format!("{name}.dat")));
+        let root = Some(write_set(&dir, tip.hash, &bytes));
+        let options = FetchOptions { root, ..fetching(&[&dir], &output) };
+        let need = copies * bytes.len() as u64 - SMALL;
+        let with_free = |free| {
+            let disk = FaultDisk::healthy().with_free_space(files.path(), free);
+            engine::snapshot::fetch(&disk, &options, unwatched())
+        };
+        let words = ["not enough disk space: the snapshot needs"];
+        let full = refused_by(files.path(), ErrorKind::Environment, &words, || with_free(need - 1));
+        assert_offers(&full, &[Remedy::FreeDiskSpace, Remedy::OtherOutput]);
+        with_free(need).unwrap();
+    }
+    // Only the coins could prove it, at the end.
+    let block = ChainParams::of(Network::Regtest).assume_utxo[1].block_hash;
+    let (long, chunk_len) = (files.path().join("long"), 1 << 40);
+    let tree = UtxoTree { block, len: 25_000_000_001, leaves: vec![[7; 32]], chunk_len };
+    fs::create_dir(&long).unwrap();
+    fs::write(long.join("utxotree"), tree.encode()).unwrap();
+    let options = FetchOptions { chunk_len, ..fetching(&[&long], &files.path().join("out")) };
+    let words = ["long: its tree is of 25 GB, and without a root at most"];
+    let error = refused_by(files.path(), ErrorKind::Damaged, &words, || fetch(&options));
+    assert_offers(&error, &[Remedy::NameRoot, Remedy::AddSource]);
+}
+
 /// It ended the whole fetch, with the advice to name the root, which was named.
 #[test]
 fn a_source_that_lies_about_what_the_root_leaves_open_does_not_stop_the_others() {
@@ -186,8 +235,8 @@ fn a_source_that_lies_about_what_the_root_leaves_open_does_not_stop_the_others()
         let output = files.path().join(what);
         let report = fetch(&shared.fetching(&[&lying, &good], &output)).unwrap();
         assert!(fs::read(&output).unwrap() == shared.bytes() && !part(&output).exists(), "{what}");
-        // What was proven with the tree of another block is not fetched again.
-        assert_eq!(report.chunks_kept == report.chunks, what == "block", "{report:?}");
+        // The first chunk shows that the tree is that of another block.
+        assert!(what == "length" || report.chunks_kept == 0, "{report:?}");
         assert!(!report.faults.is_empty(), "{what}");
         assert!(report.faults.iter().all(|fault| fault.source.ends_with("lying")), "{:?}", report.faults);
         flip_bit(&tree, at, 0).unwrap();

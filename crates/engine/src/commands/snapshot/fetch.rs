@@ -8,12 +8,14 @@
 
 use super::source::Source;
 use api::{
+    disk_need::check_space,
     error::{Error, ErrorKind},
     event::{Event, Watch},
     hex_reversed,
     note::Note,
     options::FileSource,
     remedy::Remedy,
+    size::HumanSize,
     stage::Stage,
 };
 use chain::threads::{each_number, lock};
@@ -37,11 +39,13 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use vfs::{AtomicFile, Disk, During as _, ReadAt, WriteAt, rename_new, sync_dir_of, unfinished};
+use vfs::{AtomicFile, Disk, During as _, ReadAt, WriteAt, dir_of, rename_new, sync_dir_of, unfinished};
 use wire::{BlockHash, Height, Network};
 
 /// Suffix of the file in which chunks are joined. No other program uses it.
 const SUFFIX: &str = ".peregrine-fetch";
+/// Maximum length of a snapshot that only its coins can prove, which come last: twice that of mainnet's.
+const MAX_UNPROVEN_LEN: u64 = 25_000_000_000;
 /// Maximum number of faults of a source that are reported.
 const MAX_FAULTS: u64 = 20;
 /// Maximum number of chunks that are fetched at once.
@@ -191,8 +195,15 @@ fn fetch_from(
         faults: Mutex::new(std::mem::take(faults)),
         watch,
     };
-    let joined = fetch.join().inspect_err(|_| {
-        if fetch.old_len == 0 && fetch.done.load(Ordering::Relaxed) == 0 {
+    let begun = fetch.begin(disk).inspect_err(|_| {
+        // What an earlier run has fetched stays, in a file that the next run takes for its own.
+        if let Ok(Some(_)) = foreign_at(disk, &fetch.temporary) {
+            let _ = lock(&fetch.file).write_all_at(&[0; SNAPSHOT_MAGIC.len()], 0);
+        }
+    });
+    let has_begun = begun.is_ok();
+    let joined = begun.and_then(|()| fetch.join()).inspect_err(|_| {
+        if fetch.old_len == 0 && (!has_begun || fetch.done.load(Ordering::Relaxed) == 0) {
             let _ = disk.remove_file(&fetch.temporary);
         }
     });
@@ -257,6 +268,12 @@ fn find_trees<'a>(
             let (root, wanted) = (hex_reversed(&root), hex_reversed(&wanted));
             let detail = format!("its tree has the root {root}, not {wanted}");
             fault(Error::damaged(detail).in_file(source.name(), None));
+            continue;
+        }
+        if options.root.is_none() && !options.trust_sources && tree.len > MAX_UNPROVEN_LEN {
+            let [len, max] = [tree.len, MAX_UNPROVEN_LEN].map(HumanSize);
+            let detail = format!("its tree is of {len}, and without a root at most {max} are fetched");
+            fault(Error::damaged(detail).in_file(source.name(), None).with_remedies([Remedy::NameRoot]));
             continue;
         }
         match trees.iter_mut().find(|(other, _)| *other == tree) {
@@ -327,15 +344,35 @@ impl Fetch<'_> {
         self.tree.leaves.len() as u64
     }
 
-    /// Fetches all chunks that are not in the file yet.
-    fn join(&self) -> Result<(), Error> {
+    /// Fetches the first chunk, and checks that its metadata fit the tree, and the snapshot the disk.
+    fn begin(&self, disk: &dyn Disk) -> Result<(), Error> {
         self.watch.sink.event(Event::Started(Stage::Download));
+        self.work(0).map_err(|error| self.with_what_is_kept(error))?;
+        if !lock(&self.missing).is_empty() {
+            // Only a root proves the others without it.
+            self.stop.fetch_or(self.options.root.is_none(), Ordering::Relaxed);
+            return Ok(());
+        }
+        let metadata = SnapshotMetadata::read(&*self.old, &self.temporary, self.tree.len);
+        let metadata = metadata.map_err(|error| self.no_snapshot(error.into()))?;
+        self.check_block(&metadata)?;
+        let written = self.old.len().during("find the length", &self.temporary)?;
+        // The draft's form is written anew.
+        let copy = if metadata.base_height.is_some() { self.tree.len } else { 0 };
+        let need = self.tree.len.saturating_sub(written) + copy;
+        let needs = format!("the snapshot needs {}", HumanSize(need));
+        check_space(disk, &[(dir_of(&self.options.output), need, &[Remedy::OtherOutput])], &needs)
+    }
+
+    /// Fetches the other chunks that are not in the file yet.
+    fn join(&self) -> Result<(), Error> {
         if self.old_len > self.tree.len {
             lock(&self.file).truncate(self.tree.len).during("cut", &self.temporary)?;
         }
         let threads = self.options.threads.get().min(MAX_FETCHERS);
         // The longest tree has 125,000 leaves.
-        each_number(threads, self.chunks() as u32, || (), |(), index| self.work(index))
+        let others = self.chunks().saturating_sub(1) as u32;
+        each_number(threads, others, || (), |(), index| self.work(index + 1))
             .map_err(|error| self.with_what_is_kept(error))?;
         let mut missing = lock(&self.missing);
         let number = missing.len();
