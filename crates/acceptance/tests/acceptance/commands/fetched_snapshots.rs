@@ -467,6 +467,10 @@ impl engine::Remote for Remote {
             }
             "unstated" => len = None,
             "wrong" if is_bad => bytes[3] ^= 1,
+            "late" if file != "utxotree" => match self.is_asked.swap(true, Ordering::Relaxed) {
+                false => thread::sleep(Duration::from_secs(5)),
+                true => return Err(io::Error::other("it is asked again")),
+            },
             "slow" if is_bad => {
                 self.is_asked.store(true, Ordering::Relaxed);
                 thread::sleep(Duration::from_secs(20));
@@ -532,4 +536,16 @@ fn a_remote_folder_gives_no_more_than_was_asked_for() {
     });
     assert!(started.elapsed() < Duration::from_secs(15));
     assert!(fetch(&with("")).unwrap().chunks_kept > 0);
+}
+
+/// A source that gave each piece just in time was asked for all chunks: 11 GB took a month.
+#[test]
+fn a_slow_source_is_not_asked_again_while_another_is_fast() {
+    let (shared, files) = (Shared::of_chain(), scratch());
+    let good = shared.copy(&files, "good");
+    let late = Arc::new(Remote { folder: good.clone(), way: "late", is_asked: AtomicBool::new(false) });
+    let sources = vec![FileSource::Remote(late.clone()), FileSource::Path(good)];
+    let options = FetchOptions { sources, ..shared.fetching(&[], &files.path().join("out")) };
+    let report = fetch(&options).unwrap();
+    assert!(report.faults.is_empty() && late.is_asked.load(Ordering::Relaxed), "{:?}", report.faults);
 }

@@ -48,6 +48,8 @@ const SUFFIX: &str = ".peregrine-fetch";
 const MAX_UNPROVEN_LEN: u64 = 25_000_000_000;
 /// Maximum number of faults of a source that are reported.
 const MAX_FAULTS: u64 = 20;
+/// So many seconds for a chunk weigh as much as a failure when the next source is chosen.
+const DELAY_SECONDS: u64 = 5;
 /// Maximum number of chunks that are fetched at once.
 const MAX_FETCHERS: usize = 4;
 /// Interval between two notes about the chunks.
@@ -57,7 +59,7 @@ const NOTE_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct FetchOptions {
     /// Where the chunks are: folders of them, also on other machines, or snapshot files with a `utxotree`
-    /// beside them. Each chunk is taken from the first source that has failed least.
+    /// beside them. Each chunk is taken from the first source that has failed and delayed least.
     pub sources: Vec<FileSource>,
     /// The file to write.
     pub output: PathBuf,
@@ -443,10 +445,15 @@ impl Fetch<'_> {
             }
         }
         let mut order: Vec<&Source<'_>> = self.sources.iter().collect();
-        order.sort_by_key(|source| source.failures.load(Ordering::Relaxed));
+        order.sort_by_cached_key(|source| {
+            source.failures.load(Ordering::Relaxed) + source.delays.load(Ordering::Relaxed)
+        });
         let mut last = None;
         for source in order {
-            let error = match self.proven_chunk(source, index) {
+            let asked = Instant::now();
+            let found = self.proven_chunk(source, index);
+            source.delays.fetch_add(asked.elapsed().as_secs() / DELAY_SECONDS, Ordering::Relaxed);
+            let error = match found {
                 Ok(bytes) => {
                     lock(&self.file).write_all_at(&bytes, range.start).during("write", &self.temporary)?;
                     return Ok(None);

@@ -21,6 +21,8 @@ pub(super) struct Source<'a> {
     disk: &'a dyn Disk,
     place: Place,
     pub failures: AtomicU64,
+    /// How often it took too long.
+    pub delays: AtomicU64,
 }
 
 enum Place {
@@ -39,7 +41,7 @@ impl<'a> Source<'a> {
                 _ => Place::Folder(path.clone()),
             },
         };
-        Ok(Self { disk, place, failures: AtomicU64::new(0) })
+        Ok(Self { disk, place, failures: AtomicU64::new(0), delays: AtomicU64::new(0) })
     }
 
     /// Its name in messages.
