@@ -20,7 +20,8 @@ use std::{
 const PIECE_LEN: usize = 256 << 10;
 /// Maximum number of pieces that wait to be taken.
 const MAX_PIECES: usize = 8;
-/// Time in which a piece must come: a source that sends few bytes would keep others from being asked.
+/// Time in which as many bytes must come, over however many connections, so that no source holds up a run for
+/// ever. That another is faster is the caller's affair.
 const MAX_PIECE_TIME: Duration = Duration::from_secs(if cfg!(test) { 5 } else { 300 });
 /// Interval at which an interrupt is looked for.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(100);
@@ -43,6 +44,8 @@ pub struct Download<'a> {
     /// Length of the file in bytes, if it is known.
     pub total: Option<u64>,
     received: u64,
+    /// Time that the piece which is coming has taken so far.
+    waited: Duration,
     max_len: u64,
     is_at_end: bool,
     on_piece: &'a dyn Fn(u64, Option<u64>),
@@ -77,7 +80,9 @@ impl<'a> Download<'a> {
             io::Error::new(io::ErrorKind::OutOfMemory, text)
         })?;
         let (total, received, is_at_end, piece) = (None, 0, false, Cursor::default());
-        let mut new = Self { pieces, piece, total, received, max_len, is_at_end, on_piece, interrupt };
+        let waited = Duration::ZERO;
+        let mut new =
+            Self { pieces, piece, total, received, waited, max_len, is_at_end, on_piece, interrupt };
         let Piece::Length(total) = new.next()? else { return Err(io::ErrorKind::InvalidInput.into()) };
         if total.is_some_and(|total| total > max_len) {
             return Err(new.too_long());
@@ -91,17 +96,19 @@ impl<'a> Download<'a> {
         io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {} bytes", self.max_len))
     }
 
-    fn next(&self) -> io::Result<Piece> {
-        let begun = Instant::now();
+    fn next(&mut self) -> io::Result<Piece> {
+        let (begun, before) = (Instant::now(), self.waited);
         loop {
-            if begun.elapsed() > MAX_PIECE_TIME {
+            if self.waited > MAX_PIECE_TIME {
                 let text = format!("fewer than {PIECE_LEN} bytes came in {MAX_PIECE_TIME:?}");
                 return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             }
             if self.interrupt.load(Ordering::Relaxed) {
                 return Err(io::Error::other("interrupted"));
             }
-            match self.pieces.recv_timeout(INTERRUPT_INTERVAL) {
+            let received = self.pieces.recv_timeout(INTERRUPT_INTERVAL);
+            self.waited = before + begun.elapsed();
+            match received {
                 Ok(piece) => return piece,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
@@ -123,7 +130,11 @@ impl Read for Download<'_> {
                 Piece::Length(_) => {}
                 Piece::End => self.is_at_end = true,
                 Piece::Bytes(bytes) => {
+                    let pieces = self.received / PIECE_LEN as u64;
                     self.received += bytes.len() as u64;
+                    if self.received / PIECE_LEN as u64 > pieces {
+                        self.waited = Duration::ZERO;
+                    }
                     if self.received > self.max_len {
                         return Err(self.too_long());
                     }
@@ -237,6 +248,15 @@ mod tests {
         let whole = Breaking { after: 1000, has_ranges: true, asked: Mutex::default() };
         let (bytes, result) = downloaded(Arc::new(whole), 999);
         assert_eq!((bytes.len(), result.unwrap_err().kind()), (0, io::ErrorKind::FileTooLarge));
+    }
+
+    /// Each connection with a byte began the time anew: one chunk could take years.
+    #[test]
+    fn connections_that_break_after_each_byte_are_too_slow() {
+        let server = Breaking { after: 1, has_ranges: true, asked: Mutex::default() };
+        let (bytes, result) = downloaded(Arc::new(server), 1000);
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!((1..100).contains(&bytes.len()), "{}", bytes.len());
     }
 
     #[test]
