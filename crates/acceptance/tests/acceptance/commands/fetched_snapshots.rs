@@ -343,6 +343,17 @@ fn a_fetch_does_not_write_to_what_another_run_has_completed() {
     }
 }
 
+/// Coins of a pinned block were said to be pinned with any magic, with which bitcoind does not load them.
+#[test]
+fn a_custom_signet_has_no_pinned_coins() {
+    let (shared, files) = (Shared::of_chain(), scratch());
+    let (block, core) = (ChainParams::of(Network::Signet).assume_utxo[0].block_hash, shared.bytes());
+    let (dir, output) = (files.path().join("signet"), files.path().join("out"));
+    write_set(&dir, block, &[&core[..7], &[1, 2, 3, 4], &block.0, &core[43..]].concat());
+    let words = ["the magic 01020304 is not that of the network of block", &block.to_string()];
+    assert_fails(fetch(&fetching(&[&dir], &output)), ErrorKind::Damaged, &words);
+}
+
 /// What is proven is not fetched again, and the file is the same.
 #[test]
 fn a_fetch_resumes_after_interrupts_and_power_cuts() {

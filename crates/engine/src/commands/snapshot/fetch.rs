@@ -541,14 +541,16 @@ impl Fetch<'_> {
 
     /// Returns what Core's source has of the block of the joined coins, which must be that of the tree.
     fn check_block(&self, metadata: &SnapshotMetadata) -> Result<Option<&'static PinnedUtxoSet>, Error> {
-        let (block, network) = (metadata.base_block, metadata.network());
+        let (block, params) = (metadata.base_block, ChainParams::of(metadata.network()));
         if block != self.tree.block {
             let of_tree = self.tree.block;
             return Err(self.wrong(format!("the coins are those of block {block}, the tree is of {of_tree}")));
         }
-        let pinned = ChainParams::of(network).pinned_utxo_set(&block);
+        // A custom signet has another magic, and other coins.
+        let pinned = params.pinned_utxo_set(&block).filter(|_| params.magic == metadata.magic);
         if pinned.is_none() && self.options.root.is_none() && !self.options.trust_sources {
-            let detail = format!("the coins are said to be of {network}, which block {block} is not of");
+            let magic = u32::from_be_bytes(metadata.magic);
+            let detail = format!("the magic {magic:08x} is not that of the network of block {block}");
             return Err(self.wrong(detail));
         }
         pinned
