@@ -286,15 +286,15 @@ fn deep_rows(deep: &DeepState) -> Rows {
     };
     let undo: Vec<String> = deep.undo.iter().map(undo).collect();
     let undo = if undo.is_empty() { "sound".to_owned() } else { undo.join("; ") };
-    let coins = match &deep.coins {
+    let coins = deep.coins.as_ref().map(|coins| match coins {
         Ok((count, hash)) => format!("{count}, hash_serialized_3 {}", engine::hex_reversed(hash)),
         Err(error) => format!("cannot be read: {}", error.fact_text()),
-    };
+    });
     Rows::default()
         .row("all blocks", blocks)
         .each("", deep.first.iter().map(Error::fact_text))
         .each("all undo data", (deep.blocks > 0).then_some(undo))
-        .row("all coins", coins)
+        .each("all coins", coins)
 }
 
 #[cfg(test)]

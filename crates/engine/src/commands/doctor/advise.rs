@@ -108,7 +108,7 @@ fn of_access(found: &DatadirState) -> Option<Advice> {
         IndexStanding::Unreadable(error) => Some(error),
         _ => None,
     });
-    let deep = found.deep.iter().flat_map(|deep| deep.refusal.iter().chain(deep.coins.as_ref().err()));
+    let deep = found.deep.iter().flat_map(|deep| deep.refusal.iter().chain(deep.coins_error()));
     let others = found.key.iter().chain(deep).filter(|error| error.kind == ErrorKind::Environment);
     let foreign = &found.owner.foreign;
     if let Some(error) = databases.chain(indexes).chain(others).next() {
@@ -170,7 +170,7 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
         return Advice::StartBitcoind;
     }
     // Reading all coins has shown no damage, if it was asked for.
-    let is_usable = chainstate.state.is_sound() && found.deep.as_ref().is_none_or(|deep| deep.coins.is_ok());
+    let is_usable = chainstate.state.is_sound() && found.deep.iter().all(|deep| deep.coins_error().is_none());
     let is_there = !matches!(chainstate.state, DatabaseState::Absent) && !chainstate.flush_interrupted;
     if found.snapshot.exists && !is_usable && is_there {
         return Advice::MoveAway { path: found.dir.join(CHAINSTATE) }; // bitcoind makes it anew.

@@ -52,14 +52,16 @@ pub fn read_all(
     let scan = !found.index.state.is_sound();
     // The blocks of a pruned node do not begin with the first: they are not read.
     let read = match !scan && found.index.is_pruned {
-        true => Ok(DeepState::empty()),
+        true => Ok(DeepState::default()),
         false => read_blocks(files, options, &found.chainstate, scan, watch),
     };
     Error::check_interrupt(watch.interrupt)?;
     let mut state = read.unwrap_or_else(DeepState::refused);
     watch.sink.event(Event::Started(Stage::Prove));
     read_tables(files, found, watch)?;
-    state.coins = count_coins(files, options, watch);
+    // After an interrupted flush, bitcoind has yet to write the rest of them.
+    let is_whole = found.chainstate.state.is_sound() && !found.chainstate.flush_interrupted;
+    state.coins = is_whole.then(|| count_coins(files, options, watch));
     Error::check_interrupt(watch.interrupt)?;
     Ok(state)
 }
@@ -162,6 +164,6 @@ fn read_blocks(
         first: first_damaged(flawed.into_iter().map(|(_, error)| error)).0,
         refusal,
         undo: by_file(&chain, &undo, last).into_iter().filter(has_flaw).collect(),
-        ..DeepState::empty()
+        ..DeepState::default()
     })
 }

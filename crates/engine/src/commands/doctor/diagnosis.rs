@@ -395,7 +395,7 @@ impl ScriptWork {
 
 api::reported! {
 /// What reading all blocks, undo data and coins has shown.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct DeepState {
     /// Number of blocks that were read; none if the node is pruned.
     pub blocks: u32,
@@ -409,8 +409,8 @@ pub struct DeepState {
     pub undo with "UndoTotals" [flatten]: Vec<UndoFileCheck>,
     /// Why the blocks could not be read.
     pub refusal as "blocks_error": Option<Error>,
-    /// The chainstate's number of coins and its `hash_serialized_3`, in internal byte order.
-    pub coins with "Coins" [flatten]: Result<(u64, [u8; 32]), Error>,
+    /// The chainstate's number of coins and its `hash_serialized_3`, in internal byte order, if it is whole.
+    pub coins with "Coins" [flatten]: Option<Result<(u64, [u8; 32]), Error>>,
 }
 }
 
@@ -477,21 +477,19 @@ impl ChainstateState {
 }
 
 impl DeepState {
-    /// The result before anything is read.
-    pub(super) fn empty() -> Self {
-        let coins = Ok((0, [0; 32]));
-        let (first, undo) = (Vec::new(), Vec::new());
-        Self { blocks: 0, damaged: 0, elsewhere: 0, first, undo, refusal: None, coins }
-    }
-
     /// The result if nothing can be read.
     pub(super) fn refused(error: Error) -> Self {
-        Self { coins: Err(error.clone()), refusal: Some(error), ..Self::empty() }
+        Self { refusal: Some(error), ..Self::default() }
     }
 
     /// Whether nothing is damaged or missing.
     pub fn is_sound(&self) -> bool {
-        self.damaged == 0 && self.refusal.is_none() && self.coins.is_ok() && !self.lacks_undo()
+        self.damaged == 0 && self.refusal.is_none() && self.coins_error().is_none() && !self.lacks_undo()
+    }
+
+    /// Why the coins could not be read.
+    pub(super) fn coins_error(&self) -> Option<&Error> {
+        self.coins.as_ref()?.as_ref().err()
     }
 
     /// Whether the blocks could not be read because some are missing.
@@ -595,9 +593,10 @@ fields! {
         undo_damaged: u32 = files.iter().map(|file| file.damaged).sum(),
     }
 
-    Coins(coins: Result<(u64, [u8; 32]), Error>) {
-        coins: Option<u64> = coins.as_ref().ok().map(|(count, _)| *count),
-        hash_serialized_3: Option<String> = coins.as_ref().ok().map(|(_, hash)| api::hex_reversed(hash)),
-        coins_error: Option<Error> = coins.as_ref().err().cloned(),
+    Coins(coins: Option<Result<(u64, [u8; 32]), Error>>) {
+        coins: Option<u64> = coins.iter().flatten().next().map(|(count, _)| *count),
+        hash_serialized_3: Option<String> =
+            coins.iter().flatten().next().map(|(_, hash)| api::hex_reversed(hash)),
+        coins_error: Option<Error> = coins.as_ref().and_then(|coins| coins.as_ref().err()).cloned(),
     }
 }
