@@ -2,6 +2,7 @@
 //! does, and steps of other tests.
 
 use crate::prelude::*;
+use engine::Reconsider;
 use sync::SyncSink;
 
 /// Where commands run, and what their arguments mean.
@@ -132,7 +133,9 @@ impl Shell {
                 (done.height, done.rebuild) = (Some(report.height), Some(report));
             }
             "update" => {
-                done.height = Some(engine::update(disk, &chain, watch)?.height);
+                let reconsider = command.ends_with("reconsider").then_some(Reconsider::All);
+                let options = ChainOptions { reconsider, ..chain };
+                done.height = Some(engine::update(disk, &options, watch)?.height);
             }
             "undo make" => {
                 engine::undo::make(disk, &chain, watch).map(drop)?;

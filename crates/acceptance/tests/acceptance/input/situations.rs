@@ -219,6 +219,7 @@ fn healed(name: &str) -> String {
             Advice::Update => "update",
             Advice::Repair => "repair",
             Advice::FinishReplacement => "recover",
+            Advice::Reconsider { block: Some(_), rebuilds: false } => "update --reconsider",
             advice => {
                 if *advice == Advice::StartBitcoind {
                     assert!(found.is_sound(), "{name}: {found:?}");

@@ -5,7 +5,7 @@ use super::indexes::{FoundIndex, IndexStanding};
 use api::{
     error::{Error, ErrorKind},
     event::{Event, Progress, Watch},
-    options::{ChainOptions, ScriptChecks},
+    options::{ChainOptions, Reconsider, ScriptChecks},
     remedy::Remedy,
     stage::Stage,
     subject::Subject,
@@ -121,6 +121,8 @@ fn read_blocks(
             may_lack_files: true,
             ..ChainRequest::default()
         };
+        // bitcoind starts there, whatever is marked as invalid.
+        let options = &ChainOptions { reconsider: end.map(|_| Reconsider::All), ..options.clone() };
         let plan = |request| job::plan(files, options, request, watch);
         let (plan, refusal) = match plan(&request) {
             // What is there is read nevertheless.
@@ -146,7 +148,6 @@ fn read_blocks(
         && !scan
         && !chain.has(height, &best)
     {
-        // bitcoind starts there.
         let (own, survey, _) = read(Some(best))?;
         let is_other = |height: &Height| !chain.has(*height, &own.block(*height).hash);
         blocks += (0..=height.0).map(Height).filter(is_other).count() as u32;
