@@ -32,8 +32,8 @@ pub const MAX_NAMED_BLOCKS: usize = 5;
 
 /// What is wrong with the blocks of a chain, by height, and the state of their undo data.
 pub struct BlockSurvey {
-    /// The blocks that are damaged, or that break a rule that needs no coins.
-    pub flawed: Vec<(Height, Error)>,
+    /// The blocks that are damaged. One that breaks a rule is for a rebuild to report.
+    pub damaged: Vec<(Height, Error)>,
     pub undo: UndoSurvey,
 }
 
@@ -45,7 +45,7 @@ impl BlockSurvey {
     pub fn read(walk: &BlockWalk<'_>) -> Result<Self, Error> {
         let (reader, chain) = (&walk.reader, walk.reader.chain);
         let undo = UndoSurvey::of_records(walk, Height(0))?;
-        let flawed = Mutex::new(Vec::new());
+        let damaged = Mutex::new(Vec::new());
         walk.each(0..chain.block_count() as u32, |buffers, (), height| {
             if chain.block(height).data_pos == ByteOffset(0) {
                 return Ok(());
@@ -56,17 +56,18 @@ impl BlockSurvey {
                 reader.located(height).check_view(view, &[], hashes)?.map(drop).map_err(broken)
             });
             match checked {
+                Err(error) if error.kind == ErrorKind::Consensus => Ok(()),
                 Err(error) if is_about_block(&error) => {
-                    flawed.lock().unwrap_or_else(PoisonError::into_inner).push((height, error));
+                    damaged.lock().unwrap_or_else(PoisonError::into_inner).push((height, error));
                     Ok(())
                 }
                 checked => checked,
             }
         })?;
         Error::check_interrupt(walk.watch.interrupt)?;
-        let mut flawed = flawed.into_inner().unwrap_or_else(PoisonError::into_inner);
-        flawed.sort_by_key(|(height, _)| *height);
-        Ok(Self { flawed, undo })
+        let mut damaged = damaged.into_inner().unwrap_or_else(PoisonError::into_inner);
+        damaged.sort_by_key(|(height, _)| *height);
+        Ok(Self { damaged, undo })
     }
 }
 
@@ -91,12 +92,11 @@ pub fn find_damage(
     watch.sink.event(Event::Started(Stage::Check));
     let (reader, bytes_total) = (BlockReader::new(chain, files), chain.file_bytes());
     let walk = &BlockWalk { reader, threads, bytes_total, watch };
-    let BlockSurvey { flawed, undo } = BlockSurvey::read(walk)?;
-    // A block that breaks a rule is for a rebuild to report.
-    let flawed = flawed.into_iter().filter(|(_, error)| error.kind != ErrorKind::Consensus);
+    let BlockSurvey { damaged: read, undo } = BlockSurvey::read(walk)?;
     let hash = |height: Height| chain.block(height).hash;
     let mut stale_damaged = 0;
-    let mut damaged: Vec<_> = flawed.map(|(height, error)| (height, hash(height), error)).collect();
+    let with_hash = |(height, error)| (height, hash(height), error);
+    let mut damaged: Vec<_> = read.into_iter().map(with_hash).collect();
     for block in stale {
         let StaleBlock { hash, height, file, data_pos } = *block;
         match files.check_stored(&hash, height, file, data_pos) {

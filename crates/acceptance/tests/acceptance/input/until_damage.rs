@@ -221,3 +221,14 @@ fn a_scan_of_a_pruned_node_is_refused() {
     let error = refused(&scan, ErrorKind::Damaged, &["would end at height 0"]);
     assert!(!error.remedies.contains(&Remedy::EndBelowDamage), "it was tried: {error}");
 }
+
+/// A repair was advised for ever with `--deep`, and found nothing damaged. bitcoind marks the block.
+#[test]
+fn a_block_that_breaks_a_rule_is_not_damaged() {
+    let mut blocks = main_to(tip());
+    let last = &mut blocks[tip()];
+    *last = sibling(last, 1, |block| block.txdata[0].input[0].script_sig = vec![2_u8; 4].into());
+    let case = Case::of(behind(blocks.iter(), TIP - 1, &layout()));
+    let found = diagnosed(case.root(), true);
+    assert!(found.is_sound() && found.advice == Advice::StartBitcoind, "{found:?}");
+}

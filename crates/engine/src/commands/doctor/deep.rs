@@ -141,8 +141,8 @@ fn read_blocks(
         let survey = BlockSurvey::read(walk)?;
         Ok::<_, Error>((plan.chain, survey, refusal))
     };
-    let (mut chain, BlockSurvey { mut flawed, mut undo }, refusal) = read(None)?;
-    let mut hashes: Vec<_> = flawed.iter().map(|(height, _)| (chain.block(*height).hash, *height)).collect();
+    let (mut chain, BlockSurvey { mut damaged, mut undo }, refusal) = read(None)?;
+    let mut hashes: Vec<_> = damaged.iter().map(|(height, _)| (chain.block(*height).hash, *height)).collect();
     let mut blocks = chain.block_count() as u32;
     if let Some((best, height)) = best.zip(best_height)
         && !scan
@@ -151,7 +151,7 @@ fn read_blocks(
         let (own, survey, _) = read(Some(best))?;
         let is_other = |height: &Height| !chain.has(*height, &own.block(*height).hash);
         blocks += (0..=height.0).map(Height).filter(is_other).count() as u32;
-        flawed.extend(survey.flawed.into_iter().filter(|(height, _)| is_other(height)));
+        damaged.extend(survey.damaged.into_iter().filter(|(height, _)| is_other(height)));
         (chain, undo) = (own, survey.undo);
     }
     let last = best_height.unwrap_or(chain.tip_height());
@@ -160,9 +160,9 @@ fn read_blocks(
     hashes.sort_unstable();
     Ok(DeepState {
         blocks,
-        damaged: flawed.len() as u32,
+        damaged: damaged.len() as u32,
         elsewhere: if scan { 0 } else { count_elsewhere(files, &hashes, watch.interrupt)? },
-        first: first_damaged(flawed.into_iter().map(|(_, error)| error)).0,
+        first: first_damaged(damaged.into_iter().map(|(_, error)| error)).0,
         refusal,
         undo: by_file(&chain, &undo, last).into_iter().filter(has_flaw).collect(),
         ..DeepState::default()

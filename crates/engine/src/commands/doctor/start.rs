@@ -276,10 +276,9 @@ impl ReadAtStart<'_> {
         watch.sink.event(Event::Started(Stage::Check));
         let reader = BlockReader::new(chain, files);
         let walk = BlockWalk { reader, threads: affordable_threads(self.options), bytes_total: 0, watch };
-        let BlockSurvey { flawed, undo } = BlockSurvey::read(&walk)?;
-        // A rebuild reports a block that breaks a rule; median times are not known here.
-        let damaged = flawed.into_iter().find(|(_, error)| error.kind != ErrorKind::Consensus);
-        if let Some((_, error)) = damaged {
+        // Median times are not known here.
+        let BlockSurvey { damaged, undo } = BlockSurvey::read(&walk)?;
+        if let Some((_, error)) = damaged.into_iter().next() {
             return Ok(Some(start_fault(error, of_block)));
         }
         let is_flawed = |&height: &Height| match undo.state(height) {
