@@ -28,21 +28,19 @@ pub use disk::{datadir::Absence, node_indexes::IndexKind};
 pub use indexes::{FoundIndex, IndexStanding};
 pub use log::LastStart;
 
-use advise::{Circumstances, advise};
+use super::reindex;
+use advise::{Circumstances, advise, instead_of};
 use api::{
     error::{Error, ErrorKind},
     event::Watch,
     machine,
-    options::{ChainOptions, ScriptChecks},
+    options::{ChainOptions, Reconsider, ReindexOptions, ScriptChecks},
     subject::Subject,
 };
 use chain::{
     blocks::files::{self, Files},
     given_blocks::has_lost_genesis,
-    plan::{
-        existing_state::ExistingState, planner::tree_of_index, second_chainstate::SecondChainstate,
-        tree::Tree,
-    },
+    plan::{planner::tree_of_index, second_chainstate::SecondChainstate, tree::Tree},
     session::{has_unfinished, open_datadir, with_owner, work_dir_of},
 };
 use digest::obfuscation::Obfuscation;
@@ -78,6 +76,9 @@ use wire::{BlockHash, Height, Network};
 
 /// Tables of a chainstate up to this length, in bytes, may have no coins: a flush without any leaves one.
 const WITHOUT_COINS_LEN: u64 = 1 << 10;
+
+/// Maximum number of commands in place of which others are advised, because they would be refused.
+const MOST_REFUSALS: usize = 3;
 
 /// Number of last blocks whose undo data a pruned node keeps (Core `MIN_BLOCKS_TO_KEEP`).
 const KEPT_UNDO: usize = 288;
@@ -281,7 +282,7 @@ impl Examination<'_> {
         }
     }
 
-    /// Finds what to do next, and notes in `state` why a rebuild would be refused, if it would be advised.
+    /// Finds what to do next, and notes in `state` why what seems to help would be refused, if it would.
     fn advice(
         &self,
         files: &Files<'_>,
@@ -305,25 +306,29 @@ impl Examination<'_> {
             obstacle: find_obstacle(disk, datadir)?,
             blocksdir: self.other_blocksdir(&state.start.last),
         };
-        let advice = match advise(state, &circumstances) {
+        let mut advice = match advise(state, &circumstances) {
             // This datadir is a copy of that one, with its log: both nodes would write to the same files.
             Advice::NameBlocksdir { directory: Some(directory) } if self.is_other_node(&directory) => {
                 Advice::TakeFromFiles { directory }
             }
             advice => advice,
         };
+        for _ in 0..MOST_REFUSALS {
+            let Err(error) = self.plan(files, &advice, state.chainstate.best_block) else { break };
+            Error::check_interrupt(self.watch.interrupt)?;
+            let next = error.remedies.first().and_then(|remedy| instead_of(&advice, *remedy, state));
+            state.rebuild.refusal.get_or_insert(error);
+            let Some(next) = next else { break };
+            advice = next;
+        }
         let writes =
             [Advice::Repair, Advice::Reindex, Advice::ReindexByScan, Advice::MakeUndo, Advice::Update];
         if writes.contains(&advice)
             && let Some(path) = in_place_of_new_files(disk, datadir)?
         {
-            return Ok(Advice::MoveAway { path });
+            advice = Advice::MoveAway { path };
         }
-        if ![Advice::Reindex, Advice::MakeUndo].contains(&advice) {
-            return Ok(advice);
-        }
-        state.rebuild.refusal = self.refusal(files).err();
-        Ok(advise(state, &circumstances))
+        Ok(advice)
     }
 
     /// Whether bitcoind may have block files in a directory other than the one that is examined, or that one
@@ -521,18 +526,24 @@ impl Examination<'_> {
         }
     }
 
-    /// What a rebuild by the block index would refuse.
-    fn refusal(&self, files: &Files<'_>) -> Result<(), Error> {
-        let before = ExistingState::read(files, false)?;
-        let second = SecondChainstate::find(files)?;
-        let request =
-            ChainRequest { preferred: before.best_block, makes_undo: true, ..ChainRequest::default() };
-        let (chain, second) = (&self.options.chain, second.as_ref());
-        let plan = job::plan_beside(files, chain, &request, second, self.watch.without_events())?;
-        if let Some((second, obstacle)) = second.zip(plan.obstacle.as_ref()) {
-            return Err(second.error(obstacle));
+    /// Makes the plan of a command that uses the block index, where `best` is the chainstate's best block. If
+    /// that fails, the command would be refused.
+    fn plan(&self, files: &Files<'_>, advice: &Advice, best: Option<BlockHash>) -> Result<(), Error> {
+        let (mut chain, watch) = (self.options.chain.clone(), self.watch.without_events());
+        if let Advice::Reconsider { block, .. } = advice {
+            chain.reconsider = block.map(Reconsider::Block);
         }
-        before.check_loss(&plan, files)?.map_or(Ok(()), |loss| Err(loss.error(files.datadir.net_dir())))
+        match advice {
+            Advice::Reindex | Advice::Reconsider { block: Some(_), rebuilds: true } => {
+                reindex::plan(files, &ReindexOptions::of(chain), &[], None, None, watch).map(drop)
+            }
+            Advice::Update | Advice::Reconsider { block: Some(_), rebuilds: false } => {
+                let above = ChainRequest { preferred: best, connected: best, ..ChainRequest::default() };
+                job::plan(files, &chain, &ChainRequest { makes_undo: true, ..above }, watch).map(drop)
+            }
+            Advice::MakeUndo => job::plan_to_best_block(files, &chain, best, watch).map(drop),
+            _ => Ok(()),
+        }
     }
 
     fn leftovers(&self) -> Leftovers {

@@ -4,6 +4,7 @@
 use crate::sync::prune::{peer, pruned};
 use acceptance::{prelude::*, sync};
 use engine::reindex;
+use testkit::corrupt::add_table;
 
 /// The same options, but the rebuild ends below the damage.
 fn until_damage(options: &ReindexOptions) -> ReindexOptions {
@@ -231,4 +232,29 @@ fn a_block_that_breaks_a_rule_is_not_damaged() {
     let case = Case::of(behind(blocks.iter(), TIP - 1, &layout()));
     let found = diagnosed(case.root(), true);
     assert!(found.is_sound() && found.advice == Advice::StartBitcoind, "{found:?}");
+}
+
+/// A scan was advised, a rebuild or an update, and was refused: blocks above a gap have undo data.
+#[test]
+fn a_gap_above_the_chainstate_is_in_the_way_of_what_connects_blocks_only() {
+    let break_chainstate = |case: &Case| {
+        let table = add_table(&case.net("chainstate"), b"Bz", b"1");
+        flip_bit(&table, 5, 0).unwrap();
+    };
+    let rows: [(fn(&Case), Advice, &str); 3] = [
+        (|case| case.flip_undo(60), Advice::MakeUndo, "undo make"),
+        (|case| case.flip_undo(70), Advice::Repair, "repair"),
+        (break_chainstate, Advice::Repair, "repair"),
+    ];
+    for (damage, advice, command) in rows {
+        let case = Case::at_tip();
+        run(&lowered(case.options(), 60)).unwrap();
+        case.forget_blocks(|entry| entry.height == Height(100));
+        damage(&case);
+        for deep in [false, true] {
+            let found = diagnosed(case.root(), deep);
+            assert_eq!(found.advice, advice, "{found:?}");
+        }
+        Shell::of(&case).run(command).unwrap();
+    }
 }

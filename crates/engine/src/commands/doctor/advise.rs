@@ -3,7 +3,7 @@
 use super::advice::Advice;
 use super::diagnosis::{ChainstatePosition, DatabaseState, DatadirState, DeepState, LockState};
 use super::indexes::IndexStanding;
-use api::{error::ErrorKind, remedy::Remedy, subject::Subject};
+use api::{error::ErrorKind, remedy::Remedy};
 use chain::plan::existing_state::DOWNLOAD_WINDOW;
 use disk::{DiskError, datadir::CHAINSTATE};
 use std::path::{Path, PathBuf};
@@ -67,6 +67,24 @@ pub fn advise(found: &DatadirState, circumstances: &Circumstances) -> Advice {
             .or_else(|| of_start(found).filter(|it| !is_for_later(it)))
             .unwrap_or_else(|| of_indexes(found, of_other_files(found, of_content(found, circumstances)))),
     }
+}
+
+/// Advises on what to do instead of a command that is refused with this remedy, if a command does that.
+pub fn instead_of(refused: &Advice, remedy: Remedy, found: &DatadirState) -> Option<Advice> {
+    let advice = match (remedy, refused) {
+        (Remedy::MoveSnapshotAway, _) => Advice::MoveSnapshotAway,
+        (Remedy::LetBitcoindFinish, _) => Advice::StartBitcoind,
+        (Remedy::RebuildIndex, _) => Advice::ReindexByScan,
+        (Remedy::Reconsider, _) => {
+            let (_, block, _) = found.index.marked_invalid?;
+            Advice::Reconsider { block: Some(block), rebuilds: *refused == Advice::Reindex }
+        }
+        // A repair looks for no blocks above one that is marked.
+        (Remedy::Repair, Advice::Reconsider { .. }) => Advice::Reconsider { block: None, rebuilds: false },
+        (Remedy::Repair, _) => Advice::Repair,
+        _ => return None,
+    };
+    Some(of_indexes(found, of_other_files(found, advice)))
 }
 
 /// What is left to do about indexes if there is nothing else.
@@ -160,10 +178,7 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     // Otherwise, a rebuild by a scan would be refused.
     let lacks_blocks = chainstate.position == Some(ChainstatePosition::NotStored)
         || !index.state.is_sound() && found.deep.as_ref().is_some_and(DeepState::lacks_blocks);
-    if found.snapshot.exists && (is_damaged || lacks_blocks)
-        || found.snapshot.error.is_some()
-        || found.is_refused_for(Subject::SecondChainstate)
-    {
+    if found.snapshot.exists && (is_damaged || lacks_blocks) || found.snapshot.error.is_some() {
         return Advice::MoveSnapshotAway;
     }
     if circumstances.has_only_genesis {
@@ -282,18 +297,13 @@ fn of_chainstate(found: &DatadirState, is_usable: bool) -> Advice {
     let lacks_undo = undo.lacking() > 0
         || found.has_start_fault(&Advice::MakeUndo)
         || found.deep.as_ref().is_some_and(DeepState::lacks_undo);
-    if found.is_refused_for(Subject::BlockIndex) {
-        Advice::ReindexByScan
-    } else if found.is_refused_for(Subject::UnvalidatedSnapshot) || found.snapshot.exists && is_absent {
-        // bitcoind completes the chainstate beside it, or makes it anew, and checks its last undo data too.
+    if found.snapshot.exists && is_absent {
+        // bitcoind makes it anew, and checks its last undo data too.
         if lacks_undo { Advice::MakeUndo } else { Advice::StartBitcoind }
     } else if !is_usable && !is_new || needs_rebuild {
         // An interrupted download: the rest of it comes with the rebuild.
         let is_partial = index.header_height.0.saturating_sub(index.stored_height.0) > DOWNLOAD_WINDOW;
         if is_partial && is_absent { Advice::Sync } else { Advice::Reindex }
-    } else if lacks_undo && found.rebuild.refusal.is_some() {
-        // `undo make` would be refused, too: a block of the chainstate is marked as invalid.
-        Advice::ReindexByScan
     } else if lacks_undo {
         Advice::MakeUndo
     } else {

@@ -444,7 +444,7 @@ impl DatadirState {
             && self.index.departed == 0
             && self.key.is_none()
             && self.blocks.beyond_use == 0
-            && !self.is_refused_for(Subject::BlockIndex)
+            && !self.rebuild.refusal.as_ref().is_some_and(|error| error.is_about(Subject::BlockIndex))
             && self.snapshot.error.is_none()
             && !self.leftovers.has_journal
             && self.owner.foreign.is_empty()
@@ -461,11 +461,6 @@ impl DatadirState {
     /// Whether something keeps bitcoind from starting about which this is advised.
     pub fn has_start_fault(&self, advice: &Advice) -> bool {
         self.start.faults.iter().any(|fault| fault.advice == *advice)
-    }
-
-    /// Whether a rebuild would be refused because of this.
-    pub(super) fn is_refused_for(&self, subject: Subject) -> bool {
-        self.rebuild.refusal.as_ref().is_some_and(|error| error.is_about(subject))
     }
 }
 
