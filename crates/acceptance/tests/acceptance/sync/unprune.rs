@@ -159,6 +159,17 @@ fn a_chainstate_with_a_changed_bit_is_rebuilt() {
     }
 }
 
+/// bitcoind was to be started, and would have overwritten blocks.
+#[test]
+fn a_pruned_node_whose_index_places_blocks_beyond_the_bytes_in_use_gets_true_sizes() {
+    let (case, peer) = (pruned(), honest());
+    situation::cause("index: too small sizes", case.root(), case.root());
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::SyncPruned);
+    assert!(run(&pruning(case.root(), &peer)).unwrap().rebuild.is_none(), "the chainstate stays");
+    assert_pruned(case.root(), "too small sizes");
+    assert!(diagnosed(case.root(), true).is_sound());
+}
+
 /// Nothing was made, and what was deleted could not be made any more; or all blocks were downloaded again.
 #[test]
 fn undo_data_that_the_last_blocks_lack_is_made_before_blocks_are_deleted() {

@@ -174,7 +174,7 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     let files = circumstances.files;
     let DatadirState { index, blocks, chainstate, .. } = found;
     let has_damaged = found.deep.as_ref().is_some_and(|deep| deep.damaged > 0);
-    let is_damaged = !index.state.is_sound() || has_damaged || blocks.lacking() > 0;
+    let is_damaged = !index.state.is_sound() || has_damaged || blocks.lacking() + blocks.beyond_use > 0;
     // Otherwise, a rebuild by a scan would be refused.
     let lacks_blocks = chainstate.position == Some(ChainstatePosition::NotStored)
         || !index.state.is_sound() && found.deep.as_ref().is_some_and(DeepState::lacks_blocks);
@@ -226,7 +226,8 @@ fn of_blocks(found: &DatadirState, circumstances: &Circumstances, is_usable: boo
         return Advice::BitcoindReindex; // `sync` cannot begin without a block file.
     }
     if index.is_pruned {
-        let advice = match is_usable && blocks.lacking() == 0 && !chainstate.is_unknown() {
+        let is_whole = blocks.lacking() + blocks.beyond_use == 0;
+        let advice = match is_usable && is_whole && !chainstate.is_unknown() {
             true if found.has_start_fault(&Advice::StartWithoutUndo) => Advice::StartWithoutUndo,
             true => Advice::StartBitcoind,
             false => Advice::SyncPruned,
