@@ -66,7 +66,7 @@ pub fn run(args: &DoctorArgs) -> Done {
     let is_next = interrupted.as_ref().is_some_and(|note| line.is_resumed(&diagnosis.advice, note));
     let next = resumes.clone().filter(|_| is_next).unwrap_or(next);
     let is_repair = diagnosis.advice == Advice::Repair;
-    let next_offline = is_repair.then(|| printable(line.repair_offline()));
+    let next_offline = line.repair_offline().filter(|_| is_repair).map(printable);
     let next_from = is_repair.then(|| printable(line.repair_from()));
     let next_checked = line.reindex_checked(&diagnosis.advice).map(printable);
     let report = DoctorReport { diagnosis, next, next_offline, next_from, next_checked, resumes };

@@ -85,18 +85,19 @@ impl<'a> NextLine<'a> {
         }
     }
 
-    /// Returns the command to run instead of a repair, which ends below the damage and needs no peers.
-    pub(super) fn repair_offline(&self) -> String {
-        let is_unindexed = self.state.is_some_and(|state| {
-            let is_stored = state.chainstate.position != Some(ChainstatePosition::NotStored);
-            !state.index.state.is_sound() || !is_stored
-        });
-        let scan: &[&str] = if is_unindexed { &["--scan"] } else { &[] };
+    /// Returns the command to run instead of a repair, which ends below the damage and needs no peers, unless
+    /// the genesis block is lost.
+    pub(super) fn repair_offline(&self) -> Option<String> {
+        let has_genesis = |state: &&DatadirState| state.blocks.first.is_none_or(|(lowest, _)| lowest.0 > 0);
+        let state = self.state.filter(has_genesis)?;
+        let is_stored = state.chainstate.position != Some(ChainstatePosition::NotStored);
+        let scan: &[&str] = if state.index.state.is_sound() && is_stored { &[] } else { &["--scan"] };
         // bitcoind could not take back what these have above the damage.
         use IndexStanding::{Behind, OffChain, Synced};
         let has_blocks = |index: &FoundIndex| matches!(index.standing, Synced | Behind(_) | OffChain(_));
         let indexes = self.anew(|index| index.kind.needs_blocks_to_take_back() && has_blocks(index));
-        self.for_owner(self.peregrine(&[&["reindex"], scan, &["--until-damage"], &indexes[..]].concat()))
+        let words = [&["reindex"], scan, &["--until-damage"], &indexes[..]].concat();
+        Some(self.for_owner(self.peregrine(&words)))
     }
 
     /// Returns the command that trusts what the block index says of scripts, if that makes a rebuild faster.
