@@ -226,7 +226,9 @@ impl Examination<'_> {
         let (compared, indexes, at_start) =
             self.compare(files, &mut chainstate, lengths, (second.as_ref(), is_held))?;
         let rebuild = of_rebuild(files, &options.chain, lengths, &compared);
-        let Survey { index, files: [blocks, undo], .. } = compared;
+        let Survey { mut index, files: [blocks, undo], .. } = compared;
+        let has_no_index = !index.state.is_sound() && key.is_none();
+        index.has_only_genesis = has_no_index && survey::has_only_genesis(files, lengths);
         // With a wrong key, nothing can be read.
         let at_start = at_start.filter(|_| key.is_none());
         let at_start = at_start.map(|fault| start::scan_if_elsewhere(files, fault));
@@ -258,7 +260,7 @@ impl Examination<'_> {
             deep: None,
             start: StartState { faults: Vec::new(), last: last_start },
         };
-        if self.options.deep && state.key.is_none() {
+        if self.options.deep && state.key.is_none() && !state.index.has_only_genesis {
             state.deep = Some(deep::read_all(files, &options.chain, &mut state, self.watch)?);
         }
         if !is_held {
@@ -301,7 +303,6 @@ impl Examination<'_> {
         let lacks_genesis = has_no_index && !survey::has_genesis(files);
         let circumstances = Circumstances {
             files: lengths.scan_precondition(lacks_genesis),
-            has_only_genesis: has_no_index && survey::has_only_genesis(files, lengths),
             has_lost_genesis,
             obstacle: find_obstacle(disk, datadir)?,
             blocksdir: self.other_blocksdir(&state.start.last),

@@ -26,8 +26,6 @@ pub enum ScanPrecondition {
 pub struct Circumstances {
     /// The block files.
     pub files: ScanPrecondition,
-    /// Whether bitcoind begins there as in an empty datadir, and no block is lost.
-    pub has_only_genesis: bool,
     /// Whether the genesis block was overwritten, which a scan restores.
     pub has_lost_genesis: bool,
     /// What is in the way of all commands.
@@ -181,7 +179,7 @@ fn of_content(found: &DatadirState, circumstances: &Circumstances) -> Advice {
     if found.snapshot.exists && (is_damaged || lacks_blocks) || found.snapshot.error.is_some() {
         return Advice::MoveSnapshotAway;
     }
-    if circumstances.has_only_genesis {
+    if index.has_only_genesis {
         return Advice::StartBitcoind;
     }
     // Reading all coins has shown no damage, if it was asked for.

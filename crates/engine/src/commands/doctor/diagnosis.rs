@@ -207,6 +207,8 @@ pub struct IndexState {
     pub left_at [skip]: Option<(Height, Option<BlockHash>)>,
     /// Number of blocks of another chain ([`disk::departed`]).
     pub departed as "departed_blocks": u32,
+    /// Whether bitcoind begins there as in an empty datadir, without an index, and no block is lost.
+    pub has_only_genesis [skip]: bool,
 }
 }
 
@@ -428,12 +430,12 @@ impl DatadirState {
         let databases = [&self.index.state, &self.chainstate.state];
         let is_held = self.lock.is_held();
         // bitcoind has not connected a block yet.
-        let is_new =
-            self.index.state.is_sound() && self.index.stored_height == Height(0) && !self.index.is_pruned;
+        let IndexState { has_only_genesis, is_pruned, stored_height, .. } = self.index;
+        let is_new = self.index.state.is_sound() && stored_height == Height(0) && !is_pruned;
         let may_be = |state: &&DatabaseState| match state {
             DatabaseState::Sound => true,
-            DatabaseState::Absent => is_new,
-            DatabaseState::Broken(_) => false,
+            DatabaseState::Absent => is_new || has_only_genesis,
+            DatabaseState::Broken(_) => has_only_genesis,
             DatabaseState::Unreadable(_) => is_held,
         };
         databases.iter().all(may_be)
