@@ -97,7 +97,6 @@ impl<'a> EffectApplier<'a> {
             // This does not happen: `EffectApplier::new` makes the state that belongs to the method.
             return Err(BlockFault::Suspect);
         };
-        unspent.clear();
         let mut counts_unspendable = false;
         if let Some(reader) = hints {
             counts_unspendable = reader.info().format.numbering() == Numbering::AllOutputs;
