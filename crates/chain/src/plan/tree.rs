@@ -193,7 +193,7 @@ pub struct ChosenChain {
 pub struct Choice {
     /// Sum of work of the chain.
     pub work: U256,
-    /// Number of stored blocks above the last connected one, which have no undo data.
+    /// Number of blocks that the chain lacks of the best stored branch; 0 if that has no more work.
     pub unconnected: u32,
     /// Why they are not connected, and cannot be rebuilt.
     pub gap: Option<Gap>,
@@ -567,11 +567,10 @@ impl<'a> Tree<'a> {
             Some(end) => self.end_of_branch(&end, undo_from)?,
             None => tip,
         };
-        let unconnected = match best_tips.stored {
-            Some(stored) if stored.work > tip.work => stored.height.0.saturating_sub(tip.height.0),
-            _ => 0,
-        };
         let mut branch = self.chain_to(tip.node);
+        let above = best_tips.stored.filter(|stored| stored.work > tip.work);
+        let is_left_out = |&(number, height): &(u32, Height)| branch.get(height.0 as usize) != Some(&number);
+        let left_out = above.map(|it| self.branch_with_heights(it.node).take_while(is_left_out).count());
         let assumed = request.assume_valid.zip(best_tips.header);
         let assumed_valid_to = assumed.and_then(|(hash, best)| self.assumed_valid_to(&branch, hash, &best));
         let checked_to = request.believes_checked.then(|| self.checked_to(&branch)).flatten();
@@ -582,7 +581,6 @@ impl<'a> Tree<'a> {
             }
             branch.truncate(stop.0 as usize + 1);
         }
-        let above = best_tips.stored.filter(|_| unconnected > 0);
         let gap = above.and_then(|stored| self.gap_above(stored.node, undo_from));
         let work = self.work_of(branch.iter().copied());
         let better = best_tips.failed.filter(|failed| failed.work > tip.work);
@@ -592,7 +590,7 @@ impl<'a> Tree<'a> {
         let marked = self.checked_to(&branch).map_or(0, |Height(height)| height as usize);
         let choice = Choice {
             work,
-            unconnected,
+            unconnected: left_out.map_or(0, |blocks| blocks as u32),
             gap,
             orphans,
             assumed_valid_to,

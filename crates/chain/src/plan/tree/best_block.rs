@@ -75,13 +75,14 @@ impl Tree<'_> {
         best.map(|tip| self.chain_to(tip.node)).unwrap_or_default()
     }
 
-    /// The same, unless another branch is stored higher than that chain: then the chain that ends with the
-    /// last block of that branch. bitcoind stays there as long as nobody has the blocks of the other headers.
+    /// The same, unless a stored block of another branch has more work than the last stored of that chain:
+    /// then the chain that it ends. bitcoind stays there as long as nobody has the blocks of other headers.
     pub fn best_stored_chain(&mut self) -> Vec<u32> {
         let tips = self.evaluate_all(&ChainRequest::default());
         let chain = tips.header.map(|tip| self.chain_to(tip.node)).unwrap_or_default();
-        let stored = chain.iter().rposition(|&number| self.nodes[number as usize].data_pos.is_some());
-        let other = tips.placed.filter(|tip| stored.is_none_or(|height| height < tip.height.0 as usize));
+        let is_absent = |number: &&u32| self.nodes[**number as usize].data_pos.is_none();
+        let stored = self.work_of(chain.iter().rev().skip_while(is_absent).copied());
+        let other = tips.placed.filter(|tip| tip.work > stored);
         other.map_or(chain, |tip| self.chain_to(tip.node))
     }
 

@@ -58,7 +58,10 @@ impl Stored {
             Ok(())
         };
         let hashes: Vec<_> = order.iter().map(|&at| self.hash(at)).collect();
-        let params = ChainParams::of(Network::Regtest);
+        // So that blocks can be easier than the genesis block.
+        let pow_limit = !U256::ZERO;
+        let params = ChainParams { pow_limit, ..ChainParams::of(Network::Regtest).clone() };
+        let params: &ChainParams = Box::leak(Box::new(params));
         let tree = Tree::link(hashes.clone(), nodes.collect(), links, params, BlockTime(u32::MAX))?;
         Ok((hashes, tree))
     }
@@ -201,4 +204,28 @@ fn of_blocks_whose_ancestors_are_missing_the_lowest_is_named() {
     stored.0.iter_mut().for_each(|(_, undo, _)| *undo = false);
     let scan = ChainRequest { makes_undo: true, ..ChainRequest::default() };
     assert!(stored.choose(&scan).is_err());
+}
+
+/// Heights were compared: a better branch that is not higher was not announced, nor taken for the best one.
+#[test]
+fn branches_are_compared_by_work_where_late_blocks_are_easier() {
+    let mut stored = Stored::chain(1);
+    let usual = stored.header(0).bits;
+    let mut add = |at: usize, seconds: u32, bits: u32, undo: bool| {
+        let parent = stored.header(at);
+        let time = BlockTime(parent.time.0 + seconds);
+        let mut header = Header { prev: parent.hash(), time, bits, nonce: 0, ..parent };
+        mine(&mut header, has_work);
+        stored.0.push((header, undo, false));
+        stored.0.len() - 1
+    };
+    let easy = (0..3).fold(1, |at, _| add(at, 1201, 0x2100_ffff, true));
+    let hard = (0..2).fold(1, |at, _| add(at, 600, usual, false));
+    let header_only = add(easy, 600, usual, false);
+    let (hashes, mut tree) = stored.tree(Some(header_only)).unwrap();
+    let last = |branch: &[u32]| hashes[*branch.last().unwrap() as usize];
+    assert_eq!(last(&tree.best_stored_chain()), stored.hash(hard));
+    let chosen = tree.choose(&ChainRequest::default()).unwrap();
+    assert_eq!(last(&chosen.branch), stored.hash(easy));
+    assert_eq!((chosen.choice.unconnected, chosen.choice.gap.is_some()), (2, true));
 }
