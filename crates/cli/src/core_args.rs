@@ -8,11 +8,10 @@ use crate::{
 };
 use clap::Args as ClapArgs;
 use engine::{
-    AssumeValid, BuriedDeployment, ChainOptions, ChainParams, Datadir, Disk as _, Error, ErrorKind, FileKind,
-    Height, IndexKind, Location, Network, RealDisk, Remedy, dir_of,
+    AssumeValid, ChainOptions, ChainParams, Datadir, Disk as _, Error, ErrorKind, FileKind, IndexKind,
+    Location, Network, RealDisk, Remedy, dir_of,
     doctor::{Advice, LastStart, NodeSettings, StartFault},
 };
-use hex_conservative::decode_to_vec;
 use peregrine::{
     output::print_message,
     running::{self, set_chain, set_place},
@@ -54,7 +53,8 @@ pub struct CoreArgs {
     #[arg(long, help_heading = DATADIR, value_name = "HEX", hide_short_help = true)]
     pub signetchallenge: Option<String>,
 
-    /// On regtest, activation height of segwit, bip34, dersig, cltv or csv; can be given repeatedly
+    /// On another chain than main, activation height of segwit, bip34, dersig, cltv or csv; can be given
+    /// repeatedly
     #[arg(long, help_heading = DATADIR, value_name = "NAME@HEIGHT", hide_short_help = true)]
     pub testactivationheight: Vec<String>,
 }
@@ -363,39 +363,6 @@ impl CoreArgs {
         }
     }
 
-    fn params(&self, network: Network, conf: &BitcoinConf) -> Result<&'static ChainParams, Error> {
-        // Each option is for one network only.
-        let signetchallenge = ("signetchallenge", self.signetchallenge.as_slice(), Network::Signet);
-        let heights = ("testactivationheight", self.testactivationheight.as_slice(), Network::Regtest);
-        let wrong =
-            [signetchallenge, heights].into_iter().find(|(_, given, of)| !given.is_empty() && *of != network);
-        if let Some((option, _, of)) = wrong {
-            return Err(Error::usage(format!("--{option} needs --chain {of}")));
-        }
-        let values = |(name, given, _): (&str, &[String], Network)| match given {
-            [] => conf.list(network, name),
-            given => given.to_owned(),
-        };
-        match network {
-            Network::Signet => match values(signetchallenge).as_slice() {
-                [] => Ok(ChainParams::of(network)),
-                [hex] => decode_to_vec(hex)
-                    .map(ChainParams::custom_signet)
-                    .map_err(|error| Error::usage(format!("signetchallenge: {error}; give a script in hex"))),
-                _ => Err(Error::usage("signetchallenge: bitcoin.conf has several; keep one")),
-            },
-            Network::Regtest => {
-                let heights: Result<Vec<_>, Error> =
-                    values(heights).iter().map(|text| activation(text)).collect();
-                Ok(match heights?.as_slice() {
-                    [] => ChainParams::of(network),
-                    heights => ChainParams::custom_regtest(heights),
-                })
-            }
-            _ => Ok(ChainParams::of(network)),
-        }
-    }
-
     /// The options of the command line that choose the chain and its block files.
     fn repeated(&self, chain: Option<Network>) -> Vec<(&'static str, String)> {
         let blocksdir = self.blocksdir.as_ref().map(|dir| dir.display().to_string());
@@ -532,17 +499,6 @@ fn ignored_conf(used: &Path, root: &Path, conf: &BitcoinConf, network: Network) 
     Some(StartFault { error, advice: Advice::MoveAway { path } })
 }
 
-/// Parses `NAME@HEIGHT`.
-fn activation(text: &str) -> Result<(BuriedDeployment, Height), Error> {
-    let wrong = |what: String| Error::usage(format!("testactivationheight={text}: {what}"));
-    let (name, height) = text.split_once('@').ok_or_else(|| wrong("give NAME@HEIGHT".to_owned()))?;
-    let deployment = name.parse().map_err(|error| wrong(format!("{error}")))?;
-    match height.parse() {
-        Ok(height) if height < i32::MAX as u32 => Ok((deployment, Height(height))),
-        _ => Err(wrong("the height is not a number below 2147483647".to_owned())),
-    }
-}
-
 /// Parses `assumevalid` of a configuration file, which may lack zeros at its start.
 fn conf_assume_valid(text: &str) -> Result<AssumeValid, Error> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
@@ -674,26 +630,5 @@ mod tests {
         let log = "2026 Bitcoin Core version v31.0.0\n2026 Command-line arg: prune=\"1\"\n";
         fs::write(dir.path().join("debug.log"), log).unwrap();
         assert_eq!(located(&args).unwrap().prune_target(), 1);
-    }
-
-    #[test]
-    fn chains_of_tests_have_their_own_parameters() {
-        let dir = TempDir::new().unwrap();
-        let args = |network, challenge: Option<&str>, heights: &[&str]| CoreArgs {
-            datadir: Some(dir.path().to_owned()),
-            chain: Some(network),
-            signetchallenge: challenge.map(str::to_owned),
-            testactivationheight: heights.iter().map(|&text| text.to_owned()).collect(),
-            ..CoreArgs::default()
-        };
-        let custom = located(&args(Network::Signet, Some("51"), &[])).unwrap();
-        assert_eq!(custom.params.signet_challenge, Some(&[0x51][..]));
-        let regtest = located(&args(Network::Regtest, None, &["csv@432", "bip34@2"])).unwrap();
-        assert_eq!((regtest.params.csv_height, regtest.params.bip34_height), (Height(432), Height(2)));
-        let text = "[signet]\nsignetchallenge=51\n[regtest]\ntestactivationheight=cltv@9\n";
-        fs::write(dir.path().join("bitcoin.conf"), text).unwrap();
-        let from_file = located(&args(Network::Signet, None, &[])).unwrap();
-        assert_eq!(from_file.params.magic, custom.params.magic);
-        assert_eq!(located(&args(Network::Regtest, None, &[])).unwrap().params.bip65_height, Height(9));
     }
 }

@@ -7,6 +7,7 @@
 mod ages;
 mod args;
 mod bitcoin_conf;
+mod chain_settings;
 mod command_options;
 mod core_args;
 mod descriptor;

@@ -54,7 +54,7 @@ pub struct RangePlan {
     pub magic: [u8; 4],
     /// The rules by which blocks are checked: a version of Bitcoin Core.
     pub rules: String,
-    /// The heights from which on they apply, of which regtest can have others.
+    /// The heights from which on they apply, of which all networks but main can have others.
     pub activation_heights: String,
     pub scripts: bool,
     /// Height up to which they are not run, because of the assumed-valid block.

@@ -346,10 +346,10 @@ impl ChainParams {
         }))
     }
 
-    /// Returns the parameters of regtest with other activation heights (Core `-testactivationheight`); of
-    /// several for one deployment, the last counts. They stay in memory until the process ends.
-    pub fn custom_regtest(heights: &[(BuriedDeployment, Height)]) -> &'static Self {
-        let mut params = REGTEST.clone();
+    /// Returns these parameters with other activation heights (Core `-testactivationheight`); of several for
+    /// one deployment, the last counts. They stay in memory until the process ends.
+    pub fn with_heights(&self, heights: &[(BuriedDeployment, Height)]) -> &'static Self {
+        let mut params = self.clone();
         for &(deployment, height) in heights {
             *match deployment {
                 BuriedDeployment::Bip34 => &mut params.bip34_height,
@@ -362,7 +362,7 @@ impl ChainParams {
         Box::leak(Box::new(params))
     }
 
-    /// Returns the activation heights as [`ChainParams::custom_regtest`] takes them, in Core's words.
+    /// Returns the activation heights as [`ChainParams::with_heights`] takes them, in Core's words.
     pub fn activation_heights(&self) -> String {
         let Self { segwit_height, bip34_height, bip66_height, bip65_height, csv_height, .. } = self;
         format!(
@@ -491,7 +491,7 @@ mod tests {
     #[test]
     fn deployments_are_set_by_name_and_the_last_height_counts() {
         let set = |name: &str, height| (name.parse().unwrap(), Height(height));
-        let params = ChainParams::custom_regtest(&[set("csv", 5), set("bip34", 7), set("csv", 9)]);
+        let params = REGTEST.with_heights(&[set("csv", 5), set("bip34", 7), set("csv", 9)]);
         let expected = ChainParams { csv_height: Height(9), bip34_height: Height(7), ..REGTEST.clone() };
         assert_eq!(*params, expected);
         assert_eq!(params.activation_heights(), "segwit@0 bip34@7 dersig@1 cltv@1 csv@9");

@@ -144,7 +144,7 @@ fn repeated_coinbases_unspendable_outputs_and_unclaimed_rewards_are_reported() {
     let block = |height: u32| &chain.blocks[height as usize];
     let made: bitcoin::Block = deserialize(&block(ORIGINAL).bytes).unwrap();
     let repeat = with_coinbase(block(TIP), &made.txdata[0]);
-    let plain = ChainParams::custom_regtest(&[(BuriedDeployment::Bip34, Height(10_000))]);
+    let plain = ChainParams::of(Network::Regtest).with_heights(&[(BuriedDeployment::Bip34, Height(10_000))]);
     let exceptions = [(Height(TIP + 1), repeat.hash)];
     let overwritten = [(Height(ORIGINAL), block(ORIGINAL).hash)];
     let params = Box::leak(Box::new(ChainParams {

@@ -257,7 +257,7 @@ pub fn repeated_coinbases() -> (Vec<GeneratedBlock>, &'static ChainParams) {
             _ => testkit::block::empty(prev, height, time, 1),
         });
     }
-    (blocks, ChainParams::custom_regtest(&[(BuriedDeployment::Bip34, Height(10_000))]))
+    (blocks, ChainParams::of(Network::Regtest).with_heights(&[(BuriedDeployment::Bip34, Height(10_000))]))
 }
 
 /// A coinbase that is made again is valid if the first one is spent below it in the same window, which only

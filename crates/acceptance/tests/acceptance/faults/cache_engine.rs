@@ -17,7 +17,7 @@ fn with_cache(options: &ReindexOptions, (threads, bytes): (usize, Option<usize>)
 #[test]
 fn a_coinbase_that_is_made_again_is_invalid_however_often_changes_are_written() {
     const TIP: u32 = 50;
-    let params = ChainParams::custom_regtest(&[(BuriedDeployment::Bip34, Height(10_000))]);
+    let params = ChainParams::of(Network::Regtest).with_heights(&[(BuriedDeployment::Bip34, Height(10_000))]);
     for original in [TIP, TIP - 1, 3] {
         let mut again = chain().clone();
         again.blocks.retain(|block| !block.stale && block.height <= TIP);

@@ -132,7 +132,7 @@ fn a_checkpoint_of_another_chain_is_refused() {
 fn a_checkpoint_of_other_options_is_refused() {
     let (_case, options) = interrupted();
     let assume_valid = AssumeValid::Block(block_at(100).hash);
-    let params = ChainParams::custom_regtest(&[(BuriedDeployment::Csv, Height(2))]);
+    let params = ChainParams::of(Network::Regtest).with_heights(&[(BuriedDeployment::Csv, Height(2))]);
     let low = lowered(options.clone(), 20);
     for (other, words) in [
         (changed(options.clone(), |it| it.chain.assume_valid = assume_valid), "script checks"),

@@ -112,7 +112,8 @@ fn duplicates_gaps_and_other_plans_are_refused_by_name() {
 #[test]
 fn a_range_is_not_checked_with_other_activation_heights_than_the_plan_has() {
     let (_case, cut) = cut(2, None);
-    let of = |height| ChainParams::custom_regtest(&[(BuriedDeployment::Csv, Height(height))]);
+    let of =
+        |height| ChainParams::of(Network::Regtest).with_heights(&[(BuriedDeployment::Csv, Height(height))]);
     let mut options = cut.check_options(1);
     options.chain.params = of(9);
     assert_fails(cut.check_as(&options, "r1"), ErrorKind::Usage, &["csv@1; choose", "csv@9"]);

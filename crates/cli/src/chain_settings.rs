@@ -1,0 +1,115 @@
+//! The settings that change the rules of a chain for tests: those of the command line and of the files.
+
+use crate::{bitcoin_conf::BitcoinConf, core_args::CoreArgs};
+use engine::{BuriedDeployment, ChainParams, Error, Height, Network};
+use hex_conservative::decode_to_vec;
+
+impl CoreArgs {
+    /// Returns the parameters of a network with these settings.
+    ///
+    /// # Errors
+    /// [`engine::ErrorKind::Usage`] if an option is not for this network, or a value has no meaning.
+    pub fn params(&self, network: Network, conf: &BitcoinConf) -> Result<&'static ChainParams, Error> {
+        let Self { signetchallenge, testactivationheight, .. } = self;
+        let (is_main, is_signet) = (network == Network::Main, network == Network::Signet);
+        let misplaced = [
+            ("signetchallenge", signetchallenge.is_some() && !is_signet, "signet"),
+            (
+                "testactivationheight",
+                !testactivationheight.is_empty() && is_main,
+                "test, testnet4, signet or regtest",
+            ),
+        ];
+        if let Some((option, _, chains)) = misplaced.into_iter().find(|(_, is_misplaced, _)| *is_misplaced) {
+            return Err(Error::usage(format!("--{option} needs --chain {chains}")));
+        }
+        let challenges = match signetchallenge {
+            Some(given) => vec![given.clone()],
+            None => conf.list(network, "signetchallenge"),
+        };
+        let params = match challenges.as_slice() {
+            [hex] if is_signet => decode_to_vec(hex)
+                .map(ChainParams::custom_signet)
+                .map_err(|error| Error::usage(format!("signetchallenge: {error}; give a script in hex")))?,
+            [_, _, ..] if is_signet => {
+                return Err(Error::usage("signetchallenge: bitcoin.conf has several; keep one"));
+            }
+            _ => ChainParams::of(network),
+        };
+        if is_main {
+            // With the other settings, bitcoind does not start.
+            return Ok(params);
+        }
+        // As in bitcoind, the file does not take second place here: of all values, the last counts.
+        let heights = [testactivationheight.clone(), conf.list(network, "testactivationheight")].concat();
+        let heights: Result<Vec<_>, Error> = heights.iter().map(|text| activation(text)).collect();
+        Ok(params.with_heights(&heights?))
+    }
+}
+
+/// Parses `NAME@HEIGHT`.
+fn activation(text: &str) -> Result<(BuriedDeployment, Height), Error> {
+    let wrong = |what: String| Error::usage(format!("testactivationheight={text}: {what}"));
+    let (name, height) = text.split_once('@').ok_or_else(|| wrong("give NAME@HEIGHT".to_owned()))?;
+    let deployment = name.parse().map_err(|error| wrong(format!("{error}")))?;
+    match height.parse() {
+        Ok(height) if height < i32::MAX as u32 => Ok((deployment, Height(height))),
+        _ => Err(wrong("the height is not a number below 2147483647".to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core_args::Located;
+    use std::{fs, path::Path};
+    use tempfile::TempDir;
+
+    fn args(dir: &Path, network: Network, challenge: Option<&str>, heights: &[&str]) -> CoreArgs {
+        CoreArgs {
+            datadir: Some(dir.to_owned()),
+            chain: Some(network),
+            signetchallenge: challenge.map(str::to_owned),
+            testactivationheight: heights.iter().map(|&text| text.to_owned()).collect(),
+            ..CoreArgs::default()
+        }
+    }
+
+    fn located(args: &CoreArgs) -> Located {
+        args.locate().unwrap()
+    }
+
+    #[test]
+    fn chains_of_tests_have_their_own_parameters() {
+        let dir = TempDir::new().unwrap();
+        let args = |network, challenge, heights: &[&str]| args(dir.path(), network, challenge, heights);
+        let custom = located(&args(Network::Signet, Some("51"), &[]));
+        assert_eq!(custom.params.signet_challenge, Some(&[0x51][..]));
+        let regtest = located(&args(Network::Regtest, None, &["csv@432", "bip34@2"]));
+        assert_eq!((regtest.params.csv_height, regtest.params.bip34_height), (Height(432), Height(2)));
+        let text = "[signet]\nsignetchallenge=51\n[regtest]\ntestactivationheight=cltv@9\n";
+        fs::write(dir.path().join("bitcoin.conf"), text).unwrap();
+        let from_file = located(&args(Network::Signet, None, &[]));
+        assert_eq!(from_file.params.magic, custom.params.magic);
+        assert_eq!(located(&args(Network::Regtest, None, &[])).params.bip65_height, Height(9));
+    }
+
+    /// They were for regtest only, and the file's did not count beside those of the command line.
+    #[test]
+    fn of_all_activation_heights_the_last_of_the_file_counts_on_each_chain_but_main() {
+        let dir = TempDir::new().unwrap();
+        fs::write(dir.path().join("bitcoin.conf"), "testactivationheight=csv@7\nsignetchallenge=51\n")
+            .unwrap();
+        for network in Network::ALL {
+            let usual = ChainParams::of(network);
+            let heights: &[&str] = if network == Network::Main { &[] } else { &["csv@5", "cltv@6"] };
+            let params = located(&args(dir.path(), network, None, heights)).params;
+            let expected = match network {
+                Network::Main => (usual.csv_height, usual.bip65_height),
+                _ => (Height(7), Height(6)),
+            };
+            assert_eq!((params.csv_height, params.bip65_height), expected, "{network}");
+            assert_eq!(params.magic != usual.magic, network == Network::Signet);
+        }
+    }
+}
