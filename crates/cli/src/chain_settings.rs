@@ -10,8 +10,9 @@ impl CoreArgs {
     /// # Errors
     /// [`engine::ErrorKind::Usage`] if an option is not for this network, or a value has no meaning.
     pub fn params(&self, network: Network, conf: &BitcoinConf) -> Result<&'static ChainParams, Error> {
-        let Self { signetchallenge, testactivationheight, .. } = self;
-        let (is_main, is_signet) = (network == Network::Main, network == Network::Signet);
+        let Self { signetchallenge, testactivationheight, test, .. } = self;
+        let [is_main, is_signet, is_regtest] =
+            [Network::Main, Network::Signet, Network::Regtest].map(|chain| chain == network);
         let misplaced = [
             ("signetchallenge", signetchallenge.is_some() && !is_signet, "signet"),
             (
@@ -19,6 +20,7 @@ impl CoreArgs {
                 !testactivationheight.is_empty() && is_main,
                 "test, testnet4, signet or regtest",
             ),
+            ("test", !test.is_empty() && !is_regtest, "regtest"),
         ];
         if let Some((option, _, chains)) = misplaced.into_iter().find(|(_, is_misplaced, _)| *is_misplaced) {
             return Err(Error::usage(format!("--{option} needs --chain {chains}")));
@@ -43,7 +45,9 @@ impl CoreArgs {
         // As in bitcoind, the file does not take second place here: of all values, the last counts.
         let heights = [testactivationheight.clone(), conf.list(network, "testactivationheight")].concat();
         let heights: Result<Vec<_>, Error> = heights.iter().map(|text| activation(text)).collect();
-        Ok(params.with_heights(&heights?))
+        let has_bip94 = test.iter().chain(&conf.list(network, "test")).any(|name| name == "bip94");
+        let enforce_bip94 = params.enforce_bip94 || is_regtest && has_bip94;
+        Ok(ChainParams { enforce_bip94, ..params.clone() }.with_heights(&heights?))
     }
 }
 
@@ -92,6 +96,20 @@ mod tests {
         let from_file = located(&args(Network::Signet, None, &[]));
         assert_eq!(from_file.params.magic, custom.params.magic);
         assert_eq!(located(&args(Network::Regtest, None, &[])).params.bip65_height, Height(9));
+    }
+
+    /// Headers were accepted that bitcoind rejects with this option.
+    #[test]
+    fn regtest_has_the_rules_of_bip94_if_an_option_or_the_file_says_so() {
+        let dir = TempDir::new().unwrap();
+        let args = |network| args(dir.path(), network, None, &[]);
+        let has_it = |args: &CoreArgs| located(args).params.enforce_bip94;
+        let plain = args(Network::Regtest);
+        let told = CoreArgs { test: vec!["bip94".to_owned()], ..plain.clone() };
+        assert_eq!((has_it(&plain), has_it(&told)), (false, true));
+        assert!(located(&told).flags().join(" ").ends_with("--chain regtest --test bip94"));
+        fs::write(dir.path().join("bitcoin.conf"), "test=addrman\ntest=bip94\n").unwrap();
+        assert_eq!((has_it(&plain), has_it(&args(Network::Signet))), (true, false));
     }
 
     /// They were for regtest only, and the file's did not count beside those of the command line.

@@ -57,6 +57,10 @@ pub struct CoreArgs {
     /// repeatedly
     #[arg(long, help_heading = DATADIR, value_name = "NAME@HEIGHT", hide_short_help = true)]
     pub testactivationheight: Vec<String>,
+
+    /// On regtest, the rules of BIP-0094, as for bitcoind -test
+    #[arg(long, help_heading = DATADIR, value_parser = ["bip94"], hide_short_help = true)]
+    pub test: Vec<String>,
 }
 
 // Options of a command that only names a datadir. A doc comment would become help text.
@@ -127,7 +131,7 @@ fn chain(name: &str) -> Result<Network, String> {
 /// Rewrites options that are written as for bitcoind: `-datadir=DIR` to `--datadir=DIR`, and `-testnet` to
 /// `--chain=test`.
 pub fn accept_core_spelling(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    const NAMES: [&str; 15] = [
+    const NAMES: [&str; 16] = [
         "addnode",
         "assumevalid",
         "blocksdir",
@@ -141,6 +145,7 @@ pub fn accept_core_spelling(words: impl Iterator<Item = OsString>) -> Vec<OsStri
         "onlynet",
         "proxy",
         "signetchallenge",
+        "test",
         "testactivationheight",
         "v2transport",
     ];
@@ -372,7 +377,9 @@ impl CoreArgs {
             ("blocksdir", blocksdir),
             ("signetchallenge", self.signetchallenge.clone()),
         ];
-        single.into_iter().filter_map(|(name, value)| Some((name, value?))).chain(heights).collect()
+        let tests = self.test.iter().map(|text| ("test", text.clone()));
+        let single = single.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        single.chain(heights).chain(tests).collect()
     }
 }
 

@@ -27,7 +27,7 @@ const MAX_LEN: u64 = 1 << 20;
 const RESUMABLE: [&str; 3] = ["reindex", "repair", "sync"];
 /// Options that a note leaves out: those that choose the datadir and the chain, and those that would keep the
 /// command from resuming, as the file of the log exists already, and that of the report may.
-const LEFT_OUT: [&str; 10] = [
+const LEFT_OUT: [&str; 11] = [
     "--blocksdir",
     "--chain",
     "--conf",
@@ -37,6 +37,7 @@ const LEFT_OUT: [&str; 10] = [
     "--report",
     "--restart",
     "--signetchallenge",
+    "--test",
     "--testactivationheight",
 ];
 /// Options whose values can be paths, besides the work directory.

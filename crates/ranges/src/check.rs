@@ -134,8 +134,8 @@ fn chain_options(plan: &RangePlan, options: &ChainOptions) -> Result<ChainOption
     let (of_plan, chosen) = (&plan.plan.activation_heights, options.params.activation_heights());
     if *of_plan != chosen {
         return Err(Error::usage(format!(
-            "the plan is for the activation heights {of_plan}; choose these (testactivationheight), not \
-             {chosen}"
+            "the plan is for the activation heights {of_plan}; choose these (testactivationheight, test), \
+             not {chosen}"
         )));
     }
     if plan.plan.scripts && !options.scripts.are_run() {

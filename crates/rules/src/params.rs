@@ -362,12 +362,14 @@ impl ChainParams {
         Box::leak(Box::new(params))
     }
 
-    /// Returns the activation heights as [`ChainParams::with_heights`] takes them, in Core's words.
+    /// Returns the activation heights as [`ChainParams::with_heights`] takes them, in Core's words; and
+    /// `bip94` if regtest has these rules (Core `-test=bip94`).
     pub fn activation_heights(&self) -> String {
         let Self { segwit_height, bip34_height, bip66_height, bip65_height, csv_height, .. } = self;
+        let bip94 = if self.enforce_bip94 && self.network == Network::Regtest { " bip94" } else { "" };
         format!(
             "segwit@{segwit_height} bip34@{bip34_height} dersig@{bip66_height} cltv@{bip65_height} \
-             csv@{csv_height}"
+             csv@{csv_height}{bip94}"
         )
     }
 
@@ -495,6 +497,8 @@ mod tests {
         let expected = ChainParams { csv_height: Height(9), bip34_height: Height(7), ..REGTEST.clone() };
         assert_eq!(*params, expected);
         assert_eq!(params.activation_heights(), "segwit@0 bip34@7 dersig@1 cltv@1 csv@9");
+        let bip94 = ChainParams { enforce_bip94: true, ..expected };
+        assert_eq!(bip94.activation_heights(), "segwit@0 bip34@7 dersig@1 cltv@1 csv@9 bip94");
         let names = BuriedDeployment::ALL.map(|deployment| deployment.name().parse());
         assert_eq!(names, BuriedDeployment::ALL.map(Ok));
         let error = "taproot".parse::<BuriedDeployment>().unwrap_err().to_string();
