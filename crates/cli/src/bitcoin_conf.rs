@@ -5,7 +5,7 @@
 //! of the chosen chain counts before the common one, and of several values the first (Core
 //! `common/settings.cpp`). These rules are Core's alone, so no crate for configuration files has them.
 
-use engine::{Datadir, Disk as _, Error, ErrorKind, Network, RealDisk, doctor::LastStart};
+use engine::{Disk as _, Error, ErrorKind, Network, RealDisk, doctor::LastStart};
 use serde::{
     Deserialize, Deserializer,
     de::{Error as _, MapAccess, Visitor},
@@ -91,15 +91,17 @@ impl BitcoinConf {
 
     /// Reads the file that bitcoind read when it last started on a datadir without `bitcoin.conf`, such as
     /// one that a service names. Returns its path too.
-    pub fn of_last_start(datadir: &Path, chain: Option<Network>) -> Result<(Self, Option<PathBuf>), Error> {
+    pub fn of_last_start(
+        datadir: &Path,
+        net_dir: &Path,
+        chain: Option<Network>,
+    ) -> Result<(Self, Option<PathBuf>), Error> {
         let real = |file: &Path| Some(RealDisk.resolve(file.parent()?).ok()?.join(file.file_name()?));
         let own = real(&datadir.join("bitcoin.conf"));
-        let network = chain.unwrap_or(Network::Main);
-        let net_dir = Datadir::at(datadir, network).net_dir().to_owned();
         let last = LastStart::read(&RealDisk, &net_dir.join("debug.log"));
         let Some(path) = last.conf.filter(|file| real(file) != own) else { return Ok(Default::default()) };
         // The log of a copy names the file of the other node, and perhaps its block files.
-        let is_own = last.net_dir.is_some_and(|dir| real(&dir) == real(&net_dir));
+        let is_own = last.net_dir.is_some_and(|dir| real(&dir) == real(net_dir));
         match if is_own { Self::read(&path, datadir, chain) } else { Ok(None) } {
             Ok(Some(conf)) => Ok((conf, Some(path))),
             Err(error) if error.kind != ErrorKind::Environment => Err(error),

@@ -1,8 +1,9 @@
 //! The settings that change the rules of a chain for tests: those of the command line and of the files.
 
 use crate::{bitcoin_conf::BitcoinConf, core_args::CoreArgs};
-use engine::{BuriedDeployment, ChainParams, Error, Height, Network};
+use engine::{BuriedDeployment, ChainParams, Datadir, Error, Height, Location, Network, RealDisk};
 use hex_conservative::decode_to_vec;
+use std::path::Path;
 
 impl CoreArgs {
     /// Returns the parameters of a network with these settings.
@@ -49,6 +50,14 @@ impl CoreArgs {
         let enforce_bip94 = params.enforce_bip94 || is_regtest && has_bip94;
         Ok(ChainParams { enforce_bip94, ..params.clone() }.with_heights(&heights?))
     }
+
+    /// Returns the paths of a network in the datadir at `root`, of a signet in the folder of its challenge.
+    pub fn datadir_at(&self, root: &Path, network: Network, conf: &BitcoinConf) -> Datadir {
+        // What is wrong with the settings is reported when the chain is chosen.
+        let magic = self.params(network, conf).map_or(network.magic(), |params| params.magic);
+        let location = Location { magic, ..Location::new(root, network) };
+        Datadir::of(&RealDisk, &location).unwrap_or(Datadir::new(&location))
+    }
 }
 
 /// Parses `NAME@HEIGHT`.
@@ -66,7 +75,7 @@ fn activation(text: &str) -> Result<(BuriedDeployment, Height), Error> {
 mod tests {
     use super::*;
     use crate::core_args::Located;
-    use std::{fs, path::Path};
+    use std::fs;
     use tempfile::TempDir;
 
     fn args(dir: &Path, network: Network, challenge: Option<&str>, heights: &[&str]) -> CoreArgs {
@@ -110,6 +119,26 @@ mod tests {
         assert!(located(&told).flags().join(" ").ends_with("--chain regtest --test bip94"));
         fs::write(dir.path().join("bitcoin.conf"), "test=addrman\ntest=bip94\n").unwrap();
         assert_eq!((has_it(&plain), has_it(&args(Network::Signet))), (true, false));
+    }
+
+    /// Those in the folder of the public signet, of another node, were read.
+    #[test]
+    fn the_settings_and_the_log_of_a_custom_signet_are_in_its_own_folder() {
+        let dir = TempDir::new().unwrap();
+        for folder in ["signet", "signet_54d26fbd"] {
+            fs::create_dir_all(dir.path().join(folder).join("blocks")).unwrap();
+            let conf = dir.path().join(folder).join("node.conf").display().to_string();
+            let log = format!("2026 Bitcoin Core version v32.0.0\n2026 Config file: {conf}\n");
+            fs::write(dir.path().join(folder).join("debug.log"), log).unwrap();
+        }
+        let own = dir.path().join("signet_54d26fbd");
+        fs::write(dir.path().join("signet/settings.json"), "").unwrap();
+        fs::write(own.join("settings.json"), r#"{"prune": "700"}"#).unwrap();
+        for (root, challenge) in [(dir.path(), Some("51")), (&*own, None)] {
+            let found = located(&args(root, Network::Signet, challenge, &[]));
+            assert_eq!((found.prune, found.settings.faults.len()), (Some(700), 0));
+            assert!(found.ignored.concat().contains("signet_54d26fbd/node.conf"), "{:?}", found.ignored);
+        }
     }
 
     /// They were for regtest only, and the file's did not count beside those of the command line.

@@ -299,7 +299,7 @@ impl CoreArgs {
             _ => base.to_owned(),
         };
         let name = conf.get(network, "settings").unwrap_or("settings.json".to_owned());
-        let path = Datadir::at(&root, network).net_dir().join(&name);
+        let path = self.datadir_at(&root, network, &conf).net_dir().join(&name);
         let is_off = name == "0" || name.is_empty();
         let read = if is_off { Ok(()) } else { conf.add_settings_file(&path) };
         let broken = read.err().map(|error| StartFault {
@@ -364,7 +364,11 @@ impl CoreArgs {
             None if self.conf.is_some() => {
                 Err(Error::usage("no such configuration file").in_file(path, None))
             }
-            None => BitcoinConf::of_last_start(home, chain),
+            None => {
+                let network = chain.unwrap_or(Network::Main);
+                let datadir = self.datadir_at(base, network, &BitcoinConf::default());
+                BitcoinConf::of_last_start(home, datadir.net_dir(), chain)
+            }
         }
     }
 
