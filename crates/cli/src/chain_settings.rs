@@ -1,8 +1,12 @@
-//! The settings that change the rules of a chain for tests: those of the command line and of the files.
+//! The settings that change the rules of a chain for tests: those of the command line and of the files, or
+//! else what bitcoind was told when it last started.
 
 use crate::{bitcoin_conf::BitcoinConf, core_args::CoreArgs};
-use engine::{BuriedDeployment, ChainParams, Datadir, Error, Height, Location, Network, RealDisk};
+use engine::{
+    BuriedDeployment, ChainParams, Datadir, Error, Height, Location, Network, RealDisk, doctor::LastStart,
+};
 use hex_conservative::decode_to_vec;
+use peregrine::{output::print_message, running};
 use std::path::Path;
 
 impl CoreArgs {
@@ -57,6 +61,35 @@ impl CoreArgs {
         let magic = self.params(network, conf).map_or(network.magic(), |params| params.magic);
         let location = Location { magic, ..Location::new(root, network) };
         Datadir::of(&RealDisk, &location).unwrap_or(Datadir::new(&location))
+    }
+
+    /// Returns these options with those that bitcoind got only on its command line when it last started: the
+    /// chain follows their rules. Says so.
+    pub fn with_last_start(&self, root: &Path, network: Network, conf: &BitcoinConf) -> Self {
+        let mut all = self.clone();
+        if network == Network::Main {
+            return all;
+        }
+        let log = self.datadir_at(root, network, conf).net_dir().join("debug.log");
+        let last = LastStart::read(&RealDisk, &log);
+        let told =
+            |name: &str| if conf.list(network, name).is_empty() { last.told(name) } else { Vec::new() };
+        if self.testactivationheight.is_empty() {
+            all.testactivationheight = told("testactivationheight");
+        }
+        if self.test.is_empty() && network == Network::Regtest {
+            all.test = told("test").into_iter().filter(|name| name == "bip94").collect();
+        }
+        if self.signetchallenge.is_none() && network == Network::Signet {
+            all.signetchallenge = told("signetchallenge").pop();
+        }
+        let own = self.repeated(None);
+        let is_said = |it: &(_, _)| !own.contains(it) && !running::errors_as_json();
+        for (name, value) in all.repeated(None).into_iter().filter(is_said) {
+            let log = log.display();
+            print_message(&format!("note: {name}={value}, as bitcoind was last started with ({log})"));
+        }
+        all
     }
 }
 
@@ -139,6 +172,29 @@ mod tests {
             assert_eq!((found.prune, found.settings.faults.len()), (Some(700), 0));
             assert!(found.ignored.concat().contains("signet_54d26fbd/node.conf"), "{:?}", found.ignored);
         }
+    }
+
+    /// The blocks of such a node were called invalid.
+    #[test]
+    fn what_only_the_command_line_of_bitcoinds_last_start_had_is_taken_from_its_log() {
+        let dir = TempDir::new().unwrap();
+        let args = |heights: &[&str]| args(dir.path(), Network::Regtest, None, heights);
+        let told = ["testactivationheight=\"csv@5\"", "testactivationheight=\"cltv@6\"", "test=\"bip94\""];
+        let told = told.map(|arg| format!("2026 Command-line arg: {arg}\n")).concat();
+        fs::create_dir(dir.path().join("regtest")).unwrap();
+        let log = format!("2026 Bitcoin Core version v31.0.0\n{told}");
+        fs::write(dir.path().join("regtest/debug.log"), log).unwrap();
+        let found = located(&args(&[]));
+        assert_eq!(found.params.activation_heights(), "segwit@0 bip34@1 dersig@1 cltv@6 csv@5 bip94");
+        // Nor is bitcoind to be started without them.
+        let flags = "-testactivationheight=csv@5 -testactivationheight=cltv@6 -test=bip94";
+        assert!(found.core_flags(dir.path()).join(" ").ends_with(flags));
+        let (csv, cltv) = (Height(7), Height(1));
+        let given = located(&args(&["csv@7"])).params;
+        assert_eq!((given.csv_height, given.bip65_height), (csv, cltv));
+        fs::write(dir.path().join("bitcoin.conf"), "testactivationheight=csv@7\n").unwrap();
+        let from_file = located(&args(&[])).params;
+        assert_eq!((from_file.csv_height, from_file.bip65_height), (csv, cltv));
     }
 
     /// They were for regtest only, and the file's did not count beside those of the command line.

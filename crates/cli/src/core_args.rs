@@ -256,15 +256,16 @@ impl CoreArgs {
         let is_named = read.chosen != Some(network) && (network != Network::Main || read.chosen.is_some());
         set_chain(network.name());
         let conf = &read.conf;
+        let all = self.with_last_start(&read.root, network, conf);
         let prune = conf.get(network, "prune").as_deref().map(node_settings::leading_number);
         let mut located = Located {
-            params: self.params(network, conf)?,
+            params: all.params(network, conf)?,
             assume_valid: conf.get(network, "assumevalid").as_deref().map(conf_assume_valid).transpose()?,
             prune: prune.and_then(|mebibytes| mebibytes.try_into().ok()).filter(|&mebibytes| mebibytes > 0),
             settings: NodeSettings::default(),
             connections: node_settings::connections(conf, network),
             ignored: conf.ignored.clone(),
-            repeated: self.repeated(is_named.then_some(network)),
+            repeated: all.repeated(is_named.then_some(network)),
             noconf: self.noconf,
             omits_datadir: self.datadir.is_none()
                 && conf.setting(network, "datadir").is_some()
@@ -373,7 +374,7 @@ impl CoreArgs {
     }
 
     /// The options of the command line that choose the chain and its block files.
-    fn repeated(&self, chain: Option<Network>) -> Vec<(&'static str, String)> {
+    pub fn repeated(&self, chain: Option<Network>) -> Vec<(&'static str, String)> {
         let blocksdir = self.blocksdir.as_ref().map(|dir| dir.display().to_string());
         let heights = self.testactivationheight.iter().map(|text| ("testactivationheight", text.clone()));
         let single = [

@@ -35,6 +35,8 @@ pub struct LastStart {
     /// Settings, in the order in which they count: the part of the network for which they are, which is empty
     /// for all, the name, and the value.
     settings: Vec<[String; 3]>,
+    /// How many of them are of the command line, which are the first.
+    told: usize,
     /// The last error of a database, and the table that it names.
     pub database_error: Option<(String, Option<PathBuf>)>,
     /// The error with which it ended.
@@ -90,6 +92,7 @@ impl LastStart {
         }
         // The common part of the configuration file comes first in the log, and counts last.
         ranked.sort_by_key(|&(rank, is_common, _)| (rank, is_common));
+        last.told = ranked.partition_point(|(rank, ..)| *rank == 0);
         last.settings = ranked.into_iter().map(|(.., setting)| setting).collect();
         last
     }
@@ -98,6 +101,12 @@ impl LastStart {
         let is_it =
             |[section, is, _]: &&[String; 3]| is == name && (section.is_empty() || section == network.name());
         self.settings.iter().find(is_it).map(|[.., value]| &**value)
+    }
+
+    /// All values of an option on its command line.
+    pub fn told(&self, option: &str) -> Vec<String> {
+        let told = self.settings.iter().take(self.told).filter(|[_, name, _]| name == option);
+        told.map(|[.., value]| value.clone()).collect()
     }
 
     /// To how many MiB bitcoind pruned.
@@ -215,6 +224,7 @@ mod tests {
         }
         let more = "2026 Config file: /proc/b/bitcoin.conf\n2026 Config file arg: [main] prune=\"600\"\n";
         let found = read(&format!("{start}{more}2026 Config file arg: prune=\"1000\"\n"));
+        assert_eq!((found.told("chain"), found.told("prune")), (vec!["regtest".to_owned()], Vec::new()));
         assert_eq!((found.conf, found.settings.len()), (Some("/proc/b/bitcoin.conf".into()), 3));
         let other = read(&format!("{start}2026 Config file: /proc/b/bitcoin.conf (not found, skipping)\n"));
         assert!(other.conf.is_none() && other.prune(Network::Regtest).is_none());
