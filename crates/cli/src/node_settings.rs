@@ -28,12 +28,20 @@ const NEED_ANOTHER: [(&str, &str, bool); 5] = [
 const IN_SECTION: [&str; 8] =
     ["addnode", "bind", "connect", "port", "rpcbind", "rpcport", "wallet", "walletdir"];
 
+/// Options for tests, and whether a chain can have them.
+const FOR_TESTS: [(&str, fn(Network) -> bool); 3] = [
+    ("test", |network| network == Network::Regtest),
+    ("testactivationheight", |network| network != Network::Main),
+    ("vbparams", |network| network != Network::Main),
+];
+
 /// An option, the values with which bitcoind starts, and what is wrong with others.
 type ValueRule = (&'static str, fn(&str) -> bool, &'static str);
 
-const VALUES: [ValueRule; 8] = [
+const VALUES: [ValueRule; 10] = [
     ("prune", is_prune_target, "the least is 550, or 1"),
     ("blockfilterindex", |value| ["", "0", "1", "basic"].contains(&value), "there is no such filter"),
+    ("maxconnections", |value| leading_number(value) >= 0, "the least is 0"),
     ("maxmempool", |value| leading_number(value) >= 5, "the least is 5"),
     ("minimumchainwork", is_hash, "it is not a number of at most 64 hexadecimal digits"),
     (
@@ -44,6 +52,7 @@ const VALUES: [ValueRule; 8] = [
     ("peertimeout", |value| leading_number(value) > 0, "it must be more than 0"),
     ("port", is_port, "there is no such port"),
     ("rpcport", is_port, "there is no such port"),
+    ("vbparams", is_vbparams, "it is not NAME:START:END or NAME:START:END:HEIGHT"),
 ];
 
 /// Options that are meant for one start, and what they do at each.
@@ -85,6 +94,10 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
         let setting = conf.setting(network, name).filter(|setting| setting.is_common());
         let what = format!("for this chain, it must be in the section [{network}]");
         faults.extend(setting.map(|it| refused(it, &what, false)));
+    }
+    for (name, _) in FOR_TESTS.iter().filter(|(_, can_have)| !can_have(network)) {
+        let what = "it is for other chains only, so it must be in their sections";
+        faults.extend(conf.setting(network, name).map(|it| refused(it, what, false)));
     }
     for (name, is_valid, what) in VALUES {
         let setting = conf.setting(network, name).filter(|setting| !is_valid(setting.value()));
@@ -197,6 +210,11 @@ fn is_port(value: &str) -> bool {
     value.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
+fn is_vbparams(value: &str) -> bool {
+    let numbers: Vec<_> = value.split(':').skip(1).map(str::parse::<i64>).collect();
+    (2..=3).contains(&numbers.len()) && numbers.iter().all(Result::is_ok)
+}
+
 fn fault(setting: &Setting, what: &str, is_removable: bool) -> StartFault {
     let Setting { file, line, .. } = setting.clone();
     let place = line.map_or(String::new(), |line| format!("line {line}, "));
@@ -207,4 +225,38 @@ fn fault(setting: &Setting, what: &str, is_removable: bool) -> StartFault {
     // A member of settings.json is not a line.
     let is_removable = is_removable && line.is_some();
     StartFault { error, advice: Advice::CorrectSetting { file, line, is_removable } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use tempfile::TempDir;
+
+    /// bitcoind was advised to be started with these.
+    #[test]
+    fn options_for_tests_keep_the_nodes_of_other_chains_from_starting() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("bitcoin.conf");
+        let faults = |line: &str| {
+            fs::write(&path, format!("{line}\n")).unwrap();
+            Network::ALL.map(|network| {
+                let conf = BitcoinConf::read(&path, dir.path(), Some(network)).unwrap().unwrap();
+                of(&conf, network, dir.path()).faults.len()
+            })
+        };
+        assert_eq!(Network::ALL[0], Network::Main);
+        for (line, expected) in [
+            ("test=bip94", [1, 1, 1, 1, 0]),
+            ("testactivationheight=csv@1", [1, 0, 0, 0, 0]),
+            ("vbparams=testdummy:0:1", [1, 0, 0, 0, 0]),
+            ("vbparams=testdummy:0", [2, 1, 1, 1, 1]),
+            ("vbparams=testdummy:0:1:2", [1, 0, 0, 0, 0]),
+            ("maxconnections=-1", [1; 5]),
+            ("maxconnections=0", [0; 5]),
+            ("[regtest]\ntest=bip94\nvbparams=testdummy:0:1", [0; 5]),
+        ] {
+            assert_eq!(faults(line), expected, "{line}");
+        }
+    }
 }
