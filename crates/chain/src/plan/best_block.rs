@@ -78,15 +78,17 @@ pub fn lacks_undo(files: &Files<'_>, best: BlockHash, count: usize) -> Result<bo
 }
 
 /// Whether bitcoind can complete a flush that was interrupted ([`disk::chainstate::read_heads`]): it
-/// disconnects the blocks of the old best block again, and connects those of the new one (Core
-/// `ReplayBlocks`).
+/// opens all block files, disconnects the blocks of the old best block again, and connects those of the new
+/// one (Core `LoadBlockIndexDB`, `ReplayBlocks`).
 ///
 /// # Errors
 /// A damaged block index; any I/O error.
 pub fn can_replay(files: &Files<'_>, new: BlockHash, old: BlockHash) -> Result<bool, Error> {
     let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
     let (is_first, mut new, mut old) = (old == BlockHash::default(), rows.entry(&new)?, rows.entry(&old)?);
-    if !is_first && old.is_none() {
+    let (on_disk, mut lacks_file) = (files.datadir.blk_files(files.disk)?, false);
+    rows.stream(|it| lacks_file |= it.place().is_some_and(|(file, _)| !on_disk.contains(&file)))?;
+    if lacks_file || !is_first && old.is_none() {
         return Ok(false);
     }
     while let Some(entry) = new {

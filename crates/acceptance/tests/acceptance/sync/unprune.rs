@@ -105,6 +105,12 @@ fn nothing_is_deleted_that_bitcoind_needs_to_complete_a_flush() {
     let lost = blk(&case, &entry(&case, 60));
     truncate(&lost, 100).unwrap();
     assert_rebuilt(&case, false, "a lost block");
+    // The same, of a file whose blocks are not replayed: bitcoind opens all files before that.
+    let case = Case::at_tip();
+    interrupt_flush(&case, TIP - 3);
+    let number = case.index().files.iter().rposition(|info| info.height_last < TIP - 6).unwrap();
+    fs::remove_file(case.blocks(&format!("blk{number:05}.dat"))).unwrap();
+    assert_rebuilt(&case, false, "a lost file");
 }
 
 /// The run that was interrupted has stored the blocks that bitcoind lacked, so that the next one was refused.
