@@ -76,8 +76,8 @@ pub fn read_or_create_block_obfuscation(
     read_block_obfuscation(disk, blocks_dir)
 }
 
-/// Checks that `obfuscation` is the key of the block files: each must begin with the magic, or have a block
-/// behind what else it begins with. `None` is never their key. Of more than `files_max` files, some are
+/// Checks that `obfuscation` is the key of the first block in each of the block files, of all its bytes:
+/// those of the magic are not enough. `None` is never their key. Of more than `files_max` files, some are
 /// looked at. The errors contain the keys that the files reveal.
 ///
 /// # Errors
@@ -97,7 +97,7 @@ pub fn check_block_obfuscation(
     let step = numbers.len().div_ceil(files_max.max(1)).max(1);
     let is_checked = |at: usize| at.is_multiple_of(step) || at + 1 == numbers.len();
     for (_, &number) in numbers.iter().enumerate().filter(|(at, _)| is_checked(*at)) {
-        match key_of_file(disk, datadir, number, own, genesis)? {
+        match key_of_file(disk, datadir, number, genesis)? {
             // If the file is missing, bitcoind writes this block anew, with whatever key it has then.
             Some((key, true)) => of_genesis = Some((key, vec![number])),
             Some((key, false)) => keys.entry(key).or_default().push(number),
@@ -156,13 +156,12 @@ fn check_network(
     }
 }
 
-/// Finds the key of one block file, as far as that can be read and has a block; `own` is tried first. Returns
-/// too whether the file has only the genesis block.
+/// Finds the key of one block file, as far as that can be read and has a block. Returns too whether the file
+/// has only the genesis block.
 fn key_of_file(
     disk: &dyn Disk,
     datadir: &Datadir,
     number: FileNo,
-    own: Obfuscation,
     genesis: &BlockHash,
 ) -> Result<Option<([u8; 8], bool)>, DiskError> {
     let path = datadir.blk_path(number);
@@ -171,18 +170,9 @@ fn key_of_file(
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.during("open for reading", &path)?,
     };
-    let (mut found, magic) = ([0; 4], datadir.magic());
+    let mut search = KeyedSearch::new(&*file, &path, datadir.magic())?;
     // The command that reads the file reports that it cannot be read.
-    if file.read_exact_at(&mut found, 0).is_err() {
-        return Ok(None);
-    }
-    own.apply(&mut found, 0);
-    let fits = (found == magic).then_some((own.key(), false));
-    if fits.is_some() && number > FileNo(0) {
-        return Ok(fits);
-    }
-    let mut search = KeyedSearch::new(&*file, &path, magic)?;
-    let Ok(Some((at, key))) = search.find_key(SEARCHED_BYTES) else { return Ok(fits) };
+    let Ok(Some((at, key))) = search.find_key(SEARCHED_BYTES) else { return Ok(None) };
     let Some(mut start) = read_start(disk, &path)?.filter(|_| at == 0 && number == FileNo(0)) else {
         return Ok(Some((key.key(), false)));
     };

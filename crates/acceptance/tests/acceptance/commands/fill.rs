@@ -319,15 +319,17 @@ fn wherever_the_power_fails_the_next_run_completes() {
     assert!(states > 20, "{states}");
 }
 
-/// Once, only the genesis block at the start of the first file revealed the key.
+/// Once, only the genesis block at the start of the first file revealed the key, and a file whose first four
+/// bytes fit was believed to have that of `xor.dat`.
 #[test]
 fn a_lost_key_of_the_block_files_is_restored() {
     type Change = fn(&Case);
-    let keys: [Change; 4] = [
+    let keys: [Change; 5] = [
         |case| fs::remove_file(case.blocks("xor.dat")).unwrap(),
         |case| fs::write(case.blocks("xor.dat"), [0; 8]).unwrap(),
         |case| fs::write(case.blocks("xor.dat"), [7; 8]).unwrap(),
         |case| fs::write(case.blocks("xor.dat"), [7; 3]).unwrap(),
+        |case| flip_bit(&case.blocks("xor.dat"), 7, 7).unwrap(),
     ];
     let files: [Change; 5] = [
         |_| {},
@@ -390,6 +392,10 @@ fn own_files_with_other_keys_are_named_and_taken_over() {
             let case = Case::at_tip();
             let path = case.blocks(&format!("blk{number:05}.dat"));
             fs::write(&path, with_key(&path, own_key(&case), key)).unwrap();
+            // `repair` refuses a pruned node, and was advised for ever.
+            edit_index(&case.blocks("index"), |index| index.pruned = true).unwrap();
+            assert_eq!(diagnosed(case.root(), true).advice, Advice::BitcoindReindex);
+            edit_index(&case.blocks("index"), |index| index.pruned = false).unwrap();
             let before = tree(case.root());
             let found = diagnosed(case.root(), true);
             assert_eq!(found.advice, Advice::TakeFromFiles { directory: case.blocks("") });

@@ -149,6 +149,8 @@ fn of_key(found: &DatadirState) -> Option<Advice> {
         Some(DiskError::OtherSignet { .. }) => Advice::NameChallenge,
         // Beside a second chainstate, no block is taken.
         Some(DiskError::MixedKeys { .. }) if found.snapshot.exists => Advice::MoveSnapshotAway,
+        // There, a repair is refused.
+        Some(DiskError::MixedKeys { .. }) if found.index.is_pruned => Advice::BitcoindReindex,
         Some(DiskError::MixedKeys { .. }) => Advice::TakeFromFiles { directory: found.blocks_dir.clone() },
         Some(DiskError::WrongKey { key, .. }) => Advice::RestoreKey { key: *key },
         _ => Advice::BitcoindReindex,
