@@ -15,7 +15,7 @@ use chain::{
         planner::is_pruned,
     },
 };
-use disk::{DiskError, chainstate::ChainstateReader, index::find_height};
+use disk::{DiskError, chainstate::ChainstateReader, index::IndexRows};
 use pipeline::stages::finish;
 use wire::BlockHash;
 
@@ -42,9 +42,10 @@ pub fn read_all(
 }
 
 /// Whether the chainstate cannot stay: bitcoind was stopped while it wrote the coins, or blocks are to be
-/// deleted, and the coins cannot be read. Also returns the error for a run that would connect blocks to it,
-/// if bitcoind can complete the flush ([`unfinished_flush`]). `is_resumed` is whether an earlier run has
-/// begun to replace it, and may have stored the blocks that bitcoind lacked.
+/// deleted, and the coins cannot be read, or its best block was never stored: then, all blocks below would be
+/// stored before one is deleted. Also returns the error for a run that would connect blocks to it, if
+/// bitcoind can complete the flush ([`unfinished_flush`]). `is_resumed` is whether an earlier run has begun
+/// to replace it, and may have stored the blocks that bitcoind lacked.
 ///
 /// # Errors
 /// The same errors; if blocks are to be deleted, [`ErrorKind::Damaged`] after an interrupted flush that
@@ -68,7 +69,13 @@ pub fn must_be_replaced(
             unfinished => Ok((true, unfinished)),
         };
     }
-    Ok((prunes && read_all(files, &options.chain, watch)?.is_none(), None))
+    if !prunes {
+        return Ok((false, None));
+    }
+    let best = read_all(files, &options.chain, watch)?;
+    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+    let entry = best.map(|best| rows.entry(&best)).transpose()?.flatten();
+    Ok((entry.is_none_or(|entry| entry.tx_count == 0), None))
 }
 
 /// Checks that the chainstate will not end below the one that cannot stay, whose blocks may be deleted.
@@ -77,7 +84,8 @@ pub fn must_be_replaced(
 /// [`ErrorKind::Usage`] if the last block that the user has chosen is below; any I/O error.
 pub fn refuse_lower_end(files: &Files<'_>, options: &SyncOptions) -> Result<(), Error> {
     let Some(best) = ExistingState::read(files, false)?.best_block else { return Ok(()) };
-    let height = find_height(files.disk, &files.datadir.index_dir(), &best)?;
+    let entry = IndexRows::open(files.disk, &files.datadir.index_dir())?.entry(&best)?;
+    let height = entry.map(|entry| entry.height);
     let Some((height, end)) = height.zip(options.chain.stop_at_height).filter(|(height, end)| end < height)
     else {
         return Ok(());

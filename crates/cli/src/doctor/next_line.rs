@@ -3,7 +3,7 @@
 use crate::{core_args::Located, node_settings::MIN_PRUNE_TARGET, run_note::RunNote};
 use engine::{
     Disk as _, IndexKind, Network, RealDisk,
-    doctor::{Advice, ChainstatePosition, DatadirState, Diagnosis, FoundIndex, IndexStanding},
+    doctor::{Advice, ChainstatePosition, DatadirState, Diagnosis, FoundIndex, IndexStanding, LastStart},
     free_name,
 };
 use peregrine::shell::{as_user, command_line, user_name};
@@ -158,6 +158,7 @@ impl<'a> NextLine<'a> {
                 let form: &[&str] = if is_unread { &["--txindex-rows", "by-txid"] } else { &[] };
                 self.peregrine(&[&["index", "make"], &names[..], form].concat())
             }
+            Advice::Sync if self.is_pruned() => self.words(&Advice::SyncPruned),
             Advice::Sync => self.peregrine(&[&["sync"], &self.indexes_with_places()[..]].concat()),
             Advice::SyncPruned => self.peregrine(&["sync", &self.prune_option()]),
             Advice::Repair => self.repair(),
@@ -238,13 +239,13 @@ impl<'a> NextLine<'a> {
         words.chain(last.map(str::to_owned)).collect()
     }
 
-    /// Whether the node is pruned; without a block index that tells, whether it was to be at its last start.
+    /// Whether the node is pruned; without a block index that tells, whether it is to be, or was to be at its
+    /// last start.
     fn is_pruned(&self) -> bool {
-        let last = |state: &DatadirState| state.start.last.prune(self.network).is_some();
-        self.state.is_some_and(|state| match state.index.state.is_sound() {
-            true => state.index.is_pruned,
-            false => self.located.prune.is_some() || last(state),
-        })
+        let state = self.state.filter(|state| state.index.state.is_sound());
+        let log = || self.located.datadir().net_dir().join("debug.log");
+        let last = || LastStart::read(&RealDisk, &log()).prune(self.network);
+        state.map_or_else(|| self.located.prune.or_else(last).is_some(), |state| state.index.is_pruned)
     }
 
     /// A line that writes the key of the block files.

@@ -73,6 +73,7 @@ pub(super) const SETTINGS: &[Situation] = &[
         at.prune_with("prune=600\n")?.remove_all("blk")?;
         at.remove_all("rev")
     }),
+    row("pruned, and blocks are gone", |at| at.prune_with("prune=600\n")?.remove("blocks")),
     reported("pruned, and then blockfilterindex=1", "bitcoinknots/bitcoin#87", |at| {
         at.prune()?.conf("prune=550\nblockfilterindex=1\n")
     }),

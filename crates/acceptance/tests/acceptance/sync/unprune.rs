@@ -207,6 +207,17 @@ fn a_pruned_node_without_a_chainstate_gets_one_and_stays_pruned() {
     assert_pruned(case.root(), "rebuilt");
 }
 
+/// All blocks were stored before one was deleted, which fills a disk that has space for a pruned node.
+#[test]
+fn lost_blocks_of_a_sound_chainstate_are_deleted_behind_their_download() {
+    let (case, peer) = (Case::at_tip(), honest());
+    fs::remove_dir_all(case.blocks("")).unwrap();
+    let mut options = pruning(case.root(), &peer);
+    options.chain.hooks.block_file_len = 20_000;
+    assert!(run(&options).unwrap().rebuild.is_some());
+    assert_pruned(case.root(), "lost blocks");
+}
+
 #[test]
 fn a_pruned_datadir_becomes_a_full_one() {
     for (threads, join_bytes) in THREADS.into_iter().flat_map(|threads| [(threads, None), (threads, Some(1))])

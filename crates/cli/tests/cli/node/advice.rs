@@ -164,7 +164,7 @@ fn what_doctor_advises_ends_at_a_node_that_starts() {
 /// it starts.
 type Start = (&'static str, &'static str, &'static str);
 
-const STARTS: [Start; 68] = [
+const STARTS: [Start; 69] = [
     ("nothing", "start-bitcoind", ""),
     ("prune=300 in bitcoin.conf", "correct-setting", "Prune configured below the minimum of 550 MiB"),
     ("prune=-5 in bitcoin.conf", "correct-setting", "Prune cannot be configured with a negative value"),
@@ -215,6 +215,7 @@ const STARTS: [Start; 68] = [
     ("blocks: in a directory that a section names", "start-bitcoind", ""),
     ("pruned, with its size in bitcoin.conf", "start-bitcoind", ""),
     ("pruned, by settings.json", "start-bitcoind", ""),
+    ("pruned, and blocks are gone", "sync", "Error initializing block database"),
     ("pruned, and then blockfilterindex=1", "correct-setting", "index goes beyond pruned data"),
     ("pruned, and then coinstatsindex=1", "correct-setting", "index goes beyond pruned data"),
     (
