@@ -28,7 +28,6 @@ use api::{
 };
 use coins::SipKey;
 use disk::{
-    DiskError,
     blk::RECORD_HEADER_LEN,
     block_files::used_bytes,
     datadir::FileKind,
@@ -439,8 +438,8 @@ pub fn tree_of_index(files: &Files<'_>) -> Result<(Tree<'static>, BlockIndex), E
     Ok((tree, index))
 }
 
-fn of_index(error: DiskError) -> Error {
-    match Error::from(error) {
+fn of_index(error: impl Into<Error>) -> Error {
+    match error.into() {
         error if error.kind == ErrorKind::Damaged => error.about(Subject::BlockIndex),
         error => error,
     }
@@ -476,7 +475,7 @@ pub fn links_of_index<'a>(
     }
     let links = |link: &mut dyn FnMut(BlockHash, BlockHash)| rows.stream_links(link).map_err(of_index);
     // Core does not check whether headers in its index are from the future.
-    let tree = Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX))?;
+    let tree = Tree::link(hashes, nodes, links, params, BlockTime(u32::MAX)).map_err(of_index)?;
     Ok((tree, index, heights))
 }
 

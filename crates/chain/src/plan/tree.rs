@@ -27,7 +27,7 @@ use crate::{
     },
     plan::chain_request::ChainRequest,
 };
-use api::{error::Error, lower_tip::Gap};
+use api::{error::Error, lower_tip::Gap, remedy::Remedy};
 use rules::{Ancestors, ChainParams, HeaderContext, U256, Violation, check_header, pow::has_proof_of_work};
 use std::{cell::Cell, num::NonZeroU32};
 use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Header, Height};
@@ -244,6 +244,7 @@ impl<'a> Tree<'a> {
                  missing, or xor.dat belongs to other files",
                 params.genesis_hash
             ))
+            .with_remedies([Remedy::Repair])
         })?;
         let mut tree = Self { params, now, hashes, nodes, genesis, roots: Vec::new() };
         tree.find_parents(links)?;

@@ -69,9 +69,9 @@ pub fn ensure_index(
     let damage = Some(&KnownDamage::default());
     let request =
         ChainRequest { scan: true, preferred: best, makes_undo: true, damage, ..ChainRequest::default() };
-    let planned = plan(files, &request, None, now(), interrupt).map_err(|error| {
-        let is_damage = error.kind == ErrorKind::Damaged;
-        error.with_remedies(is_damage.then_some(Remedy::BitcoindDownload))
+    let planned = plan(files, &request, None, now(), interrupt).map_err(|error| match error.kind {
+        ErrorKind::Damaged => error.without_remedies().with_remedies([Remedy::BitcoindDownload]),
+        _ => error,
     })?;
     let existing = ExistingState::read(files, true)?;
     let lost_best = best.filter(|_| planned.best_block.is_none());

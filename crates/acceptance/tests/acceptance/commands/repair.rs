@@ -329,6 +329,18 @@ fn after_a_crash_at_any_moment_the_same_command_completes() {
     assert!(states > 20, "{states}");
 }
 
+/// As that of another chain: `doctor` advised a repair, which was refused, and so was `sync`.
+#[test]
+fn a_block_index_without_the_genesis_block_is_replaced() {
+    let case = Case::at_tip();
+    edit_index(&case.blocks("index"), |index| index.entries.retain(|it| it.height > Height(0))).unwrap();
+    assert_offers(&run(&case.options()).unwrap_err(), &[Remedy::RebuildIndex]);
+    fs::remove_file(case.blocks("blk00001.dat")).unwrap();
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::Repair);
+    assert!(repaired(&case).download.is_some());
+    assert_sound(case.root(), chain(), "replaced");
+}
+
 /// Below the snapshot, blocks are missing because bitcoind has not come to them yet.
 #[test]
 fn the_blocks_below_a_snapshot_are_bitcoinds_to_download() {
