@@ -29,11 +29,10 @@ impl Error {
     /// Replaces what needs deleted blocks in the remedies, for a pruned node.
     #[must_use]
     pub fn of_pruned(self) -> Self {
-        use Remedy::{EndBelowDamage, GiveBlock, MakeUndo, RebuildChainstate, RebuildIndex, Repair, Unprune};
         self.map_remedies(|remedy| match remedy {
-            Repair | GiveBlock | EndBelowDamage | MakeUndo | RebuildChainstate | RebuildIndex => {
-                Some(Unprune)
-            }
+            Remedy::Repair | Remedy::GiveBlock | Remedy::EndBelowDamage => Some(Remedy::Unprune),
+            Remedy::MakeUndo | Remedy::MakeIndex(_) => Some(Remedy::Unprune),
+            Remedy::RebuildChainstate | Remedy::RebuildIndex => Some(Remedy::Unprune),
             other => Some(other),
         })
     }

@@ -84,6 +84,8 @@ pub fn run<T>(
     let budget = MemoryBudget::after_plan(&options.chain, plan);
     let done = work(&IndexJob { files, plan, work: work_dir, budget, options, watch }, &kinds);
     let removed = work_dir.remove();
+    // A pruned node lacks blocks to make an index of.
+    let done = if plan.is_pruned { done.map_err(Error::of_pruned) } else { done };
     let result = done.map_err(|error| work_dir.explain(error))?;
     sink.warn_if_left(removed);
     Ok(IndexesReport {
@@ -142,7 +144,7 @@ pub fn require_stored(plan: &Plan, is_read: impl Fn(u32) -> bool) -> Result<(), 
          Indexes can be made while a pruned node is downloaded, and continued as long as the blocks above \
          their best blocks are stored"
     );
-    Err(Error::usage(detail))
+    Err(Error::usage(detail).with_remedies([Remedy::Unprune]))
 }
 
 /// Returns the bytes of an index and of its temporary files, with some to spare, for `blocks` blocks that
@@ -215,8 +217,7 @@ pub fn require_undo(plan: &Plan, kinds: &[IndexKind], from: u32) -> Result<(), E
         return Ok(());
     }
     let detail = format!("the undo data of {lacking} blocks is missing, which these indexes are made from");
-    let error = Error::damaged(detail).about(Subject::UndoData);
-    Err(if plan.is_pruned { error.of_pruned() } else { error })
+    Err(Error::damaged(detail).about(Subject::UndoData))
 }
 
 impl IndexJob<'_> {

@@ -52,11 +52,9 @@ pub fn open_on_chain<'a>(
 
 /// Returns the error for an index that has to be made anew.
 fn cannot_continue(job: &IndexJob<'_>, kind: IndexKind, why: &str) -> Error {
-    // A pruned node lacks blocks to make it of.
-    let remedy = if job.plan.is_pruned { Remedy::Unprune } else { Remedy::MakeIndex(Some(kind)) };
     Error::usage(format!("{} cannot be continued: {why}", kind.option()))
         .in_file(job.files.datadir.net_dir().join(kind.replaced_dir()), None)
-        .with_remedies([remedy])
+        .with_remedies([Remedy::MakeIndex(Some(kind))])
 }
 
 /// Takes an index back to `fork`, the last block that its own chain has in common with the plan's.

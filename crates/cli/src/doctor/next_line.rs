@@ -231,12 +231,7 @@ impl<'a> NextLine<'a> {
         let is_pruned = program == "bitcoind" && self.is_pruned();
         // Without this option, bitcoind asks for a new download of all blocks.
         let prune = is_pruned.then(|| format!("-prune={}", self.located.prune_target()));
-        // bitcoind does not start with a broken index whose blocks were deleted.
-        let indexes = self.state.filter(|state| is_pruned && state.lacks_blocks_of_indexes());
-        let broken = indexes.into_iter().flat_map(|state| &state.indexes).filter(|index| index.is_broken());
-        let without = broken.map(|index| format!("-{}=0", index.kind.option()));
-        let words = owned([program]).chain(flags).chain(prune).chain(without);
-        words.chain(last.map(str::to_owned)).collect()
+        owned([program]).chain(flags).chain(prune).chain(last.map(str::to_owned)).collect()
     }
 
     /// Whether the node is pruned; without a block index that tells, whether it is to be, or was to be at its

@@ -1,7 +1,7 @@
 //! `doctor` says how each index stands to the chainstate, and which must be made anew.
 
 use acceptance::indexes::{
-    Rows, assert_sound, behind, database, edit_rows, make, rows, update, with_indexes,
+    Rows, assert_sound, behind, database, edit_rows, make, of_case, rows, update, with_indexes,
 };
 use acceptance::prelude::*;
 use acceptance::seen;
@@ -78,17 +78,27 @@ fn end_elsewhere(rows: &mut Rows) {
     rows.insert(b"B".to_vec(), [&[0; 4][..], &[1], &[7; 32]].concat());
 }
 
-/// bitcoind was to be started as usual, and ended: "best block of coinstatsindex not found".
+/// bitcoind was to be started as usual, and ended: "best block of coinstatsindex not found". Without the
+/// setting, the index stayed broken for ever, and what an update of it offered was refused.
 #[test]
-fn the_setting_of_an_index_that_a_pruned_node_can_neither_continue_nor_make_is_to_go() {
-    let (case, _) = with_indexes(TxForm::ByTxid);
+fn an_index_that_a_pruned_node_can_neither_continue_nor_make_is_to_go_after_its_setting() {
+    let case = Case::at_tip();
     let (kind, file, line) = (IndexKind::CoinStats, case.root().join("bitcoin.conf"), Some(1));
+    let options = IndexOptions { kinds: vec![kind], ..of_case(&case, TxForm::ByTxid) };
+    make(&FaultDisk::healthy(), &options).unwrap();
     edit_rows(&database(&case, kind), end_elsewhere);
     situation::cause("pruned", case.root(), case.root());
     let indexes = vec![IndexSetting { kind, file: file.clone(), line }];
     let settings = NodeSettings { indexes, ..NodeSettings::default() };
     let found = examined(&DoctorOptions { settings, ..DoctorOptions::new(case.root(), Network::Regtest) });
     assert_eq!(found.advice, Advice::CorrectSetting { file, line, is_removable: true });
+    for work in [update, make] {
+        assert_offers(&work(&FaultDisk::healthy(), &options).unwrap_err(), &[Remedy::Unprune]);
+    }
+    let path = case.net("indexes/coinstatsindex");
+    assert_eq!(diagnosed(case.root(), false).advice, Advice::MoveAway { path: path.clone() });
+    fs::rename(&path, path.with_extension("old")).unwrap();
+    assert!(diagnosed(case.root(), false).is_sound());
 }
 
 /// Deletes the blocks of the main chain below a height, as pruning does.

@@ -223,7 +223,7 @@ const STARTS: [Start; 69] = [
         "correct-setting",
         "CURRENT points to a non-existent file",
     ),
-    ("pruned, and filters that no setting wants are damaged", "start-bitcoind", ""),
+    ("pruned, and filters that no setting wants are damaged", "move-away", ""),
     ("chainstate: a file", "move-away", "Error loading databases"),
     ("chainstate: a link to nothing", "restore-link", "Error loading databases"),
     ("blocks: a file", "move-away", "cannot create directories"),

@@ -5,7 +5,7 @@ use super::diagnosis::{ChainstatePosition, DatabaseState, DatadirState, DeepStat
 use super::indexes::IndexStanding;
 use api::{error::ErrorKind, remedy::Remedy};
 use chain::plan::existing_state::DOWNLOAD_WINDOW;
-use disk::{DiskError, datadir::CHAINSTATE};
+use disk::{DiskError, datadir::CHAINSTATE, node_indexes::INDEXES_DIR};
 use std::path::{Path, PathBuf};
 use wire::Height;
 
@@ -87,21 +87,26 @@ pub fn instead_of(refused: &Advice, remedy: Remedy, found: &DatadirState) -> Opt
 
 /// What is left to do about indexes if there is nothing else.
 fn of_indexes(found: &DatadirState, advice: Advice) -> Advice {
-    let broken = found.indexes.iter().filter(|index| index.is_broken() && !found.lacks_blocks_of_indexes());
-    let names: Vec<_> = broken.map(|index| index.kind.option()).collect();
+    let broken: Vec<_> = found.indexes.iter().filter(|index| index.is_broken()).collect();
     // A chainstate has the blocks that make them anew.
     let lacks_blocks = found.chainstate.best_block.is_none()
         && found.indexes.iter().any(|index| matches!(index.standing, IndexStanding::LacksBlocks));
-    match advice {
+    match (advice, &broken[..]) {
         // A rebuild of the blocks that are stored would be refused.
-        Advice::StartBitcoind | Advice::Reindex if lacks_blocks && !found.index.is_pruned => Advice::Sync,
-        Advice::StartBitcoind if !names.is_empty() => match found.chainstate.state {
+        (Advice::StartBitcoind | Advice::Reindex, _) if lacks_blocks && !found.index.is_pruned => {
+            Advice::Sync
+        }
+        // Its blocks were deleted. No setting wants it.
+        (Advice::StartBitcoind, [index, ..]) if found.lacks_blocks_of_indexes() => {
+            Advice::MoveAway { path: found.dir.join(INDEXES_DIR).join(&index.name) }
+        }
+        (Advice::StartBitcoind, [_, ..]) => match found.chainstate.state {
             // There is nothing yet to make them from.
             DatabaseState::Absent => Advice::Sync,
-            _ => Advice::MakeIndexes { names },
+            _ => Advice::MakeIndexes { names: broken.iter().map(|index| index.kind.option()).collect() },
         },
-        Advice::StartBitcoind => of_start(found).unwrap_or(advice),
-        other => other,
+        (Advice::StartBitcoind, []) => of_start(found).unwrap_or(Advice::StartBitcoind),
+        (other, _) => other,
     }
 }
 

@@ -456,7 +456,7 @@ impl DatadirState {
     }
 
     /// Whether blocks were deleted that are needed to make an index.
-    pub fn lacks_blocks_of_indexes(&self) -> bool {
+    pub(super) fn lacks_blocks_of_indexes(&self) -> bool {
         self.index.is_pruned && self.index.first_stored > Height(0)
     }
 
