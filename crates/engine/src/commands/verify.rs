@@ -9,17 +9,12 @@ use api::{
     options::ChainOptions,
     report::ScriptsReport,
     stage::Stage,
-    subject::Subject,
 };
 use chain::session::Session;
 use derive_more::Display;
-use disk::{
-    chainstate::{ChainstateReader, CoinCursor},
-    datadir::Datadir,
-    index::find_height,
-};
+use disk::chainstate::{ChainstateReader, CoinCursor};
 use pipeline::{
-    job::{self, ChainRequest, Job, MatchStats, read_only_job::on_files},
+    job::{self, ChainRequest, MatchStats, read_only_job::on_files},
     stages::{coin_sink::Coins, unspent::ForEachError},
 };
 use std::{
@@ -118,21 +113,11 @@ pub fn verify(
     let open = || ChainstateReader::open(disk, &datadir.chainstate_dir());
     let chainstate = against_chainstate.then(open).transpose()?;
     let best = chainstate.as_ref().map(ChainstateReader::best_block);
-    // A scan does not use the block index.
-    let indexed = best.filter(|_| !options.scan).map(|best| height_of(disk, datadir, best));
-    let stop_at_height = indexed.transpose()?.or(options.stop_at_height);
+    let stop_at_height = options.stop_at_height.filter(|_| best.is_none());
     let files = &session.files()?;
-    let request = ChainRequest { stop_at_height, preferred: best, ..ChainRequest::of(options) };
+    let request = ChainRequest { stop_at_height, end: best, preferred: best, ..ChainRequest::of(options) };
     on_files(files, options, &request, None, Watch { sink, ..watch }, |job, clock| {
-        let chain = &job.plan.chain;
-        let height_of = |best| chain.heights().map(Height).find(|height| chain.block(*height).hash == best);
-        let plan = best.filter(|_| options.scan).and_then(height_of).map(|height| job.plan.up_to(height));
-        let job = &Job { plan: plan.as_ref().unwrap_or(job.plan), ..*job };
         let (height, hash) = (job.plan.chain.tip_height(), job.plan.chain.tip().hash);
-        if let Some(best) = best.filter(|best| *best != hash) {
-            let detail = format!("the chainstate's best block {best} is not in the most-work chain on disk");
-            return Err(Error::damaged(detail).in_file(files.datadir.chainstate_dir(), None));
-        }
         job.check_temporary_need()?;
         let matched = job.match_spends(clock)?;
         sink.event(Event::Started(Stage::Match));
@@ -150,15 +135,6 @@ pub fn verify(
             against_chainstate: chainstate.as_ref().map(|_| comparison),
             notes: sink.take(),
         })
-    })
-}
-
-/// Returns the height of the chainstate's best block according to the block index.
-fn height_of(disk: &dyn Disk, datadir: &Datadir, best: BlockHash) -> Result<Height, Error> {
-    let dir = datadir.index_dir();
-    find_height(disk, &dir, &best)?.ok_or_else(|| {
-        let detail = format!("the chainstate's best block {best} is not in the block index");
-        Error::damaged(detail).in_file(dir, None).about(Subject::BlockIndex)
     })
 }
 

@@ -51,6 +51,17 @@ fn undo_data_of_the_chainstates_branch_is_missed_and_made() {
     assert_has_undo(dir.path(), "undo make");
 }
 
+/// A comparison was refused, without a way on.
+#[test]
+fn a_chainstate_on_a_branch_is_compared_with_that_branch() {
+    let (dir, _) = forked();
+    for scan in [false, true] {
+        let chain = changed(options(dir.path()).chain, |it| it.scan = scan);
+        let report = engine::verify(&FaultDisk::healthy(), &chain, true, unwatched()).unwrap();
+        assert_eq!((report.hash, report.against_chainstate.unwrap().differences), (block_at(BEST).hash, 0));
+    }
+}
+
 #[test]
 fn a_repair_makes_the_undo_data_of_the_chainstates_branch() {
     let (dir, other) = forked();

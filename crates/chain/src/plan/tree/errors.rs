@@ -81,7 +81,11 @@ impl Tree<'_> {
     pub(super) fn end_of_branch(&self, end: &BlockHash, undo_from: Height) -> Result<BestTip, Error> {
         let branch = self.branch_to(end);
         let (Some(&node), Some(height)) = (branch.last(), branch.len().checked_sub(1)) else {
-            return Err(Error::new(ErrorKind::Internal, "the last block is not in the block index"));
+            let detail = format!(
+                "the chainstate's best block {end} was not found: the block index is older, or files are \
+                 missing"
+            );
+            return Err(Error::damaged(detail).about(Subject::BlockIndex));
         };
         let has = |number: &&u32, state: u16| self.nodes[**number as usize].has(state);
         if let Some(failed) = branch.iter().position(|number| has(&number, FAILED)) {
