@@ -24,9 +24,12 @@ use api::{
     remedy::Remedy,
 };
 use disk::{
+    block_files::RecordBuffer,
+    datadir::FileKind,
     index::{IndexEntry, IndexRows},
     node_indexes::{INDEXES_DIR, IndexContents, IndexKind, NodeIndex},
     replace::refuse_mount_point,
+    undo::{CHECKSUM_LEN, checksum},
 };
 use std::{
     borrow::Cow,
@@ -246,7 +249,7 @@ pub fn before_rebuild(
         // A scan accepts blocks outside the chain by their headers alone.
         let is_stored = |(file, pos)| files.check_stored(&entry.hash, entry.height, file, pos).is_ok();
         let is_whole = entry.place().is_some_and(is_stored);
-        is_damaged || !is_whole || needs_undo && !entry.status.has_undo()
+        is_damaged || !is_whole || needs_undo && sound_undo(files, entry).is_none()
     };
     let lacks_undo = |kind, end| match &without_undo {
         Some(without) => without.harm(&entries, kind, end),
@@ -297,6 +300,14 @@ pub fn before_rebuild(
         });
         error
     })
+}
+
+/// Reads the undo data of a block; `None` if it is not in its file, with its checksum.
+fn sound_undo(files: &Files<'_>, entry: &IndexEntry) -> Option<()> {
+    let (mut record, open) = (RecordBuffer::default(), files.open_records(FileKind::Rev, entry.file?).ok()?);
+    open.read(entry.undo_pos?, &mut record).ok()?;
+    let (undo, sum) = record.bytes().split_last_chunk::<CHECKSUM_LEN>()?;
+    (entry.status.has_undo() && *sum == checksum(&entry.header.prev, undo)).then_some(())
 }
 
 /// The blocks whose undo data a rebuild leaves missing, as far as it is.

@@ -2,6 +2,7 @@
 //! reads the undo data of that branch, and only then connects the other one.
 
 use crate::commands::update_branches::branch;
+use acceptance::indexes::{make, of_datadir};
 use acceptance::prelude::*;
 use engine::doctor::ChainstatePosition;
 
@@ -49,6 +50,28 @@ fn undo_data_of_the_chainstates_branch_is_missed_and_made() {
     let made = engine::undo::make(&FaultDisk::healthy(), &options(dir.path()).chain, unwatched()).unwrap();
     assert_eq!(made.height, Height(BEST));
     assert_has_undo(dir.path(), "undo make");
+}
+
+/// The index stayed, and bitcoind stopped when it took it back.
+#[test]
+fn statistics_on_a_branch_that_is_left_need_its_undo_data_whole() {
+    for is_damaged in [false, true] {
+        let (dir, _) = forked();
+        let all = of_datadir(dir.path(), Network::Regtest, TxForm::ByTxid);
+        let statistics = IndexOptions { kinds: vec![IndexKind::CoinStats], ..all };
+        make(&FaultDisk::healthy(), &statistics).unwrap();
+        if is_damaged {
+            let hash = block_at(FORK + 9).hash;
+            let entry = index(dir.path()).entries.into_iter().find(|entry| entry.hash == hash).unwrap();
+            let path = dir.path().join(format!("regtest/blocks/rev{:05}.dat", entry.file.unwrap().0));
+            flip_bit(&path, entry.undo_pos.unwrap().0 + 5, 1).unwrap();
+        }
+        let done = run(&options(dir.path()));
+        assert_eq!(done.is_err(), is_damaged, "{done:?}");
+        if let Err(error) = done {
+            assert_mentions(&error, &["bitcoind would stop when it rewinds the index"]);
+        }
+    }
 }
 
 /// A comparison was refused, without a way on.
