@@ -32,7 +32,7 @@ use chain::{
     },
     session::{Session, work_dir_of},
 };
-use disk::made_undo::has_made_undo;
+use disk::{index::IndexRows, made_undo::has_made_undo};
 use engine::{
     reindex::{plan, reindex_planned},
     undo::{self, MadeUndoReport},
@@ -172,7 +172,13 @@ fn sync_session<'d>(
 fn require_checkpoint(files: &Files<'_>, options: &SyncOptions, work: &WorkDir<'_>) -> Result<(), Error> {
     let SyncOptions { prune_bytes, blocks_only, chain, .. } = options;
     let starts_over = prune_bytes.is_none() || *blocks_only || chain.resume.restart;
-    let waits = || Ok::<_, Error>(is_pruned(files)? && has_made_undo(files.disk, files.datadir)?);
+    let waits = || -> Result<bool, Error> {
+        // With hints, no undo data may have been made: then only a first run has connected no block.
+        let mut is_connected = options.hints.is_none();
+        let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
+        let index = rows.stream(|it| is_connected |= it.height > Height(0) && it.status.was_connected())?;
+        Ok(index.pruned && (!is_connected || has_made_undo(files.disk, files.datadir)?))
+    };
     if starts_over || work.may_have_checkpoint() || !waits()? {
         return Ok(());
     }

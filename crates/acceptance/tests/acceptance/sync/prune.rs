@@ -194,17 +194,21 @@ fn a_run_whose_undo_data_cannot_be_used_is_refused_until_it_may_start_over() {
 /// The work directory was on a disk that was not mounted: all blocks were downloaded again without a word.
 #[test]
 fn without_its_checkpoint_a_run_that_has_deleted_blocks_is_refused_until_it_may_start_over() {
-    let (dir, peer) = (scratch(), peer());
-    let mut options = pruned(dir.path(), &[&peer]);
-    interrupted_at(&options, &peer, 300);
-    fs::remove_dir_all(dir.path().join("regtest/peregrine-work")).unwrap();
-    let error = assert_fails(run(&options), ErrorKind::Usage, &["its checkpoint is not here"]);
-    assert_eq!(error.remedies, [Remedy::RepeatOptions, Remedy::StartOver]);
-    assert!(dir.path().join("regtest/blocks/peregrine-undo").exists(), "nothing was cleared");
-    options.chain.resume.restart = true;
-    let report = run(&options).unwrap();
-    assert!(report.download.blocks > 250, "{:?}", report.download);
-    assert_pruned(dir.path(), "no checkpoint");
+    // With hints, no undo data is made at these heights.
+    for hints in [None, Some(350)] {
+        let (dir, files, peer) = (scratch(), scratch(), peer());
+        let mut options = with_hints(pruned(dir.path(), &[&peer]), files.path(), hints);
+        interrupted_at(&options, &peer, 300);
+        fs::remove_dir_all(dir.path().join("regtest/peregrine-work")).unwrap();
+        let error = assert_fails(run(&options), ErrorKind::Usage, &["its checkpoint is not here"]);
+        assert_eq!(error.remedies, [Remedy::RepeatOptions, Remedy::StartOver]);
+        let undo = dir.path().join("regtest/blocks/peregrine-undo");
+        assert!(undo.exists() || hints.is_some(), "nothing was cleared");
+        options.chain.resume.restart = true;
+        let report = run(&options).unwrap();
+        assert!(report.download.blocks > 250, "{:?}", report.download);
+        assert_pruned_to(end_of(hints), dir.path(), "no checkpoint");
+    }
 }
 
 /// It ends above the rebuild, which leaves the last blocks to bitcoind.
