@@ -8,7 +8,6 @@ impl Error {
         self.map_remedies(|remedy| match remedy {
             Remedy::OtherOutput => None,
             Remedy::RebuildIndex => Some(Remedy::ReindexByScan),
-            Remedy::AcceptLowerTip => Some(Remedy::ReindexToLowerTip),
             // A rebuild makes undo data, and leaves nothing for this command to do.
             Remedy::MakeUndo => Some(Remedy::RebuildChainstate),
             other => Some(other),

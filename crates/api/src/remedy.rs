@@ -102,8 +102,6 @@ remedies! {
         with "accept-lower-tip": "pass --accept-lower-tip if the lower state is wanted",
         command: "if the lower state is wanted, rebuild with: peregrine reindex --to {height} \
             --accept-lower-tip";
-    ReindexToLowerTip: "rebuild the chainstate, and accept the lower state",
-        command: "if the lower state is wanted, rebuild with: peregrine reindex --accept-lower-tip";
     ReindexByScan: "rebuild the block index and the chainstate from the block files",
         command: "rebuild both databases with: peregrine reindex --scan";
     /// Finish or undo a replacement of databases that was interrupted (`recover`).

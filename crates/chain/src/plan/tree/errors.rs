@@ -92,7 +92,7 @@ impl Tree<'_> {
             let detail = "the chainstate contains this block, which the block index marks as invalid";
             return Err(Error::damaged(detail)
                 .at_block(Height(failed as u32), self.hash(branch[failed]))
-                .with_remedies([Remedy::Reconsider, Remedy::ReindexToLowerTip]));
+                .with_remedies([Remedy::Reconsider, Remedy::AcceptLowerTip]));
         }
         if !has(&&node, CONNECTED) {
             return Err(self.gap_error(node, undo_from));
