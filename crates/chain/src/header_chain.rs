@@ -1,4 +1,4 @@
-//! The headers of the best known chain, and of one branch that may become better.
+//! The headers of the best known chain, and of one branch of each peer that may become better.
 //!
 //! Each header is validated when it is added, so the chain never contains one that breaks a rule. An attacker
 //! can make it no longer than [`HeaderChain::add`] allows: memory is bounded, and the chain is used only once
@@ -11,6 +11,10 @@ use rules::{
 use std::{cmp::Reverse, collections::HashMap, iter};
 use wire::{BlockHash, BlockTime, Header, Height};
 
+/// Headers of all branches together, of 80 bytes each, above which the longest branch is forgotten.
+const MAX_BRANCH_HEADERS: usize = 1_000_000;
+/// The number for headers that no peer has sent.
+const NO_PEER: u64 = u64::MAX;
 /// Number of headers above that which the time since the genesis block suggests, in percent.
 const SPARE_HEADERS_PERCENT: u64 = 25;
 /// Factor by which more headers are accepted on networks whose blocks can come faster than intended.
@@ -43,13 +47,26 @@ struct Branch {
     work: U256,
 }
 
+impl Branch {
+    fn hash(&self, height: Height) -> Option<BlockHash> {
+        hash_at(&self.headers, self.tip, height.0.checked_sub(self.fork.0 + 1)? as usize)
+    }
+
+    fn height_of(&self, hash: &BlockHash) -> Option<Height> {
+        let end = self.fork.0 + self.headers.len() as u32;
+        // Most that are asked for are near its end.
+        (self.fork.0 + 1..=end).rev().map(Height).find(|&height| self.hash(height) == Some(*hash))
+    }
+}
+
 pub struct HeaderChain {
     params: &'static ChainParams,
     /// By height, from the genesis block on. Each contains the hash of the one before it.
     headers: Vec<Header>,
     tip: BlockHash,
     work: U256,
-    branch: Option<Branch>,
+    /// By the number of the peer that sends it, so that no peer displaces what another one sends.
+    branches: HashMap<u64, Branch>,
     /// Heights by the first bytes of the hashes of the chain's blocks, and of blocks that it has lost.
     heights: HashMap<[u8; 8], Height>,
     /// Blocks that are not added whatever their headers are, and why.
@@ -130,7 +147,7 @@ impl HeaderChain {
             headers: vec![params.genesis],
             tip: params.genesis_hash,
             work: rules::work(params.genesis.bits),
-            branch: None,
+            branches: HashMap::new(),
             heights: HashMap::new(),
             refused: HashMap::new(),
         };
@@ -191,14 +208,16 @@ impl HeaderChain {
         ExpectedBlock { params: self.params, height, hash, median_time_past_prev }
     }
 
-    /// Adds headers that follow each other; `hashes` are theirs, and `parent` is the block that the first one
-    /// follows. The chain with the most work wins; among chains of equal work, the one that was known first.
+    /// Adds headers of a peer that follow each other; `hashes` are theirs, and `parent` is the block of the
+    /// chain or of the peer's branch that the first one follows. The chain with the most work wins; among
+    /// chains of equal work, the one that was known first.
     ///
     /// # Errors
     /// [`RefusedHeaders`]; then nothing has changed. Of headers that come too early
     /// ([`AddedHeaders::from_future`]), those before are kept, as Core does.
     pub fn add(
         &mut self,
+        peer: u64,
         parent: BlockHash,
         headers: &[Header],
         hashes: &[BlockHash],
@@ -207,18 +226,19 @@ impl HeaderChain {
         if let Some((_, refused)) = self.first_refused(parent, hashes) {
             return Err(refused);
         }
-        let below = self.height_of(&parent).or_else(|| self.height_in_branch(&parent));
+        let branch = self.branches.get(&peer);
+        let below = self.height_of(&parent).or_else(|| branch?.height_of(&parent));
         let below = below.ok_or(RefusedHeaders::Unconnected)?;
         // They can lead from the chain into the branch.
         let known = hashes.iter().zip(below.0 + 1..).take_while(|(hash, height)| {
             let height = Height(*height);
-            [self.hash(height), self.branch_hash(height)].contains(&Some(**hash))
+            [self.hash(height), branch.and_then(|branch| branch.hash(height))].contains(&Some(**hash))
         });
         let known = known.count();
         let on_chain = self.height_of(hashes[..known].last().unwrap_or(&parent)).is_some();
         let parent = Height(below.0 + known as u32);
         let (headers, hashes) = (&headers[known..], &hashes[known..]);
-        let (fork, kept) = match &self.branch {
+        let (fork, kept) = match branch {
             Some(branch) if !on_chain => {
                 (branch.fork, &branch.headers[..(parent.0 - branch.fork.0) as usize])
             }
@@ -237,7 +257,8 @@ impl HeaderChain {
         }
         let from_future = headers.get(new).map(|header| header.time);
         let Some(&tip) = hashes[..new].last() else { return Ok(AddedHeaders { from_future, ..none }) };
-        let taken = self.branch.take_if(|_| !on_chain).map(|branch| (branch.headers, branch.work));
+        let taken = self.branches.remove(&peer).filter(|_| !on_chain);
+        let taken = taken.map(|branch| (branch.headers, branch.work));
         let (mut above, work) = taken.unwrap_or((Vec::new(), U256::ZERO));
         let dropped = above.split_off((parent.0 - fork.0) as usize);
         above.extend(&headers[..new]);
@@ -245,7 +266,8 @@ impl HeaderChain {
         let work = work.wrapping_sub(work_of(&dropped)).wrapping_add(work_of(&headers[..new]));
         let height = Height(parent.0 + new as u32);
         if self.has_as_much_work_above(fork, work) {
-            self.branch = Some(Branch { fork, headers: above, tip, work });
+            self.branches.insert(peer, Branch { fork, headers: above, tip, work });
+            self.limit_branches(peer);
             return Ok(AddedHeaders { new, height, shared: fork, fork: None, from_future });
         }
         let left = (fork < self.tip_height()).then_some(fork);
@@ -257,6 +279,21 @@ impl HeaderChain {
         (self.tip, self.work) = (tip, self.work.wrapping_add(work));
         self.note_heights(first);
         Ok(AddedHeaders { new, height, shared: height, fork: left, from_future })
+    }
+
+    /// Forgets the branch of a peer that is gone.
+    pub fn forget_branch(&mut self, peer: u64) {
+        self.branches.remove(&peer);
+    }
+
+    /// Forgets the longest branch, but not that of `peer`, if all together take too much memory.
+    fn limit_branches(&mut self, peer: u64) {
+        let len: usize = self.branches.values().map(|branch| branch.headers.len()).sum();
+        let others = self.branches.iter().filter(|(other, _)| **other != peer);
+        let longest = others.max_by_key(|(_, branch)| branch.headers.len()).map(|(other, _)| *other);
+        if let Some(longest) = longest.filter(|_| len > MAX_BRANCH_HEADERS) {
+            self.branches.remove(&longest);
+        }
     }
 
     /// Returns whether the chain's blocks above `fork` have at least this work. A branch from far below is
@@ -273,8 +310,9 @@ impl HeaderChain {
     /// blocks. What the chain has had last is then added to them, so that it can come back. Returns the last
     /// block that the chain shares with what it was before.
     ///
-    /// Only one branch is kept beside the chain, so that branches are added one by one, the one with the most
-    /// work first. If a header of it breaks a rule, those below it are kept, and the next branch is tried.
+    /// Only one branch of them is kept beside the chain, so that branches are added one by one, the one with
+    /// the most work first. If a header of it breaks a rule, those below it are kept, and the next branch is
+    /// tried.
     pub fn add_found(&mut self, found: &mut Vec<(Header, BlockHash)>, now: BlockTime) -> Height {
         let last = self.tip_height().0.saturating_sub(LAST_PARENTS as u32)..=self.tip_height().0;
         let own = last.map(Height).filter_map(|height| Some((*self.header(height)?, self.hash(height)?)));
@@ -307,7 +345,7 @@ impl HeaderChain {
             }
             let path = iter::successors(Some(end), |&at| reached[at].below).collect::<Vec<_>>();
             for (header, hash) in path.into_iter().rev().map(|at| reached[at].child) {
-                let Ok(added) = self.add(header.prev, &[*header], &[*hash], now) else { break };
+                let Ok(added) = self.add(NO_PEER, header.prev, &[*header], &[*hash], now) else { break };
                 shared = shared.min(added.fork.unwrap_or(shared));
             }
         }
@@ -362,7 +400,7 @@ impl HeaderChain {
     fn cut(&mut self, height: Height) -> Option<BlockHash> {
         let (hash, below) = (self.hash(height)?, height.0.checked_sub(1)?);
         self.truncate(Height(below));
-        self.branch = None;
+        self.branches.clear();
         Some(hash)
     }
 
@@ -403,8 +441,8 @@ impl HeaderChain {
     }
 
     fn truncate(&mut self, tip: Height) {
-        // It would follow a block that the chain does not have any more.
-        self.branch.take_if(|branch| branch.fork > tip);
+        // Others would follow a block that the chain does not have any more.
+        self.branches.retain(|_, branch| branch.fork <= tip);
         if let Some(hash) = self.hash(tip) {
             self.headers.truncate(tip.0 as usize + 1);
             self.tip = hash;
@@ -425,250 +463,7 @@ impl HeaderChain {
         let height = self.heights.get(&first_bytes(hash)).copied();
         height.filter(|&height| self.hash(height) == Some(*hash))
     }
-
-    fn height_in_branch(&self, hash: &BlockHash) -> Option<Height> {
-        let branch = self.branch.as_ref()?;
-        let end = branch.fork.0 + branch.headers.len() as u32;
-        // Most that are asked for are near its end.
-        (branch.fork.0 + 1..=end).rev().map(Height).find(|&height| self.branch_hash(height) == Some(*hash))
-    }
-
-    fn branch_hash(&self, height: Height) -> Option<BlockHash> {
-        let branch = self.branch.as_ref()?;
-        hash_at(&branch.headers, branch.tip, height.0.checked_sub(branch.fork.0 + 1)? as usize)
-    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use testkit::block;
-    use wire::Network;
-
-    const NOW: BlockTime = BlockTime(1_700_000_000);
-
-    /// A chain of regtest headers above `parent`, each found by trying nonces.
-    fn mine(parent: (BlockHash, BlockTime), count: u32, salt: u8) -> (Vec<Header>, Vec<BlockHash>) {
-        let params = ChainParams::of(Network::Regtest);
-        let ((mut prev, mut time), merkle_root) = (parent, [salt; 32]);
-        let mined = (0..count).map(|_| {
-            time = BlockTime(time.0 + 1);
-            let mut header = Header { version: 4, prev, merkle_root, time, nonce: 0, ..params.genesis };
-            prev = block::mine(&mut header, block::has_work);
-            (header, prev)
-        });
-        mined.unzip()
-    }
-
-    /// A chain of the genesis block alone; headers and hashes of so many blocks above it.
-    fn mined(count: u32) -> (HeaderChain, Vec<Header>, Vec<BlockHash>) {
-        let params = ChainParams::of(Network::Regtest);
-        let (headers, hashes) = mine((params.genesis_hash, params.genesis.time), count, 1);
-        (HeaderChain::new(params), headers, hashes)
-    }
-
-    /// The same, where the chain has them.
-    fn grown(count: u32) -> (HeaderChain, Vec<Header>, Vec<BlockHash>) {
-        let (mut chain, headers, hashes) = mined(count);
-        chain.add(chain.tip, &headers, &hashes, NOW).unwrap();
-        (chain, headers, hashes)
-    }
-
-    #[test]
-    fn the_chain_with_the_most_work_wins_and_known_headers_are_not_new() {
-        let (mut chain, first, first_hashes) = mined(5);
-        let (genesis, time) = (chain.tip, chain.headers[0].time);
-        let added = chain.add(genesis, &first, &first_hashes, NOW).unwrap();
-        let all =
-            AddedHeaders { new: 5, height: Height(5), shared: Height(5), fork: None, from_future: None };
-        assert_eq!((added, chain.tip_height()), (all, Height(5)));
-        assert_eq!(chain.add(genesis, &first, &first_hashes, NOW).unwrap().new, 0);
-        assert_eq!(chain.hash(Height(3)), Some(first_hashes[2]));
-
-        // Another branch above block 2: as long, then longer.
-        let (other, other_hashes) = mine((first_hashes[1], first[1].time), 4, 2);
-        let added = chain.add(first_hashes[1], &other[..3], &other_hashes[..3], NOW).unwrap();
-        assert_eq!(added, AddedHeaders { new: 3, height: Height(5), shared: Height(2), ..all });
-        assert_eq!(chain.hash(Height(5)), Some(first_hashes[4]), "the first one stays");
-        let added = chain.add(other_hashes[2], &other[3..], &other_hashes[3..], NOW).unwrap();
-        let expected =
-            AddedHeaders { new: 1, height: Height(6), shared: Height(6), fork: Some(Height(2)), ..all };
-        assert_eq!(added, expected);
-        let hashes: Vec<_> = (0..=6).filter_map(|height| chain.hash(Height(height))).collect();
-        assert_eq!(hashes, [&[genesis], &first_hashes[..2], &other_hashes].concat());
-        let work = (0..7).fold(U256::ZERO, |sum, _| sum.wrapping_add(rules::work(first[0].bits)));
-        assert_eq!(chain.work, work);
-        let times: Vec<_> = [time, first[0].time, first[1].time].to_vec();
-        assert_eq!(chain.median_time_before(Height(3)), median_time_past(&times));
-    }
-
-    #[test]
-    fn wrong_headers_are_refused_and_change_nothing() {
-        let (mut chain, headers, hashes) = mined(3);
-        let refused = chain.add(hashes[0], &headers[1..], &hashes[1..], NOW).unwrap_err();
-        assert!(matches!(refused, RefusedHeaders::Unconnected));
-        let mut early = headers.clone();
-        early[2].time = BlockTime(chain.headers[0].time.0 - 1);
-        let early_hashes: Vec<_> = early.iter().map(Header::hash).collect();
-        let refused = chain.add(chain.tip, &early, &early_hashes, NOW).unwrap_err();
-        assert!(matches!(refused, RefusedHeaders::Invalid), "{refused:?}");
-        assert_eq!(chain.tip_height(), Height(0));
-    }
-
-    /// All headers of a message were dropped once, because of the last ones.
-    #[test]
-    fn headers_before_one_from_the_future_are_kept() {
-        let (mut chain, headers, hashes) = mined(5);
-        let (genesis, time) = (chain.tip, chain.headers[0].time);
-        for (clock, new) in [(0, 0), (2, 2), (2, 0), (5, 3)] {
-            let now = BlockTime(time.0 + clock - 7_200);
-            let added = chain.add(genesis, &headers, &hashes, now).unwrap();
-            let next = headers.get(clock as usize).map(|header| header.time);
-            assert_eq!((added.new, added.from_future), (new, next), "{clock}");
-            assert_eq!((added.height, chain.tip_height()), (Height(clock), Height(clock)));
-        }
-    }
-
-    /// It once removed the branch: its peers had to send that again.
-    #[test]
-    fn a_bad_header_does_not_lose_the_branch_that_it_follows() {
-        let (mut chain, main, hashes) = grown(6);
-        let (other, others) = mine((hashes[1], main[1].time), 7, 2);
-        chain.add(hashes[1], &other[..4], &others[..4], NOW).unwrap();
-        for (parent, time) in [(3, 1), (3, NOW.0 + 9_000), (1, 1), (1, NOW.0 + 9_000)] {
-            let (mut bad, _) = mine((others[parent], other[parent].time), 1, 3);
-            bad[0].time = BlockTime(time);
-            let hash = block::mine(&mut bad[0], block::has_work);
-            let added = chain.add(others[parent], &bad, &[hash], NOW);
-            assert_eq!(added.is_ok_and(|added| added.new == 0), time > 1, "{parent}");
-        }
-        let added = chain.add(others[3], &other[4..], &others[4..], NOW).unwrap();
-        assert_eq!((added.height, added.fork), (Height(9), Some(Height(2))));
-    }
-
-    /// It once cut the branch back, so that what its peer sent next was refused.
-    #[test]
-    fn a_second_copy_of_the_beginning_of_a_branch_changes_nothing() {
-        let (mut chain, main, hashes) = grown(6);
-        let (other, others) = mine((hashes[1], main[1].time), 7, 2);
-        // The last copy begins below the fork.
-        let (across, hashes_across) = ([&main[1..2], &other].concat(), [&hashes[1..2], &others].concat());
-        for (parent, headers, copied, len, new) in
-            [(1, &other, &others, 4, 4), (1, &other, &others, 2, 0), (0, &across, &hashes_across, 3, 0)]
-        {
-            let added = chain.add(hashes[parent], &headers[..len], &copied[..len], NOW).unwrap();
-            let height = Height((parent + 1 + len) as u32);
-            assert_eq!((added.new, added.height, added.shared), (new, height, Height(2)), "{len} headers");
-        }
-        let added = chain.add(others[3], &other[4..], &others[4..], NOW).unwrap();
-        assert_eq!((added.height, added.fork), (Height(9), Some(Height(2))));
-    }
-
-    /// Its headers were once added above another block of the same height.
-    #[test]
-    fn a_branch_above_a_block_that_the_chain_has_lost_is_forgotten() {
-        let (mut chain, first, hashes) = grown(6);
-        let (branch, of_branch) = mine((hashes[3], first[3].time), 5, 2);
-        chain.add(hashes[3], &branch[..1], &of_branch[..1], NOW).unwrap();
-        let (better, of_better) = mine((hashes[1], first[1].time), 5, 3);
-        assert_eq!(chain.add(hashes[1], &better, &of_better, NOW).unwrap().fork, Some(Height(2)));
-        let above = chain.add(of_branch[0], &branch[1..], &of_branch[1..], NOW);
-        assert!(matches!(above, Err(RefusedHeaders::Unconnected)), "{above:?}");
-        let found: Vec<_> = (3..=7).filter_map(|height| chain.hash(Height(height))).collect();
-        assert_eq!((found, chain.tip_height()), (of_better, Height(7)));
-    }
-
-    #[test]
-    fn heights_are_found_in_what_the_chain_is_now() {
-        let (mut chain, _, hashes) = grown(40);
-        for tip in [40, 29, 5] {
-            chain.truncate(Height(tip));
-            let found: Vec<_> = hashes.iter().filter_map(|hash| chain.height_of(hash)).collect();
-            assert_eq!(found, (1..=tip).map(Height).collect::<Vec<_>>());
-        }
-        let again = HeaderChain::of_validated(chain.params, chain.headers, chain.tip);
-        let found = [again.params.genesis_hash, hashes[2]].map(|hash| again.height_of(&hash));
-        assert_eq!(found, [Some(Height(0)), Some(Height(3))]);
-    }
-
-    /// Only one was kept beside the chain: blocks above the others were left out.
-    #[test]
-    fn of_many_branches_that_were_found_that_with_the_most_valid_work_is_taken() {
-        let (chain, main, hashes) = grown(6);
-        let branch = |at: usize, count, salt| mine((hashes[at], main[at].time), count, salt);
-        let branches = [branch(4, 2, 2), branch(2, 6, 3), branch(3, 4, 4), branch(5, 1, 5)];
-        let found = branches.iter().flat_map(|(headers, hashes)| headers.iter().copied().zip(hashes.clone()));
-        let found: Vec<_> = found.collect();
-        let mut bad = branch(1, 9, 6);
-        bad.0[3].time = BlockTime(1);
-        // It has more work, but only as far as below the header that breaks a rule.
-        for is_beside_bad in [false, true] {
-            let mut chain = HeaderChain::of_validated(chain.params, chain.headers.clone(), chain.tip);
-            let mut found = found.clone();
-            found.extend(bad.0.iter().copied().zip(bad.1.clone()).filter(|_| is_beside_bad));
-            assert_eq!(chain.add_found(&mut found, NOW), Height(3), "{is_beside_bad}");
-            assert_eq!((chain.tip_height(), chain.tip), (Height(9), branches[1].1[5]));
-        }
-    }
-
-    /// One that no peer has comes back once that is forgotten; an invalid one never.
-    #[test]
-    fn an_invalid_or_withheld_block_and_what_follows_it_do_not_come_back() {
-        for is_invalid in [true, false] {
-            let (mut chain, headers, hashes) = grown(4);
-            let refuse = if is_invalid { HeaderChain::invalidate } else { HeaderChain::set_aside };
-            refuse(&mut chain, Height(3));
-            assert_eq!((chain.tip_height(), chain.hash(Height(2))), (Height(2), Some(hashes[1])));
-            assert_eq!(chain.is_invalid(&hashes[2]), is_invalid);
-            let again = |chain: &mut HeaderChain| chain.add(hashes[1], &headers[2..], &hashes[2..], NOW);
-            let refused = again(&mut chain).unwrap_err();
-            assert_eq!(matches!(refused, RefusedHeaders::KnownInvalid), is_invalid);
-            assert_eq!(matches!(refused, RefusedHeaders::Withheld), !is_invalid);
-            let (other, other_hashes) = mine((hashes[1], headers[1].time), 1, 9);
-            let added = chain.add(hashes[1], &other, &other_hashes, NOW).unwrap();
-            assert_eq!((added.new, added.height), (1, Height(3)));
-            chain.forget_withheld();
-            assert_eq!(again(&mut chain).is_ok_and(|added| added.height == Height(4)), !is_invalid);
-        }
-    }
-
-    #[test]
-    fn blocks_that_an_index_marks_as_invalid_are_refused() {
-        let (mut chain, headers, hashes) = mined(2);
-        chain.note_marked(hashes[1], Height(2));
-        let refused = chain.add(chain.tip, &headers, &hashes, NOW).unwrap_err();
-        assert!(matches!(refused, RefusedHeaders::Marked(hash, Height(2)) if hash == hashes[1]));
-        let (before, _) = chain.first_refused(chain.tip, &hashes).unwrap();
-        assert_eq!(before, 1, "the first block is not marked");
-    }
-
-    #[test]
-    fn the_genesis_block_alone_has_not_the_minimum_work() {
-        assert!(!HeaderChain::new(ChainParams::of(Network::Main)).has_minimum_work());
-        assert!(mined(0).0.has_minimum_work(), "that of regtest is 0");
-    }
-
-    #[test]
-    fn there_cannot_be_more_headers_than_the_time_allows() {
-        let params = ChainParams::of(Network::Main);
-        let chain = HeaderChain::new(params);
-        let years = |years: u32| BlockTime(params.genesis.time.0 + years * 31_557_600);
-        assert!((600_000..700_000).contains(&chain.most_headers(years(10))));
-        let test = HeaderChain::new(ChainParams::of(Network::Test));
-        assert!(test.most_headers(years(12)) > 4_000_000);
-    }
-
-    /// All honest peers were closed, as if they had sent more headers than there can be.
-    #[test]
-    fn with_a_clock_that_is_years_behind_the_next_header_is_from_the_future() {
-        let regtest = ChainParams::of(Network::Regtest).clone();
-        let changing = ChainParams { no_retargeting: false, allow_min_difficulty_blocks: false, ..regtest };
-        let params: &ChainParams = Box::leak(Box::new(changing));
-        let (genesis, now) = (params.genesis, params.genesis.time);
-        let (headers, hashes) = mine((params.genesis_hash, BlockTime(now.0 + 31_557_600)), 2_601, 1);
-        let (tip, below) = (hashes[2_599], [&[genesis][..], &headers[..2_600]].concat());
-        let mut chain = HeaderChain::of_validated(params, below, tip);
-        let added = chain.add(tip, &headers[2_600..], &hashes[2_600..], now).unwrap();
-        assert_eq!((added.new, added.from_future), (0, Some(headers[2_600].time)));
-    }
-}
+mod tests;

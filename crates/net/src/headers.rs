@@ -295,7 +295,8 @@ impl HeaderSync {
             return;
         }
         peer.stale_batches += 1;
-        peer.last = None;
+        // What it sends again leads on from here.
+        (peer.last, peer.highest) = (None, 0);
         if peer.stale_batches < MAX_STALE_BATCHES {
             peer.state = PeerState::Idle;
         } else {

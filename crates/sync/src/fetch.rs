@@ -396,6 +396,7 @@ impl Fetch<'_> {
             ClientEvent::Closed { peer, target, reason } => {
                 self.notices.last_closed = Some(format!("{target}: {reason}"));
                 let was_connected = peer.is_some_and(|peer| self.seen.peers.close(peer));
+                peer.iter().for_each(|peer| self.chain.forget_branch(peer.0));
                 // Many of the addresses that are found lead nowhere.
                 if self.note_closed(&target, &reason, was_connected) || was_connected {
                     let (peer, reason) = (target.to_string(), reason.to_string());

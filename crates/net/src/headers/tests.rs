@@ -100,6 +100,28 @@ fn a_batch_that_does_not_connect_any_more_is_asked_for_again() {
     }
 }
 
+/// Its headers were lost with the branch, and when it sent them again, they seemed to lead no further.
+#[test]
+fn a_peer_that_begins_its_branch_anew_is_asked_to_the_end() {
+    let (now, headers) = (Instant::now(), chain(5 * MAX_HEADERS + 1, usize::MAX, 0));
+    let genesis = vec![headers[0].hash()];
+    let mut sync = HeaderSync::new(genesis.clone());
+    sync.add_peer(PeerId(1), Duration::ZERO);
+    for (batch, is_lost) in
+        [(0, false), (1, false), (2, false), (3, false), (4, true), (0, false), (1, false)]
+    {
+        assert_eq!(sync.poll(now).len(), 1, "batch {batch}");
+        let end = (batch + 1) * MAX_HEADERS;
+        let reply = headers[end - MAX_HEADERS + 1..=end].to_vec();
+        assert!(sync.receive(PeerId(1), reply).unwrap().is_some());
+        match is_lost {
+            true => sync.ask_again(PeerId(1), genesis.clone()),
+            false => sync.accept(PeerId(1), end as u32, MAX_HEADERS, genesis.clone()),
+        }
+        assert!(!sync.has_finished(PeerId(1)), "batch {batch}");
+    }
+}
+
 #[test]
 fn a_silent_leader_is_replaced() {
     let now = Instant::now();

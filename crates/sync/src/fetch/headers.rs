@@ -25,7 +25,7 @@ impl Fetch<'_> {
             (0, Some(refused)) => Err(refused),
             (len, refused) => {
                 let (headers, hashes) = (&batch.headers[..len], &batch.hashes[..len]);
-                let added = self.chain.add(batch.parent, headers, hashes, job::now());
+                let added = self.chain.add(batch.peer.0, batch.parent, headers, hashes, job::now());
                 added.and_then(|added| {
                     let is_more = self.offers_more(batch.peer, added.height);
                     self.added(&added, is_more);
