@@ -24,8 +24,10 @@ use wire::{BlockHash, Header};
 
 /// Time after which another peer is asked instead of one that does not answer.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time after which another peer leads instead of one that has not answered.
-const LEADER_PATIENCE: Duration = Duration::from_secs(5);
+/// Time after which another peer leads instead of one that has not answered: four round trips, but at least
+/// and at most this.
+const LEADER_PATIENCE: Duration = Duration::from_secs(1);
+const LEADER_PATIENCE_MAX: Duration = Duration::from_secs(5);
 /// Time after which a peer that did not answer may be asked again.
 const SILENT_RETRY: Duration = Duration::from_secs(120);
 /// Time between two requests to a peer because it has named a block.
@@ -82,6 +84,7 @@ enum PeerState {
 
 #[derive(Clone, Debug, Default)]
 struct HeaderPeer {
+    /// Time that an answer takes, or more if it was slow as the leader: then others lead first.
     round_trip: Duration,
     state: PeerState,
     /// The last header that it sent and that was accepted.
@@ -98,6 +101,11 @@ struct HeaderPeer {
 }
 
 impl HeaderPeer {
+    /// How long it may take to answer as the leader.
+    fn patience(&self) -> Duration {
+        (self.round_trip * 4).clamp(LEADER_PATIENCE, LEADER_PATIENCE_MAX)
+    }
+
     /// Whether it is time to ask it because it has named a block.
     fn may_be_asked(&self, now: Instant) -> bool {
         self.last_named.is_none_or(|last| now.saturating_duration_since(last) >= ANNOUNCED_INTERVAL)
@@ -181,11 +189,14 @@ impl HeaderSync {
                 _ => {}
             }
         }
-        let is_slow = |peer: &HeaderPeer| match peer.state {
-            PeerState::Asked { since, .. } => now.saturating_duration_since(since) >= LEADER_PATIENCE,
-            _ => false,
-        };
-        self.leader.take_if(|leader| self.peers.get(leader).is_some_and(is_slow));
+        if let Some(id) = self.leader
+            && let Some(leader) = self.peers.get_mut(&id)
+            && let PeerState::Asked { since, .. } = leader.state
+            && now.saturating_duration_since(since) >= leader.patience()
+        {
+            leader.round_trip = leader.patience();
+            self.leader = None;
+        }
         let idle = self.peers.iter().filter(|(_, peer)| peer.state == PeerState::Idle);
         // At the tip, a peer that has headers of a branch with little work for hours must not lead alone.
         let asked: Vec<PeerId> = if self.all_are_asked || self.hears_announcements {

@@ -137,6 +137,33 @@ fn a_silent_leader_is_replaced() {
     assert!(!sync.is_complete_after(REPLY_TIMEOUT, now));
 }
 
+/// One that answered just in time kept the lead: all headers of mainnet took 40 minutes.
+#[test]
+fn headers_come_as_fast_as_the_fastest_peer_sends_them() {
+    let (start, headers) = (Instant::now(), chain(10 * MAX_HEADERS + 1, usize::MAX, 0));
+    let (hashes, step) = (hashes(&headers), Duration::from_millis(50));
+    let times = [step * 98, step];
+    let mut sync = HeaderSync::new(locator(&hashes[..1]));
+    (0..2).for_each(|id| sync.add_peer(PeerId(id), Duration::from_millis(10 + id)));
+    let (mut now, mut known, mut answers) = (start, 0, BTreeMap::new());
+    while known + 1 < headers.len() {
+        for HeaderRequest { peer, locator } in sync.poll(now) {
+            let known = |hash: &BlockHash| hashes.iter().position(|known| known == hash);
+            answers.insert((now + times[peer.0 as usize], peer), locator.iter().find_map(known).unwrap());
+        }
+        now += step;
+        while let Some(answer) = answers.first_entry().filter(|answer| answer.key().0 <= now) {
+            let ((_, peer), from) = answer.remove_entry();
+            let end = (from + MAX_HEADERS).min(headers.len() - 1);
+            assert!(sync.receive(peer, headers[from + 1..=end].to_vec()).unwrap().is_some());
+            let new = end.saturating_sub(known);
+            known += new;
+            sync.accept(peer, end as u32, new, locator(&hashes[..=known]));
+        }
+    }
+    assert!(now - start < Duration::from_secs(3), "{:?}", now - start);
+}
+
 #[test]
 fn wrong_headers_are_faults_of_the_peer() {
     let now = Instant::now();
