@@ -85,6 +85,7 @@ impl KeyPair {
         let terminators = expand("garbage_terminators");
         // As the initiator has it.
         let mut session = Session {
+            #[cfg(test)]
             id: expand("session_id"),
             send: stream("initiator"),
             receive: stream("responder"),
@@ -101,7 +102,8 @@ impl KeyPair {
 
 /// The secrets that two peers share after the key exchange.
 pub(crate) struct Session {
-    /// A number by which users of both peers can see that nobody is between them.
+    /// A number by which users of both peers could see that nobody is between them.
+    #[cfg(test)]
     pub(crate) id: [u8; 32],
     pub(crate) send: CipherPair,
     pub(crate) receive: CipherPair,

@@ -116,11 +116,6 @@ impl Handshake {
         (Self { options, started: now, info: None, early_messages: 0 }, version)
     }
 
-    /// Returns the time by which the handshake must be done.
-    pub fn deadline(&self) -> Instant {
-        self.started + TIMEOUT
-    }
-
     /// Handles a message.
     ///
     /// # Errors
@@ -165,7 +160,7 @@ impl Handshake {
     /// # Errors
     /// [`HandshakeError::TimedOut`].
     pub fn check_time(&self, now: Instant) -> Result<(), HandshakeError> {
-        if now >= self.deadline() { Err(HandshakeError::TimedOut) } else { Ok(()) }
+        if now >= self.started + TIMEOUT { Err(HandshakeError::TimedOut) } else { Ok(()) }
     }
 
     fn check_version(&self, version: &Version, now: Instant) -> Result<PeerInfo, HandshakeError> {

@@ -86,15 +86,6 @@ impl Transport {
         }
     }
 
-    /// Returns the number that both users see if nobody is between them; `None` without version 2 or before
-    /// the keys are exchanged.
-    pub fn session_id(&self) -> Option<[u8; 32]> {
-        match &self.protocol {
-            Protocol::V1 { .. } => None,
-            Protocol::V2(v2) => v2.session_id(),
-        }
-    }
-
     /// Appends a message to the bytes that are to be sent. Before version 2's keys are known it waits.
     pub fn send(&mut self, message: RawMessage) {
         match &mut self.protocol {

@@ -206,7 +206,6 @@ impl Connection {
     fn start_handshake(&mut self, now: Instant) {
         if let Some(introduction) = self.introduction.take() {
             let (handshake, message) = Handshake::start(introduction, now);
-            self.deadline = handshake.deadline();
             self.stage = Stage::Handshake(Box::new(handshake));
             self.transport.send(message.encode());
         }

@@ -119,10 +119,6 @@ impl V2 {
         self.role == Role::Initiator
     }
 
-    pub(super) fn session_id(&self) -> Option<[u8; 32]> {
-        self.session.as_ref().map(|session| session.id)
-    }
-
     pub(super) fn incoming(&self) -> Option<(usize, usize)> {
         self.contents_len.map(|len| (self.packet.len(), 1 + len + TAG_LEN))
     }

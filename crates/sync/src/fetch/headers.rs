@@ -93,7 +93,7 @@ impl Fetch<'_> {
         let shared = parent.0 + same as u32;
         let leaves = same < batch.hashes.len() && shared < self.chain.tip_height().0;
         self.client.download.set_shared(batch.peer, leaves.then_some(shared));
-        match leaves || same < batch.hashes.len() {
+        match same < batch.hashes.len() {
             true => self.client.end_headers(batch, shared, locator(&self.chain)),
             false => self.client.accept_headers(batch, shared, 0, locator(&self.chain)),
         }
