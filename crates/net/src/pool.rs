@@ -13,7 +13,7 @@ mod throttle;
 use crate::{
     address::{Host, NetworkKind, PeerAddress},
     addresses::KnownPeer,
-    handshake::{HandshakeOptions, PeerInfo},
+    handshake::{HandshakeError, HandshakeOptions, PeerInfo},
     message::Message,
     peer::{CloseReason, PeerId},
     sam::{Sam, SamError},
@@ -480,8 +480,10 @@ impl Pool {
         let Some(mut connection) = self.connections.remove(&peer) else { return };
         // The socket is closed next, which removes it in any case.
         let _ = self.poll.registry().deregister(&mut connection.socket);
-        let should_retry_with_v1 =
-            reason == CloseReason::ClosedByPeer && connection.transport.should_retry_with_v1();
+        // A firewall may swallow what it does not know.
+        let timed_out = CloseReason::Handshake(HandshakeError::TimedOut);
+        let should_retry_with_v1 = [CloseReason::ClosedByPeer, timed_out].contains(&reason)
+            && connection.transport.should_retry_with_v1();
         self.found.push(PoolEvent::Closed { peer, target: connection.target, reason, should_retry_with_v1 });
     }
 }

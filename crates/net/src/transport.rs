@@ -147,9 +147,9 @@ impl Transport {
     }
 
     /// Returns whether the same address should be dialled again with version 1, after the peer has closed the
-    /// connection: version 2 was tried, at least a frame's head was sent, and nothing at all was received
-    /// (Core `V2Transport::ShouldReconnectV1`). A peer that sent anything, even a `version`, is not dialled
-    /// again: an attacker between the peers could force version 1 that way.
+    /// connection, or the handshake has timed out: version 2 was tried, at least a frame's head was sent, and
+    /// nothing at all was received (Core `V2Transport::ShouldReconnectV1`). A peer that sent anything, even a
+    /// `version`, is not dialled again: an attacker between the peers could force version 1 that way.
     pub fn should_retry_with_v1(&self) -> bool {
         matches!(&self.protocol, Protocol::V2(v2) if v2.is_initiator())
             && self.sent_total >= crate::frame::HEAD_LEN as u64

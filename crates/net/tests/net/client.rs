@@ -1,8 +1,11 @@
 //! The client against scripted peers over loopback sockets.
 
 use crate::common::{chain::of_sizes, *};
-use std::net::{SocketAddr, TcpListener};
-use testkit::sockets::socks_proxy;
+use std::{
+    io,
+    net::{SocketAddr, TcpListener, TcpStream},
+};
+use testkit::sockets::{listen, relay, socks_proxy};
 
 fn driver(chain: &Arc<ServedChain>, use_v2: bool, peers: &[&ScriptedPeer]) -> Driver {
     let mut driver = Driver::new(chain, |options| options.pool.peers.use_v2 = use_v2);
@@ -36,6 +39,29 @@ fn a_peer_that_knows_only_version_1_is_dialled_again() {
     assert_eq!(driver.ready[0].0, TransportVersion::V1);
     assert_eq!(driver.reason(&peer), Some(&CloseReason::ClosedByPeer));
     assert_eq!(peer.accepted(), 2);
+}
+
+/// A firewall lets only version 1 pass: a peer behind it was dialled with version 2 for ever.
+#[test]
+fn version_1_follows_version_2_that_gets_no_answer() {
+    let chain = tiny(50, 2_000);
+    let peer = ScriptedPeer::start(&chain, Fault::None);
+    let address = peer.address();
+    let firewall = listen(move |mut socket| {
+        let mut first = [0; 4];
+        socket.peek(&mut first)?;
+        match first == Network::Regtest.magic() {
+            true => relay(&socket, &socket, &TcpStream::connect(address)?),
+            false => io::copy(&mut socket, &mut io::sink()).map(drop),
+        }
+    });
+    let mut driver = driver(&chain, true, &[]);
+    driver.client.dialer.add_target(Target::Address(PeerAddress::from_socket(firewall)), false);
+    driver.idle_time = Duration::from_secs(1);
+    driver.run_until("the handshake", |driver| !driver.ready.is_empty());
+    driver.idle_time = Duration::ZERO;
+    driver.download_all();
+    assert_eq!(driver.ready[0].0, TransportVersion::V1);
 }
 
 #[test]
