@@ -1,9 +1,10 @@
 //! The poll loop: one thread, many sockets.
 //!
 //! The pool dials, shakes hands, answers pings, and turns bytes into messages. Its memory is bounded:
-//! incomplete messages and blocks that the caller has not released count, and when the limit is reached no
-//! socket is read until there is memory again, so that TCP makes the peers wait. If only incomplete messages
-//! are in the way, the connection with the oldest of them is closed.
+//! incomplete messages, what peers have not read, and blocks that the caller has not released count, and when
+//! the limit is reached no socket is read until there is memory again, so that TCP makes the peers wait. If
+//! the caller holds less than half of it, the connection with the oldest incomplete message is closed. Who
+//! does not read is closed before that.
 
 mod connection;
 mod i2p;
@@ -124,7 +125,7 @@ pub struct PoolOptions {
     /// Whether the coins that blocks spend are of use.
     pub wants_spent_coins: bool,
     pub peers: PeerOptions,
-    /// Memory for incomplete messages and blocks that are not released, in bytes; at least 8 MiB are used.
+    /// Memory for messages and for blocks that are not released, in bytes; at least 8 MiB are used.
     pub memory_bytes: usize,
     /// The clock.
     pub now: fn() -> Instant,
@@ -367,7 +368,7 @@ impl Pool {
         self.held_bytes = self.held_bytes.saturating_sub(bytes);
     }
 
-    /// Returns the memory for incomplete messages and blocks that are not released, in bytes.
+    /// Returns the memory for incomplete or unsent messages and blocks that are not released, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.held_bytes + self.connections.values().map(|it| it.transport.memory_bytes()).sum::<usize>()
     }

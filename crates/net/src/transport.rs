@@ -10,6 +10,9 @@ use crate::{
 };
 use v2::V2;
 
+/// Memory that is kept for messages when all are sent, in bytes: our longest one has 18 kB.
+const KEPT_OUT: usize = 32 << 10;
+
 wire::named! {
 /// Which transport a connection uses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -107,6 +110,7 @@ impl Transport {
         self.sent_total += len as u64;
         if self.out_sent == self.out.len() {
             self.out.clear();
+            self.out.shrink_to(KEPT_OUT);
             self.out_sent = 0;
         } else if self.out_sent > self.out.len() / 2 {
             self.out.drain(..self.out_sent);

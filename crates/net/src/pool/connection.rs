@@ -23,9 +23,9 @@ const PROXY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for opening a connection through an I2P router, which may have to build tunnels first (Core waits as
 /// long for each of its answers).
 pub(super) const I2P_TIMEOUT: Duration = Duration::from_secs(180);
-/// Bytes that may wait to be sent. A peer that reads nothing and sends pings could make them grow without
-/// end.
-const MAX_OUTGOING: usize = 1 << 20;
+/// Bytes that may wait to be sent when a message comes that makes us send more: three of our longest ones. A
+/// peer that reads nothing and sends pings could make them grow without end.
+const MAX_OUTGOING: usize = 64 << 10;
 /// Bytes that are read from one socket before the others have their turn.
 pub(super) const READ_QUOTA: usize = 256 << 10;
 
@@ -287,6 +287,8 @@ impl Connection {
             }
             return Ok(());
         }
+        // A peer that sends blocks may read the next requests later.
+        let wants_more = matches!(message, Message::Ping(_) | Message::Inv(_) | Message::Headers(_));
         match message {
             // Answered here and at once, however busy the caller is.
             Message::Ping(number) => self.transport.send(Message::Pong(number).encode()),
@@ -294,7 +296,8 @@ impl Connection {
             Message::Ignored(_) => {}
             message => found.push(PoolEvent::Message { peer, message }),
         }
-        if self.transport.outgoing().len() > MAX_OUTGOING { Err(CloseReason::DoesNotRead) } else { Ok(()) }
+        let is_full = self.transport.outgoing().len() > MAX_OUTGOING;
+        if is_full && wants_more { Err(CloseReason::DoesNotRead) } else { Ok(()) }
     }
 
     /// Sends a message as far as the socket takes it; the rest follows.

@@ -101,6 +101,16 @@ fn version_1_is_tried_only_after_silence() {
     assert!(!v1.should_retry_with_v1());
 }
 
+/// A connection kept up to two megabytes for as long as it was open.
+#[test]
+fn memory_is_given_back_when_all_is_sent() {
+    let mut v1 = Transport::v1(MAGIC);
+    v1.send(raw("ping", vec![0; 1 << 20]));
+    assert!(v1.memory_bytes() > 1 << 20);
+    v1.mark_sent(v1.outgoing().len());
+    assert!(v1.memory_bytes() <= KEPT_OUT, "{}", v1.memory_bytes());
+}
+
 #[test]
 fn hostile_packets_close_or_are_dropped() {
     let sent = |contents: &[u8]| {

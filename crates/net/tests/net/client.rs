@@ -141,6 +141,17 @@ fn a_flood_of_addresses_adds_few() {
     assert_eq!(driver.client.dialer.table.len(), 64);
 }
 
+/// It held up to two megabytes: a few such peers stopped the reading of all others.
+#[test]
+fn a_peer_that_does_not_read_holds_little_memory() {
+    let chain = tiny(2, 500);
+    let peer = ScriptedPeer::start(&chain, Fault::PingFlood);
+    let mut driver = driver(&chain, false, &[&peer]);
+    driver.run_until("closed", |driver| driver.reason(&peer).is_some());
+    assert_eq!(driver.reason(&peer), Some(&CloseReason::DoesNotRead));
+    assert!(driver.most_memory <= 256 << 10, "{}", driver.most_memory);
+}
+
 #[test]
 fn a_proxy_gets_names_and_other_credentials_each_time() {
     let chain = tiny(50, 2_000);
