@@ -265,7 +265,7 @@ struct IndexLag {
 struct SeenPeers {
     /// Those with which the handshake was done.
     peers: Peers,
-    /// The height up to which each has offered headers, also those whose connections have ended.
+    /// The height up to which each has offered headers, also most of those whose connections have ended.
     offered: HashMap<Target, Height>,
     /// When the first of them had no more headers.
     first_finished: Option<Instant>,

@@ -2,7 +2,8 @@
 
 use super::{Fetch, locator};
 use api::{error::Error, event::Event, note::Note, remedy::Remedy};
-use net::{headers::HeaderBatch, peer::PeerId};
+use net::{client::Client, headers::HeaderBatch, peer::PeerId};
+use std::collections::HashSet;
 use wire::Height;
 
 /// Maximum number of headers above a block that no peer has for its branch to be abandoned. A chain with more
@@ -22,7 +23,13 @@ impl Fetch<'_> {
         {
             self.sink.event(Event::Note(Note::Withheld { hash, height }));
             let branch = Some((self.chain.tip_height(), height));
-            self.seen.sources.withheld = self.seen.sources.withheld.max(branch);
+            if self.seen.sources.withheld < branch {
+                self.seen.sources.withheld = branch;
+                // Who is not connected may have the block, and is believed once more when it comes back.
+                let Client { download, pool, .. } = &self.client;
+                let peers: HashSet<_> = download.peers().filter_map(|(peer, _)| pool.target(peer)).collect();
+                self.seen.offered.retain(|target, _| peers.contains(target));
+            }
             // The blocks above it that have come are found in the block index if the branch comes back.
             self.save()?;
             self.chain.set_aside(height);
@@ -32,8 +39,8 @@ impl Fetch<'_> {
     }
 
     /// A peer offers headers of a branch that was left because nobody had a block. If they are more than it
-    /// has offered before, somebody has probably got the block. Otherwise, the peer may be honest too, and
-    /// will offer the same chain again and again.
+    /// has offered before, or it was not connected then, somebody has probably got the block. Otherwise, the
+    /// peer may be honest too, and will offer the same chain again and again.
     pub(super) fn withheld_again(&mut self, batch: &HeaderBatch) {
         let Some(parent) = self.chain.height_of(&batch.parent) else {
             // It is the block that nobody had.

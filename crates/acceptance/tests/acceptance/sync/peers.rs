@@ -142,3 +142,24 @@ fn blocks_that_nobody_had_are_downloaded_once_a_peer_has_them() {
     let again = report.download.blocks.saturating_sub(420);
     assert!(again < 100, "{again} blocks were downloaded twice: those above had come before");
 }
+
+/// A peer that was away while nobody had its last blocks was refused, since it offered no more than before.
+#[test]
+fn a_peer_that_comes_back_brings_the_blocks_that_nobody_had() {
+    let (dir, all) = (scratch(), long_to(420));
+    let complete = ScriptedPeer::start(&all, Fault::None);
+    let behind = ScriptedPeer::start(&long_to(415), Fault::None);
+    complete.hold_at(0);
+    behind.set_offline(true);
+    let mut options = impatient(from(dir.path(), &[&complete, &behind]));
+    options.peers.wait = true;
+    let (report, _) = run_while(&options, |seen| {
+        wait_until("all headers", || !complete.asked().is_empty());
+        complete.set_offline(true);
+        behind.set_offline(false);
+        wait_until("nobody has block 416", || seen.has_withheld());
+        complete.hold_at(usize::MAX);
+        complete.set_offline(false);
+    });
+    assert_eq!((report.chainstate_height, report.shortfall), (Some(Height(420)), None));
+}
