@@ -268,6 +268,13 @@ impl Client {
         extra.into_iter().for_each(|id| self.close(id, CloseReason::NotNeeded));
     }
 
+    /// Closes the connections to peers that were found and have no more headers, so that others are dialled.
+    pub fn replace_finished(&mut self) {
+        let found = self.download.peers().filter(|(_, peer)| !peer.is_named).map(|(id, _)| id);
+        let finished: Vec<PeerId> = found.filter(|id| self.headers.has_finished(*id)).collect();
+        finished.into_iter().for_each(|id| self.close(id, CloseReason::NotNeeded));
+    }
+
     /// Returns whether the target could be tried.
     fn dial(&mut self, target: &Target, version: TransportVersion, now: Instant) -> bool {
         match self.pool.dial(target, version) {

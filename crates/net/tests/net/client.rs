@@ -141,6 +141,20 @@ fn a_flood_of_addresses_adds_few() {
     assert_eq!(driver.client.dialer.table.len(), 64);
 }
 
+/// They kept their places, so that nobody else was dialled.
+#[test]
+fn peers_that_were_found_and_have_no_more_headers_can_be_replaced() {
+    let chain = tiny(2, 500);
+    let peers = [(); 2].map(|()| ScriptedPeer::start(&chain, Fault::None));
+    let mut driver = driver(&chain, false, &[&peers[0]]);
+    // A seed is nobody that the user has named.
+    driver.client.dialer.add_target(peers[1].target(), true);
+    driver.run_until("no more headers", |driver| driver.client.headers.finished_peers() == 2);
+    driver.client.replace_finished();
+    driver.step();
+    assert_eq!(driver.closed, [(peers[1].target(), CloseReason::NotNeeded)]);
+}
+
 /// It held up to two megabytes: a few such peers stopped the reading of all others.
 #[test]
 fn a_peer_that_does_not_read_holds_little_memory() {

@@ -209,6 +209,9 @@ impl Fetch<'_> {
         let now = self.client.pool.now();
         if self.seen.sources.last_question.is_none_or(|last| now - last >= ASK_INTERVAL) {
             self.seen.sources.last_question = Some(now);
+            if self.phase == Phase::Headers {
+                self.client.replace_finished();
+            }
             self.client.headers.restart(locator(&self.chain));
         }
     }
@@ -228,7 +231,9 @@ impl Fetch<'_> {
         let progress = sources.progress.get_or_insert(now);
         *progress += if since_look >= PAUSE { since_look } else { Duration::ZERO };
         let elapsed = now.saturating_duration_since(*progress);
-        if elapsed >= ASK_INTERVAL && self.client.download.waits_for_peers() {
+        // Peers whose chains end below the minimum work may be downloading themselves.
+        let waits_for_headers = self.phase == Phase::Headers && !self.chain.has_minimum_work();
+        if elapsed >= ASK_INTERVAL && (waits_for_headers || self.client.download.waits_for_peers()) {
             self.ask_again();
         }
         // Without those who offer an invalid block, the headers end by themselves.

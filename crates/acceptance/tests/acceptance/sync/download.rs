@@ -220,15 +220,34 @@ fn blocks_that_are_found_meanwhile_are_downloaded_from_connected_peers() {
     assert_sound(dir.path(), chain(), "new blocks");
 }
 
+/// The same options, where the minimum work is that of the tests' chain.
+fn of_minimum_work(options: SyncOptions) -> SyncOptions {
+    // A block of regtest has a work of two.
+    let minimum_chain_work = U256::from(2 * u64::from(TIP));
+    let params = ChainParams { minimum_chain_work, ..ChainParams::of(Network::Regtest).clone() };
+    changed(options, |it| it.chain.params = Box::leak(Box::new(params)))
+}
+
+/// The only peer was itself downloading, and was never asked again.
+#[test]
+fn a_run_that_waits_goes_on_once_its_peer_has_the_minimum_work() {
+    let (dir, peer) = (scratch(), peer_with(chain().main().take(70)));
+    let mut options = of_minimum_work(impatient(from(dir.path(), &[&peer])));
+    options.peers.wait = true;
+    run_while(&options, |_| {
+        wait_until("connected", || peer.accepted() > 0);
+        thread::sleep(Duration::from_millis(500));
+        assert_eq!(peer.asked(), []);
+        peer.serve(&served());
+    });
+    assert_sound(dir.path(), chain(), "minimum work");
+}
+
 /// As Core, which otherwise would store whatever a peer has made at no cost.
 #[test]
 fn no_block_is_asked_for_below_the_minimum_work_of_the_network() {
     let (dir, peer) = (scratch(), peer_with(chain().main().take(70)));
-    let mut options = from(dir.path(), &[&peer]);
-    // A block of regtest has a work of two.
-    let minimum_chain_work = U256::from(2 * u64::from(TIP));
-    let params = ChainParams { minimum_chain_work, ..ChainParams::of(Network::Regtest).clone() };
-    options.chain.params = Box::leak(Box::new(params));
+    let options = of_minimum_work(from(dir.path(), &[&peer]));
     let connected = OnceLock::new();
     interrupt_when(&options, || {
         peer.accepted() > 0 && connected.get_or_init(Instant::now).elapsed() >= Duration::from_millis(700)
