@@ -63,7 +63,8 @@ const POLL_TIME: Duration = Duration::from_millis(200);
 const SAVE_BYTES: u64 = 16_000_000_000;
 /// Time for which further peers are asked for headers when one has no more.
 const HEADER_PATIENCE: Duration = Duration::from_secs(5);
-/// Time after which a complete download ends although no peer has said whether there are new headers.
+/// Time after which a complete download ends although no peer has said whether there are new headers, and
+/// after which headers of other branches are not waited for.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 /// The part of the memory that blocks in hand get: one in this many.
 const POOL_SHARE: u64 = 4;

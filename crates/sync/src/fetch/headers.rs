@@ -107,11 +107,11 @@ impl Fetch<'_> {
         let is_progress = if is_in_chain { added.new > 0 } else { is_more };
         if is_progress {
             self.seen.sources.note_progress(self.client.pool.now());
-            // A peer that has no more is no reason to leave one that sends new ones.
-            self.seen.first_finished = None;
         }
         // A branch with less work is not written, and no block of it will come.
         if added.new > 0 && is_in_chain {
+            // A peer that has no more is no reason to leave one that sends new ones.
+            self.seen.first_finished = None;
             self.index.is_behind = true;
             self.index.announced_at.get_or_insert_with(Instant::now);
             let from = added.fork.unwrap_or(Height(added.height.0 - added.new as u32));
@@ -144,9 +144,11 @@ impl Fetch<'_> {
         // Honest peers may be slow to connect.
         let patience = if headers.finished_peers() == 0 { END_PATIENCE } else { HEADER_PATIENCE };
         let now = self.client.pool.now();
-        let since = *self.seen.first_finished.get_or_insert(now);
+        let waited = now - *self.seen.first_finished.get_or_insert(now);
         let is_settled = self.client.pool.opening() == 0 || matches!(self.phase, Phase::Ending(_));
-        headers.is_complete_after(HEADER_PATIENCE, now) && is_settled || now - since >= patience
+        // A branch that grows may become the chain, but anyone can make one that never does.
+        let is_over = waited >= patience && self.seen.sources.is_silent(now, patience);
+        headers.is_complete_after(HEADER_PATIENCE, now) && is_settled || is_over || waited >= END_PATIENCE
     }
 
     /// Finds blocks in the block files whose headers have come, before any other is appended.

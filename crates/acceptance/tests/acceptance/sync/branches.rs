@@ -252,6 +252,31 @@ fn competing_header_chains_of_several_batches_end_with_the_longer_one() {
     assert_eq!(report.header_height, Height(longer.tip().height));
 }
 
+/// Peers could delay the first block for hours, with a branch that takes no work.
+#[test]
+fn a_branch_that_never_becomes_the_chain_delays_the_blocks_by_a_minute() {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let headers = |count: u32, salt: u8| {
+        let genesis = &chain().blocks[0];
+        let (mut prev, mut time) = (genesis.hash, genesis.header.time);
+        let mined = (0..count).map(|_| {
+            time.0 += 1;
+            let mut header = Header { version: 4, prev, merkle_root: [salt; 32], time, bits: BITS, nonce: 0 };
+            prev = mine(&mut header, has_work);
+            header.to_bytes().to_vec()
+        });
+        Arc::new(ServedChain::new([genesis.bytes.clone()].into_iter().chain(mined).collect()))
+    };
+    let (dir, honest) = (scratch(), ScriptedPeer::start(&headers(80_001, 1), Fault::None));
+    // Each of its 40 batches takes 4.2 seconds of the clock.
+    let slow = ScriptedPeer::start(&headers(80_000, 2), Fault::LateHeaders);
+    let options = from_to(dir.path(), &[&honest, &slow], 0);
+    let begun = Instant::now();
+    let (report, _) = run(&changed(options, |it| it.chain.hooks.now = || *START + START.elapsed() * 14));
+    assert_eq!((report.header_height, report.height), (Height(80_001), Height(0)));
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
 /// Two transactions whose hashes, one after the other, are a transaction of 64 bytes: a block with that one
 /// alone has the same merkle root, and so the same hash.
 fn merkle_nodes() -> (ServedChain, ServedChain) {
