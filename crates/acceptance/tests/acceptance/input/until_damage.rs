@@ -241,12 +241,10 @@ fn a_gap_above_the_chainstate_is_in_the_way_of_what_connects_blocks_only() {
         let table = add_table(&case.net("chainstate"), b"Bz", b"1");
         flip_bit(&table, 5, 0).unwrap();
     };
-    let rows: [(fn(&Case), Advice, &str); 3] = [
-        (|case| case.flip_undo(60), Advice::MakeUndo, "undo make"),
-        (|case| case.flip_undo(70), Advice::Repair, "repair"),
-        (break_chainstate, Advice::Repair, "repair"),
-    ];
-    for (damage, advice, command) in rows {
+    let damages: [fn(&Case); 3] = [|case| case.flip_undo(60), |case| case.flip_undo(70), break_chainstate];
+    let make_undo = (Advice::MakeUndo, "undo make");
+    let repair = (Advice::Repair, "repair");
+    for (damage, (advice, command)) in damages.into_iter().zip([make_undo, repair.clone(), repair]) {
         let case = Case::at_tip();
         run(&lowered(case.options(), 60)).unwrap();
         case.forget_blocks(|entry| entry.height == Height(100));

@@ -65,8 +65,8 @@ impl Tree<'_> {
         (count > 0).then_some(Height(count))
     }
 
-    /// Returns the height of the first of these blocks of which the block index does not say that it came with
-    /// its witnesses, though it should.
+    /// Returns the height of the first of these blocks of which the block index does not say that it came
+    /// with its witnesses, though it should.
     pub fn first_without_witnesses(&self, mut blocks: impl Iterator<Item = (u32, Height)>) -> Option<Height> {
         let lacks = |number: u32| !self.nodes.get(number as usize).is_some_and(|it| it.has(WITNESSES));
         let is_it = |&(number, height): &(u32, Height)| height >= self.params.segwit_height && lacks(number);
