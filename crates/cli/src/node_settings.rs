@@ -28,12 +28,8 @@ const NEED_ANOTHER: [(&str, &str, bool); 5] = [
 const IN_SECTION: [&str; 8] =
     ["addnode", "bind", "connect", "port", "rpcbind", "rpcport", "wallet", "walletdir"];
 
-/// Options for tests, and whether a chain can have them.
-const FOR_TESTS: [(&str, fn(Network) -> bool); 3] = [
-    ("test", |network| network == Network::Regtest),
-    ("testactivationheight", |network| network != Network::Main),
-    ("vbparams", |network| network != Network::Main),
-];
+/// Options for tests, which mainnet cannot have; only regtest can have the first.
+const FOR_TESTS: [&str; 3] = ["test", "testactivationheight", "vbparams"];
 
 /// An option, the values with which bitcoind starts, and what is wrong with others.
 type ValueRule = (&'static str, fn(&str) -> bool, &'static str);
@@ -95,7 +91,12 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
         let what = format!("for this chain, it must be in the section [{network}]");
         faults.extend(setting.map(|it| refused(it, &what, false)));
     }
-    for (name, _) in FOR_TESTS.iter().filter(|(_, can_have)| !can_have(network)) {
+    let cannot_have = |name: &&str| match network {
+        Network::Main => true,
+        Network::Regtest => false,
+        _ => *name == "test",
+    };
+    for name in FOR_TESTS.into_iter().filter(cannot_have) {
         let what = "it is for other chains only, so it must be in their sections";
         faults.extend(conf.setting(network, name).map(|it| refused(it, what, false)));
     }
