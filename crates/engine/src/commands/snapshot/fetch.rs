@@ -168,10 +168,11 @@ fn fetch_from(
     }
     // After a sync that failed, only memory has what an earlier run has written. Not under the lock, which
     // ends when the file is closed.
-    if vfs::exists(disk, &temporary)? {
-        disk.sync_file(&temporary).during("sync", &temporary)?;
-        disk.forget_cached(&temporary);
+    match disk.sync_file(&temporary) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        synced => synced.during("sync", &temporary)?,
     }
+    disk.forget_cached(&temporary);
     // Before the lock, another run can give this file its name.
     let _lock = unfinished::lock(disk, &temporary, unfinished::IN_USE)?;
     let file = disk.open_for_writing(&temporary).during_creation(&temporary)?;
