@@ -45,7 +45,7 @@ pub fn read_all(
 /// deleted, and the coins cannot be read, or its best block was never stored: then, all blocks below would be
 /// stored before one is deleted. Also returns the error for a run that would connect blocks to it, if
 /// bitcoind can complete the flush ([`unfinished_flush`]). `is_resumed` is whether an earlier run has begun
-/// to replace it, and may have stored the blocks that bitcoind lacked.
+/// to replace it, and may have stored its best block, or those that bitcoind lacked.
 ///
 /// # Errors
 /// The same errors; if blocks are to be deleted, [`ErrorKind::Damaged`] after an interrupted flush that
@@ -75,7 +75,7 @@ pub fn must_be_replaced(
     let best = read_all(files, &options.chain, watch)?;
     let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
     let entry = best.map(|best| rows.entry(&best)).transpose()?.flatten();
-    Ok((entry.is_none_or(|entry| entry.tx_count == 0), None))
+    Ok((entry.is_none_or(|it| it.tx_count == 0 || is_resumed && !it.status.was_connected()), None))
 }
 
 /// Checks that the chainstate will not end below the one that cannot stay, whose blocks may be deleted.

@@ -207,15 +207,24 @@ fn a_pruned_node_without_a_chainstate_gets_one_and_stays_pruned() {
     assert_pruned(case.root(), "rebuilt");
 }
 
-/// All blocks were stored before one was deleted, which fills a disk that has space for a pruned node.
+/// All blocks were stored before one was deleted, which fills a disk that has space for a pruned node; and a
+/// run that was interrupted above the chainstate's last block was not resumed.
 #[test]
 fn lost_blocks_of_a_sound_chainstate_are_deleted_behind_their_download() {
-    let (case, peer) = (Case::at_tip(), honest());
-    fs::remove_dir_all(case.blocks("")).unwrap();
-    let mut options = pruning(case.root(), &peer);
-    options.chain.hooks.block_file_len = 20_000;
-    assert!(run(&options).unwrap().rebuild.is_some());
-    assert_pruned(case.root(), "lost blocks");
+    for is_interrupted in [false, true] {
+        let dir = behind(chain().main().take(TIP as usize), TIP - 1, &layout());
+        let (case, peer) = (Case::of(dir), honest());
+        fs::remove_dir_all(case.blocks("")).unwrap();
+        let mut options = pruning(case.root(), &peer);
+        options.chain.hooks.block_file_len = 20_000;
+        if is_interrupted {
+            // The block at the tip does not come.
+            prune::interrupted_at(&options, &peer, tip() - 1);
+            assert!(entry(&case, TIP - 1).tx_count > 0 && case.net("peregrine-work/manifest").exists());
+        }
+        assert!(run(&options).unwrap().rebuild.is_some(), "interrupted: {is_interrupted}");
+        assert_pruned(case.root(), &format!("interrupted: {is_interrupted}"));
+    }
 }
 
 #[test]
