@@ -268,10 +268,12 @@ impl Client {
         extra.into_iter().for_each(|id| self.close(id, CloseReason::NotNeeded));
     }
 
-    /// Closes the connections to peers that were found and have no more headers, so that others are dialled.
-    pub fn replace_finished(&mut self) {
+    /// Closes the connections to peers that were found and have no more headers, unless they are to be kept,
+    /// so that others are dialled.
+    pub fn replace_finished(&mut self, is_kept: impl Fn(PeerId) -> bool) {
         let found = self.download.peers().filter(|(_, peer)| !peer.is_named).map(|(id, _)| id);
-        let finished: Vec<PeerId> = found.filter(|id| self.headers.has_finished(*id)).collect();
+        let finished: Vec<PeerId> =
+            found.filter(|id| self.headers.has_finished(*id) && !is_kept(*id)).collect();
         finished.into_iter().for_each(|id| self.close(id, CloseReason::NotNeeded));
     }
 

@@ -145,12 +145,15 @@ fn a_flood_of_addresses_adds_few() {
 #[test]
 fn peers_that_were_found_and_have_no_more_headers_can_be_replaced() {
     let chain = tiny(2, 500);
-    let peers = [(); 2].map(|()| ScriptedPeer::start(&chain, Fault::None));
+    let peers = [(); 3].map(|()| ScriptedPeer::start(&chain, Fault::None));
     let mut driver = driver(&chain, false, &[&peers[0]]);
     // A seed is nobody that the user has named.
-    driver.client.dialer.add_target(peers[1].target(), true);
-    driver.run_until("no more headers", |driver| driver.client.headers.finished_peers() == 2);
-    driver.client.replace_finished();
+    peers[1..].iter().for_each(|peer| driver.client.dialer.add_target(peer.target(), true));
+    driver.run_until("no more headers", |driver| driver.client.headers.finished_peers() == 3);
+    let (download, pool) = (&driver.client.download, &driver.client.pool);
+    let ids = download.peers().map(|(id, _)| id);
+    let kept: Vec<_> = ids.filter(|id| pool.target(*id) == Some(&peers[2].target())).collect();
+    driver.client.replace_finished(|id| kept.contains(&id));
     driver.step();
     assert_eq!(driver.closed, [(peers[1].target(), CloseReason::NotNeeded)]);
 }

@@ -210,7 +210,11 @@ impl Fetch<'_> {
         if self.seen.sources.last_question.is_none_or(|last| now - last >= ASK_INTERVAL) {
             self.seen.sources.last_question = Some(now);
             if self.phase == Phase::Headers {
-                self.client.replace_finished();
+                // A peer is not at fault if the clock of this machine is behind.
+                let all = &self.seen.sources.all;
+                let is_early =
+                    |peer: PeerId| all.values().any(|it| it.peer == Some(peer) && it.early.is_some());
+                self.client.replace_finished(is_early);
             }
             self.client.headers.restart(locator(&self.chain));
         }
@@ -232,7 +236,8 @@ impl Fetch<'_> {
         *progress += if since_look >= PAUSE { since_look } else { Duration::ZERO };
         let elapsed = now.saturating_duration_since(*progress);
         // Peers whose chains end below the minimum work may be downloading themselves.
-        let waits_for_headers = self.phase == Phase::Headers && !self.chain.has_minimum_work();
+        let waits_for_headers =
+            self.phase == Phase::Headers && !self.keeps_chain && !self.chain.has_minimum_work();
         if elapsed >= ASK_INTERVAL && (waits_for_headers || self.client.download.waits_for_peers()) {
             self.ask_again();
         }
