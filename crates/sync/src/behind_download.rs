@@ -161,8 +161,8 @@ fn of_both(
 pub struct Chainstate<'a> {
     /// Whether blocks can be connected to it after the download.
     pub can_connect: bool,
-    /// Whether it is rebuilt in any case: undo data of blocks below it was deleted, or its coins cannot be
-    /// used.
+    /// Whether it is rebuilt in any case: undo data of blocks below it was deleted, its coins cannot be used,
+    /// or its blocks are lost.
     pub must_rebuild: bool,
     /// The error if blocks would be connected to it otherwise: bitcoind can complete it.
     pub unfinished: Option<&'a Error>,

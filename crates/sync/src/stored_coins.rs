@@ -91,8 +91,8 @@ pub fn refuse_lower_end(files: &Files<'_>, options: &SyncOptions) -> Result<(), 
         return Ok(());
     };
     let detail = format!(
-        "the chainstate must be replaced, because its coins cannot be used; it reaches height {height}, and \
-         the new one would end at height {end}; nothing was changed"
+        "the chainstate must be replaced, because its coins cannot be used, or its blocks are lost; it \
+         reaches height {height}, and the new one would end at height {end}; nothing was changed"
     );
     let error = Error::usage(detail).in_file(files.datadir.chainstate_dir(), None);
     Err(error.with_remedies([Remedy::StopAtHeight(height)]))
