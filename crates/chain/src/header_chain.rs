@@ -278,6 +278,10 @@ impl HeaderChain {
         self.headers.append(&mut above);
         (self.tip, self.work) = (tip, self.work.wrapping_add(work));
         self.note_heights(first);
+        // What shares more with the chain than it did is sent again.
+        let Self { headers, tip, branches, .. } = self;
+        branches
+            .retain(|_, it| it.hash(Height(it.fork.0 + 1)) != hash_at(headers, *tip, it.fork.0 as usize + 1));
         Ok(AddedHeaders { new, height, shared: height, fork: left, from_future })
     }
 

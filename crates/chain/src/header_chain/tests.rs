@@ -168,6 +168,21 @@ fn a_branch_above_a_block_that_the_chain_has_lost_is_forgotten() {
     assert_eq!((found, chain.tip_height()), (of_better, Height(7)));
 }
 
+/// It kept its old fork: a reorganisation to it lost blocks that both have.
+#[test]
+fn a_branch_whose_first_blocks_are_in_the_chain_now_is_sent_again() {
+    let (mut chain, main, hashes) = grown(6);
+    let (other, others) = mine((hashes[1], main[1].time), 5, 2);
+    let (third, thirds) = mine((others[1], other[1].time), 4, 3);
+    chain.add(1, hashes[1], &other[..2], &others[..2], NOW).unwrap();
+    chain.add(1, others[1], &third[..1], &thirds[..1], NOW).unwrap();
+    assert_eq!(chain.add(2, hashes[1], &other, &others, NOW).unwrap().fork, Some(Height(2)));
+    let above = chain.add(1, thirds[0], &third[1..], &thirds[1..], NOW);
+    assert!(matches!(above, Err(RefusedHeaders::Unconnected)), "{above:?}");
+    let added = chain.add(1, others[1], &third, &thirds, NOW).unwrap();
+    assert_eq!((added.new, added.height, added.fork), (4, Height(8), Some(Height(4))));
+}
+
 #[test]
 fn heights_are_found_in_what_the_chain_is_now() {
     let (mut chain, _, hashes) = grown(40);
