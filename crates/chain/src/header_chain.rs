@@ -11,7 +11,8 @@ use rules::{
 use std::{cmp::Reverse, collections::HashMap, iter};
 use wire::{BlockHash, BlockTime, Header, Height};
 
-/// Headers of all branches together, of 80 bytes each, above which the longest branch is forgotten.
+/// Headers of all branches together, of 80 bytes each, above which the longest branch is forgotten, except
+/// that which grows: [`HeaderChain::most_headers`] limits that one.
 const MAX_BRANCH_HEADERS: usize = 1_000_000;
 /// The number for headers that no peer has sent.
 const NO_PEER: u64 = u64::MAX;
