@@ -173,11 +173,18 @@ fn require_checkpoint(files: &Files<'_>, options: &SyncOptions, work: &WorkDir<'
     let SyncOptions { prune_bytes, blocks_only, chain, .. } = options;
     let starts_over = prune_bytes.is_none() || *blocks_only || chain.resume.restart;
     let waits = || -> Result<bool, Error> {
-        // With hints, no undo data may have been made: then only a first run has connected no block.
-        let mut is_connected = options.hints.is_none();
         let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
-        let index = rows.stream(|it| is_connected |= it.height > Height(0) && it.status.was_connected())?;
-        Ok(index.pruned && (!is_connected || has_made_undo(files.disk, files.datadir)?))
+        if !rows.is_pruned()? {
+            return Ok(false);
+        }
+        let has_undo = has_made_undo(files.disk, files.datadir)?;
+        if has_undo || options.hints.is_none() {
+            return Ok(has_undo);
+        }
+        // With hints, no undo data may have been made: then only a first run has connected no block.
+        let mut is_connected = false;
+        rows.stream(|it| is_connected |= it.height > Height(0) && it.status.was_connected())?;
+        Ok(!is_connected)
     };
     if starts_over || work.may_have_checkpoint() || !waits()? {
         return Ok(());
