@@ -23,9 +23,10 @@ const PROXY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time for opening a connection through an I2P router, which may have to build tunnels first (Core waits as
 /// long for each of its answers).
 pub(super) const I2P_TIMEOUT: Duration = Duration::from_secs(180);
-/// Bytes that may wait to be sent when a message comes that makes us send more: three of our longest ones. A
-/// peer that reads nothing and sends pings could make them grow without end.
-const MAX_OUTGOING: usize = 64 << 10;
+/// Bytes that may wait to be sent when a message comes that makes us send more: more than two requests for
+/// 500 blocks with their coins, of up to 62 kB each. A peer that reads nothing and sends pings could make
+/// them grow without end.
+const MAX_OUTGOING: usize = 128 << 10;
 /// Bytes that are read from one socket before the others have their turn.
 pub(super) const READ_QUOTA: usize = 256 << 10;
 
