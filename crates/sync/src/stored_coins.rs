@@ -15,7 +15,11 @@ use chain::{
         planner::is_pruned,
     },
 };
-use disk::{DiskError, chainstate::ChainstateReader, index::IndexRows};
+use disk::{
+    DiskError,
+    chainstate::ChainstateReader,
+    index::{IndexRows, find_height},
+};
 use pipeline::stages::finish;
 use wire::BlockHash;
 
@@ -84,8 +88,7 @@ pub fn must_be_replaced(
 /// [`ErrorKind::Usage`] if the last block that the user has chosen is below; any I/O error.
 pub fn refuse_lower_end(files: &Files<'_>, options: &SyncOptions) -> Result<(), Error> {
     let Some(best) = ExistingState::read(files, false)?.best_block else { return Ok(()) };
-    let entry = IndexRows::open(files.disk, &files.datadir.index_dir())?.entry(&best)?;
-    let height = entry.map(|entry| entry.height);
+    let height = find_height(files.disk, &files.datadir.index_dir(), &best)?;
     let Some((height, end)) = height.zip(options.chain.stop_at_height).filter(|(height, end)| end < height)
     else {
         return Ok(());
