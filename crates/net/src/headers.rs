@@ -25,8 +25,9 @@ use wire::{BlockHash, Header};
 /// Time after which another peer is asked instead of one that does not answer.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time after which another peer leads instead of one that has not answered: four round trips, but at least
-/// and at most this.
+/// this,
 const LEADER_PATIENCE: Duration = Duration::from_secs(1);
+/// and at most this.
 const LEADER_PATIENCE_MAX: Duration = Duration::from_secs(5);
 /// Time after which a peer that did not answer may be asked again.
 const SILENT_RETRY: Duration = Duration::from_secs(120);

@@ -3,8 +3,8 @@
 //! The pool dials, shakes hands, answers pings, and turns bytes into messages. Its memory is bounded:
 //! incomplete messages, what peers have not read, and blocks that the caller has not released count, and when
 //! the limit is reached no socket is read until there is memory again, so that TCP makes the peers wait. If
-//! the caller holds less than half of it, the connection with the oldest incomplete message is closed. Who
-//! does not read is closed before that.
+//! the caller holds less than half of it, the connection with the oldest incomplete message is closed. A peer
+//! that does not read is closed before that if it keeps sending what must be answered.
 
 mod connection;
 mod i2p;

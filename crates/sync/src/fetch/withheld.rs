@@ -25,7 +25,8 @@ impl Fetch<'_> {
             let branch = Some((self.chain.tip_height(), height));
             if self.seen.sources.withheld < branch {
                 self.seen.sources.withheld = branch;
-                // Who is not connected may have the block, and is believed once more when it comes back.
+                // A peer that is not connected may have the block, and is believed once more when it comes
+                // back.
                 let Client { download, pool, .. } = &self.client;
                 let peers: HashSet<_> = download.peers().filter_map(|(peer, _)| pool.target(peer)).collect();
                 self.seen.offered.retain(|target, _| peers.contains(target));
