@@ -1,5 +1,5 @@
-//! The settings that change the rules of a chain for tests: those of the command line and of the files, or
-//! else what bitcoind was told when it last started.
+//! The settings that change the rules of a chain for tests: those of the files, and of the command line or
+//! else of bitcoind's when it last started.
 
 use crate::{bitcoin_conf::BitcoinConf, core_args::CoreArgs};
 use engine::{
@@ -72,22 +72,25 @@ impl CoreArgs {
         }
         let log = self.datadir_at(root, network, conf).net_dir().join("debug.log");
         let last = LastStart::read(&RealDisk, &log);
-        let told =
-            |name: &str| if conf.list(network, name).is_empty() { last.told(name) } else { Vec::new() };
+        // As in bitcoind, values of the file count beside these; only a challenge has one value.
         if self.testactivationheight.is_empty() {
-            all.testactivationheight = told("testactivationheight");
+            all.testactivationheight = last.told("testactivationheight");
         }
         if self.test.is_empty() && network == Network::Regtest {
-            all.test = told("test").into_iter().filter(|name| name == "bip94").collect();
+            all.test = last.told("test").into_iter().filter(|name| name == "bip94").collect();
         }
-        if self.signetchallenge.is_none() && network == Network::Signet {
-            all.signetchallenge = told("signetchallenge").pop();
+        let has_challenge =
+            self.signetchallenge.is_some() || !conf.list(network, "signetchallenge").is_empty();
+        if network == Network::Signet && !has_challenge {
+            all.signetchallenge = last.told("signetchallenge").pop();
         }
         let own = self.repeated(None);
         let is_said = |it: &(_, _)| !own.contains(it) && !running::errors_as_json();
         for (name, value) in all.repeated(None).into_iter().filter(is_said) {
             let log = log.display();
-            print_message(&format!("note: {name}={value}, as bitcoind was last started with ({log})"));
+            print_message(&format!(
+                "note: bitcoind was last started with {name}={value} ({log}), so this counts here too"
+            ));
         }
         all
     }
@@ -174,7 +177,7 @@ mod tests {
         }
     }
 
-    /// The blocks of such a node were called invalid.
+    /// The blocks of such a node were called invalid; and again if the file had an option of the same name.
     #[test]
     fn what_only_the_command_line_of_bitcoinds_last_start_had_is_taken_from_its_log() {
         let dir = TempDir::new().unwrap();
@@ -194,7 +197,7 @@ mod tests {
         assert_eq!((given.csv_height, given.bip65_height), (csv, cltv));
         fs::write(dir.path().join("bitcoin.conf"), "testactivationheight=csv@7\n").unwrap();
         let from_file = located(&args(&[])).params;
-        assert_eq!((from_file.csv_height, from_file.bip65_height), (csv, cltv));
+        assert_eq!((from_file.csv_height, from_file.bip65_height), (csv, Height(6)));
     }
 
     /// They were for regtest only, and the file's did not count beside those of the command line.
