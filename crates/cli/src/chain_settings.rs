@@ -178,12 +178,14 @@ mod tests {
     }
 
     /// The blocks of such a node were called invalid; and again if the file had an option of the same name.
+    /// With `-notestactivationheight`, each command ended.
     #[test]
     fn what_only_the_command_line_of_bitcoinds_last_start_had_is_taken_from_its_log() {
         let dir = TempDir::new().unwrap();
         let args = |heights: &[&str]| args(dir.path(), Network::Regtest, None, heights);
-        let told = ["testactivationheight=\"csv@5\"", "testactivationheight=\"cltv@6\"", "test=\"bip94\""];
-        let told = told.map(|arg| format!("2026 Command-line arg: {arg}\n")).concat();
+        let heights = ["\"segwit@9\"", "false", "\"csv@5\"", "\"cltv@6\""];
+        let heights = heights.map(|value| format!("2026 Command-line arg: testactivationheight={value}\n"));
+        let told = heights.concat() + "2026 Command-line arg: test=\"bip94\"\n";
         fs::create_dir(dir.path().join("regtest")).unwrap();
         let log = format!("2026 Bitcoin Core version v31.0.0\n{told}");
         fs::write(dir.path().join("regtest/debug.log"), log).unwrap();

@@ -103,10 +103,12 @@ impl LastStart {
         self.settings.iter().find(is_it).map(|[.., value]| &**value)
     }
 
-    /// All values of an option on its command line.
+    /// All values of an option on its command line that were not taken back there.
     pub fn told(&self, option: &str) -> Vec<String> {
         let told = self.settings.iter().take(self.told).filter(|[_, name, _]| name == option);
-        told.map(|[.., value]| value.clone()).collect()
+        let told: Vec<String> = told.map(|[.., value]| value.clone()).collect();
+        // So the log has `-noNAME`, which takes back what is before it.
+        told.rsplit(|value| value == "false").next().unwrap_or_default().to_vec()
     }
 
     /// To how many MiB bitcoind pruned.
