@@ -150,7 +150,7 @@ fn state_rows(network: Network, state: &DatadirState, located: &Located) -> Rows
         .row("disk space", space_text(state))
         .row("rebuild", duration_text(state))
         .each("", checked_text(state))
-        .each("rebuild refused", state.rebuild.refusal.as_ref().map(Error::fact_text))
+        .each("refused", state.rebuild.refusal.as_ref().map(Error::fact_text))
         .each("start of bitcoind", state.start.faults.iter().map(|fault| &fault.error))
         .each("start of bitcoind", &located.ignored);
     match &state.deep {

@@ -335,7 +335,7 @@ pub struct Leftovers {
 /// What a rebuild would need, estimated.
 #[derive(Clone, Default, Debug)]
 pub struct RebuildNeed {
-    /// Why the rebuild that is needed would be refused; `None` if it would not be, or if none is needed.
+    /// Why the command that seems to help would be refused; `None` if it would not be.
     pub refusal as "rebuild_refused": Option<Error>,
     /// Disk space.
     pub need as "rebuild_needs_bytes" with "NeededBytes": DiskNeed,
