@@ -75,7 +75,8 @@ pub fn instead_of(refused: &Advice, remedy: Remedy, found: &DatadirState) -> Opt
         (Remedy::RebuildIndex, _) => Advice::ReindexByScan,
         (Remedy::Reconsider, _) => {
             let (_, block, _) = found.index.marked_invalid?;
-            Advice::Reconsider { block: Some(block), rebuilds: *refused == Advice::Reindex }
+            let rebuilds = matches!(refused, Advice::Reindex | Advice::Reconsider { rebuilds: true, .. });
+            Advice::Reconsider { block: Some(block), rebuilds }
         }
         // A repair looks for no blocks above one that is marked.
         (Remedy::Repair, Advice::Reconsider { .. }) => Advice::Reconsider { block: None, rebuilds: false },
