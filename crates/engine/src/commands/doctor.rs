@@ -28,7 +28,7 @@ pub use disk::{datadir::Absence, node_indexes::IndexKind};
 pub use indexes::{FoundIndex, IndexStanding};
 pub use log::LastStart;
 
-use super::reindex;
+use super::{reindex, update};
 use advise::{Circumstances, advise, instead_of};
 use api::{
     error::{Error, ErrorKind},
@@ -317,7 +317,13 @@ impl Examination<'_> {
         for _ in 0..MOST_REFUSALS {
             let Err(error) = self.plan(files, &advice, state.chainstate.best_block) else { break };
             Error::check_interrupt(self.watch.interrupt)?;
-            let next = error.remedies.first().and_then(|remedy| instead_of(&advice, *remedy, state));
+            // No command rebuilds a block index, or changes a chainstate in place, beside that of a snapshot.
+            let is_beside =
+                [Subject::BlockIndex, Subject::SecondChainstate].iter().any(|it| error.is_about(*it));
+            let next = match error.remedies.first() {
+                _ if state.snapshot.exists && is_beside => Some(Advice::MoveSnapshotAway),
+                remedy => remedy.and_then(|remedy| instead_of(&advice, *remedy, state)),
+            };
             state.rebuild.refusal.get_or_insert(error);
             let Some(next) = next else { break };
             advice = next;
@@ -539,8 +545,10 @@ impl Examination<'_> {
                 reindex::plan(files, &ReindexOptions::of(chain), &[], None, None, watch).map(drop)
             }
             Advice::Update | Advice::Reconsider { block: Some(_), rebuilds: false } => {
+                update::check_one_chainstate(files)?;
                 let above = ChainRequest { preferred: best, connected: best, ..ChainRequest::default() };
-                job::plan(files, &chain, &ChainRequest { makes_undo: true, ..above }, watch).map(drop)
+                let plan = job::plan(files, &chain, &ChainRequest { makes_undo: true, ..above }, watch)?;
+                update::check(&plan, files).map(drop)
             }
             Advice::MakeUndo => job::plan_to_best_block(files, &chain, best, watch).map(drop),
             _ => Ok(()),

@@ -211,7 +211,7 @@ pub fn open_chainstate<'d>(files: &Files<'d>) -> Result<ChainstateReader<'d>, Er
 ///
 /// # Errors
 /// [`ErrorKind::Usage`] if it has less.
-fn check(plan: &Plan, files: &Files<'_>) -> Result<BestBlock, Error> {
+pub(super) fn check(plan: &Plan, files: &Files<'_>) -> Result<BestBlock, Error> {
     let loss = ExistingState::read(files, false)?.check_loss(plan, files)?;
     if let (Some(best), true) = (plan.best_block, plan.stops_as_asked)
         && best.known.work > plan.choice.work

@@ -306,6 +306,19 @@ fn a_chainstate_without_its_blocks_is_not_to_be_repaired_beside_a_second_one() {
     assert_eq!(doctor(&case).advice, Advice::MoveSnapshotAway);
 }
 
+/// An update was advised, which was refused for ever.
+#[test]
+fn a_mark_in_the_chainstate_is_not_to_be_reconsidered_beside_a_second_one() {
+    let case = Case::new();
+    (ROWS[2].1)(&case);
+    case.edit_entry(50, |entry| entry.status.0 |= BlockStatus::FAILED_VALID);
+    assert_offers(&execute("update --reconsider", &case).map(drop).unwrap_err(), &[Remedy::MoveSnapshotAway]);
+    assert_eq!(doctor(&case).advice, Advice::MoveSnapshotAway);
+    fs::rename(second_dir(&case), case.net("chainstate_snapshot.old")).unwrap();
+    let advice = Advice::Reconsider { block: Some(hash(50)), rebuilds: false };
+    assert_eq!(doctor(&case).advice, advice);
+}
+
 /// bitcoind was to be started, and ended; and a sound node was to be repaired, which was refused.
 #[test]
 fn what_bitcoind_reads_beside_a_second_chainstate_is_sound_before_it_is_to_be_started() {
