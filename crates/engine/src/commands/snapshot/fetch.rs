@@ -199,8 +199,10 @@ fn fetch_from(
         watch,
     };
     let begun = fetch.begin(disk).inspect_err(|_| {
-        // What an earlier run has fetched stays, in a file that the next run takes for its own.
-        if let Ok(Some(_)) = foreign_at(disk, &fetch.temporary) {
+        // What an earlier run has fetched stays, in a file that the next run takes for its own. To open it
+        // once more would end the lock.
+        let mut start = [0; SNAPSHOT_MAGIC.len()];
+        if fetch.old.read_exact_at(&mut start, 0).is_ok() && start != SNAPSHOT_MAGIC {
             let _ = lock(&fetch.file).write_all_at(&[0; SNAPSHOT_MAGIC.len()], 0);
         }
     });
