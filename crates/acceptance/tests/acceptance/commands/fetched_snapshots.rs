@@ -97,6 +97,13 @@ fn wrong_trees_and_missing_trust_are_refused() {
     let report = fetch(&trusting).unwrap();
     assert!(!report.is_root_given && !report.is_pinned);
     fs::remove_file(&output).unwrap();
+    // Without the first chunk of a trusted source, the others were not fetched.
+    let first = good.join(chunk_name(0));
+    fs::write(&first, "wrong").unwrap();
+    assert_fails(fetch(&trusting), ErrorKind::Damaged, &["chunk 0", "chunks are proven and kept"]);
+    fs::write(&first, shared.chunk(0)).unwrap();
+    assert_eq!(fetch(&trusting).unwrap().chunks_kept, report.chunks - 1);
+    fs::remove_file(&output).unwrap();
     let wrong = FetchOptions { root: Some([1; 32]), ..fetching(&[&good], &output) };
     assert_says(fetch(&wrong), &["its tree has the root", &hex_reversed(&shared.report.merkle_root)]);
     // A source with another tree is named, and not used.

@@ -354,8 +354,9 @@ impl Fetch<'_> {
         self.watch.sink.event(Event::Started(Stage::Download));
         self.work(0).map_err(|error| self.with_what_is_kept(error))?;
         if !lock(&self.missing).is_empty() {
-            // Only a root proves the others without it.
-            self.stop.fetch_or(self.options.root.is_none(), Ordering::Relaxed);
+            // Only a root, or trust, proves the others without it.
+            let proves = self.options.root.is_some() || self.options.trust_sources;
+            self.stop.fetch_or(!proves, Ordering::Relaxed);
             return Ok(());
         }
         let metadata = SnapshotMetadata::read(&*self.old, &self.temporary, self.tree.len);
