@@ -68,8 +68,9 @@ impl BitcoinConf {
             Some(network) => network,
             None => conf.chain().map_err(usage)?.unwrap_or(Network::Main),
         };
-        let included = [network.name(), ""].map(|section| conf.values(Some(section), "includeconf").0);
-        for name in included.concat() {
+        let included = [network.name(), ""].map(|section| conf.named(Some(section), "includeconf").0);
+        let included: Vec<_> = included.concat().iter().map(|setting| setting.value().to_owned()).collect();
+        for name in included {
             let file = datadir.join(&name);
             let missing = || {
                 let why = unexpanded(&name).unwrap_or_default();
@@ -191,11 +192,6 @@ impl BitcoinConf {
         (values.to_vec(), all.last().copied().filter(|last| last.value.is_none()))
     }
 
-    fn values(&self, part: Part<'_>, name: &str) -> (Vec<String>, bool) {
-        let (settings, negation) = self.named(part, name);
-        (settings.into_iter().filter_map(|setting| setting.value.clone()).collect(), negation.is_some())
-    }
-
     /// Returns the settings that choose a network, and the network that each chooses, if Core knows it. With
     /// more than one, bitcoind does not start.
     pub fn chain_choices(&self) -> Vec<(&Setting, Option<Network>)> {
@@ -254,17 +250,23 @@ impl BitcoinConf {
         self.setting(network, name).filter(is_on)
     }
 
-    /// Returns all values of a name on a network, in the order in which parts count.
-    pub fn list(&self, network: Network, name: &str) -> Vec<String> {
+    /// Returns all settings of a name on a network, in the order in which parts count.
+    pub fn settings_of(&self, network: Network, name: &str) -> Vec<&Setting> {
         let mut all = Vec::new();
         for part in [None, Some(network.name()), Some("")] {
-            let (values, is_negated) = self.values(part, name);
-            all.extend(values);
-            if is_negated && all.is_empty() {
+            let (settings, negation) = self.named(part, name);
+            all.extend(settings);
+            if negation.is_some() && all.is_empty() {
                 break;
             }
         }
         all
+    }
+
+    /// Returns the values of these.
+    pub fn list(&self, network: Network, name: &str) -> Vec<String> {
+        let all = self.settings_of(network, name).into_iter();
+        all.map(|setting| setting.value().to_owned()).collect()
     }
 }
 

@@ -48,8 +48,11 @@ const VALUES: [ValueRule; 10] = [
     ("peertimeout", |value| leading_number(value) > 0, "it must be more than 0"),
     ("port", is_port, "there is no such port"),
     ("rpcport", is_port, "there is no such port"),
-    ("vbparams", is_vbparams, "it is not NAME:START:END or NAME:START:END:HEIGHT"),
+    ("vbparams", is_vbparams, "it is not testdummy:START:END or testdummy:START:END:HEIGHT"),
 ];
+
+/// Options of which bitcoind takes all values, and not only one.
+const LISTS: [&str; 2] = ["onlynet", "vbparams"];
 
 /// Options that are meant for one start, and what they do at each.
 const FOR_ONE_START: [(&str, &str); 4] = [
@@ -101,10 +104,14 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
         faults.extend(conf.setting(network, name).map(|it| refused(it, what, false)));
     }
     for (name, is_valid, what) in VALUES {
-        let setting = conf.setting(network, name).filter(|setting| !is_valid(setting.value()));
+        let settings = match LISTS.contains(&name) {
+            true => conf.settings_of(network, name),
+            false => conf.setting(network, name).into_iter().collect(),
+        };
+        let wrong = settings.into_iter().filter(|setting| !is_valid(setting.value()));
         // Without it, the node would show itself in networks from which it was kept away.
         let is_removable = name != "onlynet";
-        faults.extend(setting.map(|it| refused(it, what, is_removable)));
+        faults.extend(wrong.map(|it| refused(it, what, is_removable)));
     }
     let prunes = conf.setting(network, "prune").is_some_and(|setting| leading_number(setting.value()) != 0);
     for name in EXCLUDE_PRUNE.iter().filter(|_| prunes) {
@@ -211,9 +218,12 @@ fn is_port(value: &str) -> bool {
     value.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
+/// Core knows no other deployment (`deploymentinfo.cpp`), and no number with a `+` (`ToIntegral`).
 fn is_vbparams(value: &str) -> bool {
-    let numbers: Vec<_> = value.split(':').skip(1).map(str::parse::<i64>).collect();
-    (2..=3).contains(&numbers.len()) && numbers.iter().all(Result::is_ok)
+    let Some(numbers) = value.strip_prefix("testdummy:") else { return false };
+    let mut parts = numbers.split(':');
+    (2..=3).contains(&parts.clone().count())
+        && parts.all(|part| !part.starts_with('+') && part.parse::<i64>().is_ok())
 }
 
 fn fault(setting: &Setting, what: &str, is_removable: bool) -> StartFault {
@@ -253,6 +263,11 @@ mod tests {
             ("vbparams=testdummy:0:1", [1, 0, 0, 0, 0]),
             ("vbparams=testdummy:0", [2, 1, 1, 1, 1]),
             ("vbparams=testdummy:0:1:2", [1, 0, 0, 0, 0]),
+            ("vbparams=testdummy:0:-1:2:3", [2, 1, 1, 1, 1]),
+            ("vbparams=testdummy:0:+1", [2, 1, 1, 1, 1]),
+            ("vbparams=taproot:0:1", [2, 1, 1, 1, 1]),
+            ("vbparams=testdummy:0:1\nvbparams=testdummy:0", [2, 1, 1, 1, 1]),
+            ("onlynet=ipv4\nonlynet=tor", [1; 5]),
             ("maxconnections=-1", [1; 5]),
             ("maxconnections=0", [0; 5]),
             ("[regtest]\ntest=bip94\nvbparams=testdummy:0:1", [0; 5]),
