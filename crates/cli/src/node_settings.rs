@@ -28,8 +28,12 @@ const NEED_ANOTHER: [(&str, &str, bool); 5] = [
 const IN_SECTION: [&str; 8] =
     ["addnode", "bind", "connect", "port", "rpcbind", "rpcport", "wallet", "walletdir"];
 
-/// Options for tests, which mainnet cannot have; only regtest can have the first.
-const FOR_TESTS: [&str; 3] = ["test", "testactivationheight", "vbparams"];
+/// Options for tests, and the chains whose nodes do not start with them.
+const FOR_TESTS: [(&str, &[Network]); 3] = [
+    ("test", &[Network::Main, Network::Test, Network::Testnet4, Network::Signet]),
+    ("testactivationheight", &[Network::Main]),
+    ("vbparams", &[Network::Main]),
+];
 
 /// An option, the values with which bitcoind starts, and what is wrong with others.
 type ValueRule = (&'static str, fn(&str) -> bool, &'static str);
@@ -94,12 +98,7 @@ pub fn of(conf: &BitcoinConf, network: Network, blocks_dir: &Path) -> NodeSettin
         let what = format!("for this chain, it must be in the section [{network}]");
         faults.extend(setting.map(|it| refused(it, &what, false)));
     }
-    let cannot_have = |name: &&str| match network {
-        Network::Main => true,
-        Network::Regtest => false,
-        _ => *name == "test",
-    };
-    for name in FOR_TESTS.into_iter().filter(cannot_have) {
+    for (name, _) in FOR_TESTS.into_iter().filter(|(_, chains)| chains.contains(&network)) {
         let what = "it is for other chains only, so it must be in their sections";
         faults.extend(conf.setting(network, name).map(|it| refused(it, what, false)));
     }
