@@ -107,6 +107,20 @@ pub fn seen<T>(run: impl FnOnce(Watch<'_>) -> T) -> (T, Vec<Event>) {
     (done, seen.into_inner().unwrap())
 }
 
+/// Runs something that is interrupted as soon as it shows its progress in this stage, and asserts that this
+/// ends it.
+pub fn assert_shown_and_interrupted<T>(stage: Stage, run: impl FnOnce(Watch<'_>) -> Result<T, Error>) {
+    let [is_there, interrupt] = [false; 2].map(AtomicBool::new);
+    let sink = |event: Event| match event {
+        Event::Started(begun) => is_there.store(begun == stage, Ordering::Relaxed),
+        Event::Progress(_) | Event::Coins(_) => {
+            interrupt.fetch_or(is_there.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        _ => {}
+    };
+    assert_fails(run(Watch { sink: &sink, interrupt: &interrupt }), ErrorKind::Interrupted, &[]);
+}
+
 /// Rebuilds on a disk whose syncs cost nothing. Returns all events too.
 pub fn run_seen(options: &ReindexOptions) -> (Result<ReindexReport, Error>, Vec<Event>) {
     seen(|watch| engine::reindex(&FaultDisk::healthy(), options, watch))

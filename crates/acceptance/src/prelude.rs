@@ -2,8 +2,8 @@
 
 pub use crate::{
     BUSY, CORE_DATADIRS, Case, THREADS, TIP, Template, Tree, assert_fails, assert_mentions, assert_offers,
-    assert_same_tree, assert_says, below, blk, block_at, bounded, chain, changed, damage, datadir_of,
-    diagnosed, elsewhere, entry, examined,
+    assert_same_tree, assert_says, assert_shown_and_interrupted, below, blk, block_at, bounded, chain,
+    changed, damage, datadir_of, diagnosed, elsewhere, entry, examined,
     faults::{Scenario, Trouble, each_operation, tiny, tiny_case},
     files,
     hinted::{AGGREGATES, Hints, TRUTH, Truth, buried, bury, with_hints, with_join_fallback, without_undo},
@@ -40,7 +40,7 @@ pub use disk::{
 };
 pub use engine::{
     AssumeValid, BlockHash, BuriedDeployment, ChainOptions, ChainParams, Disk, Error, ErrorKind, Event,
-    FileSource, Height, Location, Network, Note, Remedy, ScriptChecks, UndoPolicy, Warning, Watch,
+    FileSource, Height, Location, Network, Note, Remedy, ScriptChecks, Stage, UndoPolicy, Warning, Watch,
     doctor::{Advice, Diagnosis, DoctorOptions, diagnose},
     hex_reversed,
     hints::{AggregateKind, HintFormat},

@@ -124,7 +124,8 @@ pub fn make(args: &MakeHintsArgs) -> Done {
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check(&located, args.check.run.work_dir.as_deref(), &[("--output", Some(&args.output))])?;
-    let made = args.check.datadir.run(Some(&options), stages::MAKE, |watch| match &source {
+    let stages = if source.is_some() { stages::MAKE_OF_COINS } else { stages::MAKE };
+    let made = args.check.datadir.run(Some(&options), stages, |watch| match &source {
         None => engine::hints::make(&RealDisk, &options, &args.output, *format, watch),
         Some(from) => engine::hints::make_from_coins(&RealDisk, &options, from, &args.output, *format, watch),
     })?;

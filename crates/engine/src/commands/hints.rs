@@ -30,7 +30,7 @@ use pipeline::{
         unspent_outputs::CoinsByBlock,
     },
     stages::{
-        coin_reader::{CoinReader, other_network},
+        coin_reader::{CoinReader, each_coin, other_network},
         read::{BlockBuffers, BlockReader},
     },
 };
@@ -138,7 +138,8 @@ pub fn make_from_coins(
             let end = end_of(job, (file, block, metadata), options.stop_at_height)?;
             let network = Some(options.params.network);
             let create = || Ok(HintWriter::create(disk, path, format, network, end, Some(block))?);
-            write_hints_of(job, (file, coins), end, format.numbering(), create)
+            let coins = (file, coins, metadata.map_or(0, |metadata| metadata.coins));
+            write_hints_of(job, coins, end, format.numbering(), create)
         };
         match source {
             CoinSource::Snapshot(file) => {
@@ -174,10 +175,10 @@ fn end_of(
 }
 
 /// Writes the hints for coins on disk, which are the coins after the block at height `end`; errors name
-/// `file`.
+/// `file`, and `coins_total` is 0 if it is not known.
 fn write_hints_of<'d>(
     job: &Job<'_>,
-    (file, coins): (&Path, &mut dyn CoinReader),
+    (file, coins, coins_total): (&Path, &mut dyn CoinReader, u64),
     end: Height,
     numbering: Numbering,
     create: impl FnOnce() -> Result<HintWriter<'d>, Error>,
@@ -190,9 +191,10 @@ fn write_hints_of<'d>(
         }
         error
     };
-    while let Some((outpoint, coin)) = coins.advance()? {
-        by_block.add(&outpoint, &coin).map_err(other_blocks)?;
-    }
+    job.watch.sink.event(Event::Started(Stage::Read));
+    each_coin(coins, coins_total, job.watch, |outpoint, coin| {
+        by_block.add(outpoint, coin).map_err(other_blocks)
+    })?;
     job.watch.sink.event(Event::Started(Stage::Finish));
     let mut writer = create()?;
     by_block

@@ -14,7 +14,7 @@ use crate::{
         unspent::ForEachError,
     },
 };
-use api::{error::Error, machine};
+use api::{error::Error, event::BlockMeter, machine};
 use chain::threads::{each_number, lock};
 use hints::Numbering;
 use std::sync::{Mutex, atomic::AtomicBool};
@@ -104,6 +104,7 @@ impl<'a> CoinsByBlock<'a> {
             job,
             coins: &self,
             reader: &BlockReader::new(&job.plan.chain, job.files),
+            meter: job.plan.meter(self.end.0 as usize, job.watch.sink),
             counts_unspendable: numbering == Numbering::AllOutputs,
             checks_blocks,
         };
@@ -138,6 +139,7 @@ struct OutputFinder<'a> {
     job: &'a Job<'a>,
     coins: &'a CoinsByBlock<'a>,
     reader: &'a BlockReader<'a>,
+    meter: BlockMeter<'a>,
     counts_unspendable: bool,
     checks_blocks: bool,
 }
@@ -169,6 +171,7 @@ impl OutputFinder<'_> {
             let len = coins[first..].partition_point(|coin| coin.0 == height);
             let coins = &coins[first..first + len];
             found.push(self.find_in_block(Height(height), coins, buffers, hasher)?);
+            self.meter.add(1, buffers.block.bytes().len() as u64);
         }
         Ok(found)
     }

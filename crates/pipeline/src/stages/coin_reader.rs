@@ -34,7 +34,8 @@ impl CoinReader for CoinCursor<'_> {
     }
 }
 
-/// Calls `each` with all coins, of which there are about `coins_total`. Returns their number.
+/// Calls `each` with all coins, of which there are about `coins_total`; 0 if that is not known. Returns their
+/// number.
 ///
 /// # Errors
 /// Damage; any I/O error; errors of `each`; [`api::error::ErrorKind::Interrupted`].
@@ -49,7 +50,9 @@ pub fn each_coin(
         each(&outpoint, &coin)?;
         coins += 1;
         if coins.is_multiple_of(INTERRUPT_CHECK_INTERVAL) {
-            meter.add(INTERRUPT_CHECK_INTERVAL);
+            // Txids are uniformly distributed.
+            let estimate = coins * 256 / (u64::from(outpoint.txid.0[0]) + 1);
+            meter.show(coins, if coins_total > 0 { coins_total } else { estimate });
         }
         Error::check_interrupt(watch.interrupt)?;
     }

@@ -188,6 +188,25 @@ fn every_format_converts_into_every_other() {
     assert_eq!((error.kind, path.exists()), (ErrorKind::Damaged, false), "{error}");
 }
 
+/// All blocks are read once more, and nothing was seen of that.
+#[test]
+fn hints_show_their_progress_also_after_matching() {
+    let (case, files) = (Case::new(), scratch());
+    let (path, true_hints) = (files.path().join("made"), files.path().join("hints"));
+    let (disk, chain, format) = (FaultDisk::healthy(), case.options().chain, HintFormat::Peregrine);
+    TRUTH.write(&true_hints, format, &TRUTH.hints(TIP));
+    let make = |watch: Watch<'_>| engine::hints::make(&disk, &chain, &path, format, watch);
+    let check = |watch: Watch<'_>| engine::hints::check(&disk, &chain, &true_hints, None, watch);
+    let of_coins = |watch: Watch<'_>| {
+        let coins = &CoinSource::Chainstate;
+        engine::hints::make_from_coins(&disk, &chain, coins, &path, format, watch)
+    };
+    assert_shown_and_interrupted(Stage::Finish, make);
+    assert_shown_and_interrupted(Stage::Finish, check);
+    assert_shown_and_interrupted(Stage::Read, of_coins);
+    assert_shown_and_interrupted(Stage::Finish, of_coins);
+}
+
 /// The chain may grow while hints are being made: completed blocks are not processed again.
 #[test]
 fn interrupted_making_of_hints_resumes() {

@@ -5,7 +5,6 @@ use crate::commands::update::repeated_coinbases;
 use acceptance::prelude::*;
 use acceptance::ranges::{Ranges, cut, delta_files};
 use disk::delta::Delta;
-use engine::Stage;
 use ranges::{
     CheckRangeOptions, FinishRangesOptions, MergeDeltasOptions, RangeFile, check_range, finish_ranges,
     merge_deltas,
