@@ -9,11 +9,11 @@ use crate::{
     observer::Observed,
     options::{IndexOptions, MadeIndex, MadeIndexes, MadeIndexesReport},
     rows::{Row, TxRows},
-    write::{FilterFiles, InOrderWriter, NewRows},
+    write::{FilterFiles, InOrderWriter, NewRows, STOP_CHECK_INTERVAL},
 };
 use api::{
     error::Error,
-    event::{Event, Watch},
+    event::{Event, Progress, Watch},
     machine,
     note::Warning,
     stage::Stage,
@@ -26,7 +26,10 @@ use disk::{
     replace::{CommitError, Replacement},
 };
 use leveldb::{ChangedRange, Database, DatabaseUpdate};
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU64, Ordering},
+};
 use vfs::{Disk, During as _};
 
 /// Makes indexes anew from the blocks up to the chainstate's best block, beside those that are there, and
@@ -176,8 +179,11 @@ impl Making<'_> {
             self.write(base, rows, state, &update, &mut ranges)?;
             let rows = ranges.iter().map(ChangedRange::rows).sum();
             update.commit(ranges)?;
-            self.read_back(base.kind, rows)?;
             indexes.push(MadeIndex { name: base.kind, from_height: 0, rows, form: base.form() });
+        }
+        watch.sink.event(Event::Started(Stage::Prove));
+        for index in &indexes {
+            self.read_back(index.name, index.rows)?;
         }
         Ok(MadeIndexes { indexes, blocks_read, kept: Vec::new() })
     }
@@ -217,22 +223,30 @@ impl Making<'_> {
 
     /// Reads all rows of an index and its filters back: it has this number of rows.
     fn read_back(&self, kind: IndexKind, rows: u64) -> Result<(), Error> {
-        let (disk, dir, threads) = (self.job.files.disk, self.database(kind), self.job.budget.threads);
-        let found = count_rows(disk, &dir, threads).map_err(|error| error.of_written("the new index"))?;
+        let dir = self.database(kind);
+        let found = count_rows(self.job, &dir, rows).map_err(|error| error.of_written("the new index"))?;
         if found != rows {
             let what = format!("the new index, with {found} rows instead of {rows},");
             return Err(Error::not_as_written(&what).in_file(dir, None));
         }
         if kind == IndexKind::BlockFilter {
-            check_filter_files(disk, &dir, self.building(kind))?;
+            check_filter_files(self.job, &dir, self.building(kind))?;
         }
         Ok(())
     }
 }
 
-/// Reads all rows of a database, which checks the checksums of all its tables. Returns the number of rows.
-fn count_rows(disk: &dyn Disk, dir: &Path, threads: usize) -> Result<u64, Error> {
-    let database = &Database::open(disk, dir)?;
+/// Reads all rows of a database, which should have so many, and so checks the checksums of all its tables.
+/// Returns the number of rows.
+fn count_rows(job: &IndexJob<'_>, dir: &Path, rows: u64) -> Result<u64, Error> {
+    let (database, done) = (&Database::open(job.files.disk, dir)?, AtomicU64::new(0));
+    let row_bytes = database.table_bytes() / rows.max(1);
+    let look = |more: u64| {
+        let bytes = (done.fetch_add(more, Ordering::Relaxed) + more) * row_bytes;
+        let bytes_total = bytes.max(rows * row_bytes);
+        job.watch.sink.event(Event::Progress(Progress { blocks: 0, blocks_total: 0, bytes, bytes_total }));
+        Error::check_interrupt(job.watch.interrupt)
+    };
     // Most keys are one of a few letters and a hash.
     let starts =
         (b't'..=b'x').chain([b's']).flat_map(|first| (0..=15).map(move |high| vec![first, high << 4]));
@@ -244,22 +258,29 @@ fn count_rows(disk: &dyn Disk, dir: &Path, threads: usize) -> Result<u64, Error>
         let mut rows = 0u64;
         while cursor.advance()? {
             rows += 1;
+            if rows.is_multiple_of(STOP_CHECK_INTERVAL) {
+                look(STOP_CHECK_INTERVAL)?;
+            }
         }
+        look(rows % STOP_CHECK_INTERVAL)?;
         Ok::<u64, Error>(rows)
     };
-    for_all(threads, starts.iter().zip(ends), count)?.into_iter().sum()
+    for_all(job.budget.threads, starts.iter().zip(ends), count)?.into_iter().sum()
 }
 
 /// Reads the filter of each row, and compares it with its hash.
-fn check_filter_files(disk: &dyn Disk, database: &Path, dir: &Path) -> Result<(), Error> {
+fn check_filter_files(job: &IndexJob<'_>, database: &Path, dir: &Path) -> Result<(), Error> {
+    let (disk, meter) = (job.files.disk, job.plan.meter(job.plan.chain.block_count(), job.watch.sink));
     let (database, mut reader) = (Database::open(disk, database)?, FilterReader::new(disk, dir));
     let mut rows = database.range(b"t", Some(b"u"))?;
     while rows.advance()? {
+        Error::check_interrupt(job.watch.interrupt)?;
         let Some((block, hashes, place)) = FilterPlace::of_row(rows.value()) else { continue };
         if reader.read(&block, place)?.is_none_or(|filter| sha256d(&filter) != hashes.hash) {
             let file = dir.join(filter_file(place.file));
             return Err(Error::not_as_written("a new filter").in_file(file, None));
         }
+        meter.add(1, 0);
     }
     Ok(())
 }

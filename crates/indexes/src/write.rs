@@ -22,7 +22,7 @@ use wire::{BlockHash, Height};
 /// Bytes of filters that are written together.
 const BUFFER_BYTES: usize = 1 << 20;
 /// Number of rows between two checks whether the caller asked to stop.
-const STOP_CHECK_INTERVAL: u64 = 1 << 16;
+pub const STOP_CHECK_INTERVAL: u64 = 1 << 16;
 
 /// Rows that are put into a database, in ascending order of their keys, until the caller asks to stop.
 pub struct NewRows<'u> {

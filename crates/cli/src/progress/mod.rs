@@ -67,7 +67,7 @@ pub mod stages {
     pub const MAKE_OF_COINS: &[Stage] = &[Plan, Read, Finish];
     pub const LOAD: &[Stage] = &[Plan, Finish, Prove, Commit];
     pub const MAKE_UNDO: &[Stage] = &[Plan, Check, Commit];
-    pub const MAKE_INDEXES: &[Stage] = &[Plan, Read, Finish, Commit];
+    pub const MAKE_INDEXES: &[Stage] = &[Plan, Read, Finish, Prove, Commit];
     pub const UPDATE_INDEXES: &[Stage] = &[Plan, Read, Finish];
     pub const CHECK_INDEXES: &[Stage] = &[Plan, Read, Check];
     pub const CHECK: &[Stage] = &[Plan, Check];

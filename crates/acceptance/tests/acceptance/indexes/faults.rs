@@ -1,5 +1,6 @@
 //! Whatever happens while indexes are made or continued, those that are in place stay whole.
 
+use ::indexes::make_indexes;
 use acceptance::indexes::{assert_sound, behind, check, make, of_case, update};
 use acceptance::prelude::*;
 use engine::recover;
@@ -33,6 +34,19 @@ fn an_interrupt_leaves_whole_indexes() {
             done.is_ok() && disk.count() < at
         });
     }
+}
+
+/// Nothing was seen of it for minutes, and it did not end before all was read.
+#[test]
+fn reading_new_indexes_back_is_shown_and_can_be_interrupted() {
+    let case = tiny_case();
+    let options = of_case(&case, TxForm::ByTxid);
+    for kind in IndexKind::ALL {
+        let options = &IndexOptions { kinds: vec![kind], ..options.clone() };
+        let make = |watch: Watch<'_>| make_indexes(&FaultDisk::healthy(), options, watch);
+        assert_shown_and_interrupted(Stage::Prove, make);
+    }
+    assert_eq!(leftovers(case.root()), [] as [&Path; 0]);
 }
 
 /// Once, the temporary files of an index took the place of its checkpoint.
