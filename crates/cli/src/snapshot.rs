@@ -96,11 +96,10 @@ pub fn make(MakeSnapshotArgs { make: args, chainstate }: &MakeSnapshotArgs) -> D
     let located = args.check.datadir.core.locate()?;
     let options = args.options(&located);
     paths::check(&located, args.check.run.work_dir.as_deref(), &[("--output", Some(&args.output))])?;
-    let made = args.check.datadir.run(Some(&options), stages::MAKE, |watch| {
-        if *chainstate {
-            return engine::snapshot::make_of_chainstate(&RealDisk, &options, &args.output, watch.interrupt);
-        }
-        engine::snapshot::make(&RealDisk, &options, &args.output, watch)
+    let stages = if *chainstate { stages::MAKE_OF_CHAINSTATE } else { stages::MAKE };
+    let made = args.check.datadir.run(Some(&options), stages, |watch| match *chainstate {
+        true => engine::snapshot::make_of_chainstate(&RealDisk, &options, &args.output, watch),
+        false => engine::snapshot::make(&RealDisk, &options, &args.output, watch),
     })?;
     Ok(reply(&WithFile::new(&args.output, made), Exit::Done, made_rows))
 }

@@ -64,6 +64,7 @@ pub mod stages {
         &[Plan, Check, Read, Headers, Download, Prove, Plan, Check, Finish, Prove, Commit];
     pub const VERIFY: &[Stage] = &[Plan, Check, Match];
     pub const MAKE: &[Stage] = &[Plan, Check, Finish];
+    pub const MAKE_OF_CHAINSTATE: &[Stage] = &[Prove, Finish];
     pub const MAKE_OF_COINS: &[Stage] = &[Plan, Read, Finish];
     pub const LOAD: &[Stage] = &[Plan, Finish, Prove, Commit];
     pub const MAKE_UNDO: &[Stage] = &[Plan, Check, Commit];

@@ -12,10 +12,13 @@ pub use load::{LoadedSnapshotReport, load};
 pub use share::{SharedSnapshotReport, scheduled_heights, share, share_file};
 
 use api::{
+    disk_need::check_space,
     error::Error,
     event::{Event, Watch},
     machine,
     options::{ChainOptions, UndoPolicy},
+    remedy::Remedy,
+    size::HumanSize,
     stage::Stage,
     subject::Subject,
     utxo_stats::UtxoStatsReport,
@@ -42,8 +45,8 @@ use pipeline::{
     },
 };
 use rules::ChainParams;
-use std::{path::Path, sync::atomic::AtomicBool};
-use vfs::Disk;
+use std::path::Path;
+use vfs::{Disk, dir_of};
 use wire::{BlockHash, Height, Network};
 
 api::reported! {
@@ -112,7 +115,7 @@ pub fn make_of_chainstate(
     disk: &dyn Disk,
     options: &ChainOptions,
     path: &Path,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<SnapshotReport, Error> {
     require_absent(disk, path)?;
     let chainstate = StoredChainstate::open(disk, options)?;
@@ -122,11 +125,16 @@ pub fn make_of_chainstate(
             .in_file(&chainstate.index_dir, None)
             .about(Subject::BlockIndex)
     })?;
-    let (reader, watch) = (&chainstate.reader, Watch { sink: &|_: Event| {}, interrupt });
+    let reader = &chainstate.reader;
+    let need = reader.table_bytes();
+    let needs = format!("the snapshot needs about {}", HumanSize(need));
+    check_space(disk, &[(dir_of(path), need, &[Remedy::OtherOutput])], &needs)?;
+    watch.sink.event(Event::Started(Stage::Prove));
     let stats = read_back(reader, None, options.threads.get(), watch)?;
     let stats = UtxoStatsReport::new(&stats, network, Some(height), hash);
     let stats = stats.ok_or_else(|| chainstate.too_large_amounts())?;
     stats.check_pinned()?;
+    watch.sink.event(Event::Started(Stage::Finish));
     let magic = options.params.magic;
     let mut writer = SnapshotWriter::create(disk, path, magic, hash, stats.txouts)?;
     each_coin(&mut reader.coins()?, stats.txouts, watch, |outpoint, coin| Ok(writer.add(outpoint, coin)?))?;
@@ -180,7 +188,8 @@ pub fn verify(
     let from_blocks = |options| aggregate_from_blocks(disk, options, (path, &metadata), aggregate, watch);
     let mut sum = datadir.map(from_blocks).transpose()?;
     let mut hashing = CoinHash::new();
-    each_coin(&mut reader, metadata.coins, watch.without_events(), |outpoint, coin| {
+    watch.sink.event(Event::Started(Stage::Prove));
+    each_coin(&mut reader, metadata.coins, watch, |outpoint, coin| {
         if let Some(sum) = &mut sum {
             sum.subtract(outpoint, Some(*coin));
         }

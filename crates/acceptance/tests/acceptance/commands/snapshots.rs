@@ -97,16 +97,12 @@ fn as_core(name: &str, network: Network, heights: &[(u32, &str)]) {
     }
     assert_chunks_join(&base, &made, name);
     let (path, stored) = (files.path().join("stored"), ChainOptions::reading(dir.path(), network));
-    let make = |interrupt| {
-        let (disk, interrupt) = (FaultDisk::healthy(), AtomicBool::new(interrupt));
-        engine::snapshot::make_of_chainstate(&disk, &stored, &path, &interrupt)
-    };
-    assert_eq!(make(true).unwrap_err().kind, ErrorKind::Interrupted);
-    let (report, (height, _)) = (make(false).unwrap(), *heights.last().unwrap());
+    let make = || engine::snapshot::make_of_chainstate(&FaultDisk::healthy(), &stored, &path, unwatched());
+    let (report, (height, _)) = (make().unwrap(), *heights.last().unwrap());
     let tip = files.path().join(height.to_string());
     assert_eq!(std::fs::read(&path).unwrap(), std::fs::read(tip).unwrap(), "{name}");
     assert_eq!(report.height, Height(height));
-    assert_eq!(make(false).unwrap_err().kind, ErrorKind::Usage, "an existing file is kept");
+    assert_eq!(make().unwrap_err().kind, ErrorKind::Usage, "an existing file is kept");
     assert_same_tree(&before, dir.path(), name);
     assert!(!files.path().join("peregrine-work").exists());
 }
@@ -117,6 +113,21 @@ fn snapshots_equal_cores() {
     as_core("testnet3", Network::Test, TESTNET3);
     as_core("signet", Network::Signet, SIGNET);
     as_core("regtest", Network::Regtest, REGTEST);
+}
+
+/// Nothing was seen of it, and there was no look at the space for the file.
+#[test]
+fn a_snapshot_of_a_chainstate_is_shown_and_can_be_interrupted() {
+    let (case, files) = (Case::new(), scratch());
+    let (chain, path) = (case.options().chain, files.path().join("utxo.dat"));
+    let make =
+        |disk: &FaultDisk, watch: Watch<'_>| engine::snapshot::make_of_chainstate(disk, &chain, &path, watch);
+    for stage in [Stage::Prove, Stage::Finish] {
+        assert_shown_and_interrupted(stage, |watch| make(&FaultDisk::healthy(), watch));
+    }
+    let full = FaultDisk::healthy().with_free_space(files.path(), 0);
+    let error = assert_fails(make(&full, unwatched()), ErrorKind::Environment, &["disk space"]);
+    assert_offers(&error, &[Remedy::OtherOutput]);
 }
 
 /// Changes a coin: removes it, changes outpoint, code, amount or script, or adds another one.
@@ -223,6 +234,10 @@ fn nothing_is_reported_as_proven_without_the_right_blocks() {
     let report = make(&case.options(), &path).unwrap();
     let alone = verify(&path, None, AGGREGATES[0]).unwrap();
     assert_eq!((alone.proven, alone.pinned), (None, None));
+    // Nothing was seen of it.
+    assert_shown_and_interrupted(Stage::Prove, |watch| {
+        engine::snapshot::verify(&FaultDisk::healthy(), &path, None, AGGREGATES[0], watch)
+    });
     assert_eq!(alone.hash_serialized_3, report.hash_serialized_3);
     let other = Chain::generate(&ChainSpec { blocks: Some(20), ..ChainSpec::new(8, 9_000) });
     let dir = datadir_of(&other);
