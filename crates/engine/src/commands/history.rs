@@ -25,19 +25,20 @@ use chain::{
     threads::{each_number, lock},
 };
 use digest::muhash::MuHash3072;
-use disk::{chainstate::ChainstateReader, utxo_stats::stats_unless_stopped};
+use disk::chainstate::ChainstateReader;
 use pipeline::{
     job::{self, read_only_job::plan_for_reading},
     stages::{
         block_parts::{BlockParts, HashAt},
         coin_hash::CoinSums,
+        finish::read_elements,
         history::{HistoryBuckets, HistoryTotals, MAX_PREFIX_DIGITS},
         work_dir::WorkDir,
     },
 };
 use std::{
     ops::RangeInclusive,
-    sync::{Mutex, PoisonError, atomic::Ordering},
+    sync::{Mutex, PoisonError},
 };
 use vfs::Disk;
 use wire::{BlockHash, Height, Network, Sats};
@@ -304,14 +305,14 @@ impl History<'_> {
         self.watch.sink.event(Event::Started(Stage::Prove));
         let reader = ChainstateReader::open(self.files.disk, &self.files.datadir.chainstate_dir())?;
         let (is_all, mut of_wanted) = (buckets.are_all_wanted(), MuHash3072::default());
-        let stats = stats_unless_stopped(&reader, is_all, self.memory.takers, &mut |_, elements| {
+        let mut each = |elements: &[u8]| {
             if !is_all {
                 buckets.add_wanted(elements, &mut of_wanted);
             }
-            self.watch.interrupt.load(Ordering::Relaxed)
-        })?;
-        let found = stats.ok_or_else(Error::interrupted)?.muhash;
-        let found = found.map_or_else(|| of_wanted.finalize(), |found| found.0);
+            Ok(())
+        };
+        let stats = read_elements(&reader, None, is_all, self.memory.takers, &mut each, self.watch)?;
+        let found = stats.muhash.map_or_else(|| of_wanted.finalize(), |found| found.0);
         if found == *muhash {
             return Ok(());
         }

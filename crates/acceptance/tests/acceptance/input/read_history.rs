@@ -81,10 +81,18 @@ fn of(chain: ChainOptions) -> ReadHistoryOptions {
     ReadHistoryOptions { chain, prefix_digits: None, prefixes: None, sink_bytes: 0 }
 }
 
+fn read_watched(
+    options: &ReadHistoryOptions,
+    kept: Kept,
+    watch: Watch<'_>,
+) -> Result<(HistoryReport, Kept), Error> {
+    let begin = |range: &HistoryRange, _: &HashAt<'_>| Ok(Kept { digits: range.prefix_digits, ..kept });
+    engine::history::read(&FaultDisk::healthy(), options, begin, watch)
+}
+
 fn read(options: &ReadHistoryOptions, kept: Kept) -> Result<(HistoryReport, History), Error> {
     let interrupt = kept.interrupt.unwrap_or(unwatched().interrupt);
-    let begin = |range: &HistoryRange, _: &HashAt<'_>| Ok(Kept { digits: range.prefix_digits, ..kept });
-    let (report, kept) = engine::history::read(&FaultDisk::healthy(), options, begin, quiet(interrupt))?;
+    let (report, kept) = read_watched(options, kept, quiet(interrupt))?;
     let found = kept.history.into_inner().unwrap();
     let rows: usize = found.values().map(|(_, entries)| entries.len()).sum();
     assert_eq!((report.rows, report.scripts), (rows as u64, found.len() as u64));
@@ -233,6 +241,8 @@ fn an_interrupt_ends_it_and_leaves_nothing() {
     options.chain.hooks.join_bytes = Some(1);
     let done = read(&options, Kept { interrupt: Some(&INTERRUPT), ..Kept::default() });
     assert_fails(done, ErrorKind::Interrupted, &[]);
+    // Once, nothing was seen of this one.
+    assert_shown_and_interrupted(Stage::Prove, |watch| read_watched(&options, Kept::default(), watch));
     assert_eq!(fs::read_dir(work.path()).unwrap().count(), 0);
     options.prefix_digits = Some(4);
     assert_eq!(read(&options, Kept::default()).map(drop).unwrap_err().kind, ErrorKind::Usage);
