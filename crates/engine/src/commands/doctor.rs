@@ -222,6 +222,7 @@ impl Examination<'_> {
         let files = &Files { disk, datadir, obfuscation, params, verifier: None, awaited: None };
         // The chainstate first: bitcoind writes the index before the chainstate that needs it.
         let mut chainstate = self.chainstate(is_held);
+        Error::check_interrupt(self.watch.interrupt)?;
         let second = SecondChainstate::find(files)?;
         let (compared, indexes, at_start) =
             self.compare(files, &mut chainstate, lengths, (second.as_ref(), is_held))?;
@@ -422,7 +423,8 @@ impl Examination<'_> {
         let dir = self.datadir.chainstate_dir();
         let opened = ChainstateReader::open(self.disk, &dir);
         let flush_interrupted = matches!(opened, Err(DiskError::InterruptedFlush { .. }));
-        let checked = opened.and_then(|_| check_tables(self.disk, &dir, WITHOUT_COINS_LEN, |_, _| false));
+        let look = |bytes, total| indexes::look_at_tables(self.watch, bytes, total);
+        let checked = opened.and_then(|_| check_tables(self.disk, &dir, WITHOUT_COINS_LEN, look));
         let read = checked.map_err(Error::from);
         let read = if flush_interrupted { Ok(()) } else { read };
         ChainstateState {
@@ -476,7 +478,7 @@ impl Examination<'_> {
                     scripts: assumed.is_none().then(|| ScriptWork::of_all(lengths.blk.values().sum())),
                     unchecked: None,
                 };
-                return Ok((found, indexes::find(files, None, None, is_held, self.watch.interrupt)?, None));
+                return Ok((found, indexes::find(files, None, None, is_held, self.watch)?, None));
             }
         };
         let may_lack_blocks = index.pruned || second.is_some();
@@ -501,7 +503,7 @@ impl Examination<'_> {
             // Blocks that are downloaded again get undo data last, and a pruned node does not need it.
             (undo.unrecorded, undo.first) = (0, None);
         }
-        let indexes = indexes::find(files, Some((&tree, &index)), best, is_held, self.watch.interrupt)?;
+        let indexes = indexes::find(files, Some((&tree, &index)), best, is_held, self.watch)?;
         // What a pruned node lacks of undo data matters only if bitcoind reads it when it starts.
         let is_known = blocks.lacking() > 0 || !index.pruned && undo.lacking() > 0;
         let headers = tree.best_headers();

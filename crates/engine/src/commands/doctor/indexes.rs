@@ -1,6 +1,10 @@
 //! Compares the indexes that bitcoind keeps with the chainstate, with a few look-ups in each.
 
-use api::error::{Error, ErrorKind};
+use api::{
+    error::{Error, ErrorKind},
+    event::{Event, Progress, Watch},
+    stage::Stage,
+};
 use chain::{blocks::files::Files, plan::tree::Tree};
 use derive_more::Display;
 use disk::{
@@ -10,14 +14,14 @@ use disk::{
     index::{BlockIndex, FileInfo, is_free_space},
     node_indexes::{IndexContents, IndexKind, NodeIndex, OLD_COIN_STATS, check_tables},
 };
-use std::{
-    collections::HashSet,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::{collections::HashSet, sync::atomic::Ordering};
 use wire::{BlockArena, BlockHash, FileNo, Height};
 
 /// Number of last blocks of which one with inputs is looked for.
 const LAST_BLOCKS: usize = 16;
+
+/// Bytes of tables from which on it is shown how many were looked at: a hard disk needs seconds for so many.
+const MANY_TABLES_BYTES: u64 = 1 << 30;
 
 /// An index that bitcoind keeps.
 #[derive(Clone, Debug, Display)]
@@ -136,7 +140,7 @@ pub fn find(
     tree: Option<(&Tree<'_>, &BlockIndex)>,
     best: Option<BlockHash>,
     is_held: bool,
-    interrupt: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Result<Vec<FoundIndex>, Error> {
     let branch = tree.zip(best).map(|((tree, _), best)| tree.branch_to(&best)).unwrap_or_default();
     let standing_of = |index: &NodeIndex, has_positions: &mut bool| -> Result<IndexStanding, Error> {
@@ -153,7 +157,7 @@ pub fn find(
         }
         if !is_held {
             let dir = files.datadir.net_dir().join(index.kind.database_dir());
-            check_tables(files.disk, &dir, 0, |_, _| interrupt.load(Ordering::Relaxed))?;
+            check_tables(files.disk, &dir, 0, |bytes, total| look_at_tables(watch, bytes, total))?;
         }
         let Some((tree, block_index)) = tree else { return Ok(IndexStanding::NotExamined) };
         if branch.is_empty() {
@@ -196,8 +200,20 @@ pub fn find(
         FoundIndex { name: index.name, kind: index.kind, standing, has_positions }
     });
     let found = found.collect();
-    Error::check_interrupt(interrupt)?;
+    Error::check_interrupt(watch.interrupt)?;
     Ok(found)
+}
+
+/// Shows how many bytes of the tables of a database were looked at, if it has many. Returns whether to stop.
+pub fn look_at_tables(watch: Watch<'_>, bytes: u64, bytes_total: u64) -> bool {
+    if bytes_total >= MANY_TABLES_BYTES {
+        if bytes == 0 {
+            // The stage that an interrupt ends even if the disk does not answer.
+            watch.sink.event(Event::Started(Stage::Plan));
+        }
+        watch.sink.event(Event::Progress(Progress { blocks: 0, blocks_total: 0, bytes, bytes_total }));
+    }
+    watch.interrupt.load(Ordering::Relaxed)
 }
 
 /// What is wrong with the rows from which bitcoind continues an index: `own` is the branch of its best block,
@@ -312,4 +328,24 @@ fn are_blocks(tree: &Tree<'_>, infos: &[FileInfo], on_disk: &[FileNo], places: &
     let numbers = tree.linked().filter_map(|(number, _)| tree.data_pos(number));
     let stored: HashSet<(u64, u64)> = numbers.map(|(file, pos)| (file.0.into(), pos.0)).collect();
     places.iter().all(|place| stored.contains(place) || is_free_space(infos, on_disk, place.0, place.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU32};
+
+    /// Nothing was seen for minutes, and an interrupt was not looked at.
+    #[test]
+    fn many_tables_are_shown_and_few_are_not() {
+        let (events, interrupt) = (AtomicU32::new(0), AtomicBool::new(false));
+        let sink = |_: Event| _ = events.fetch_add(1, Ordering::Relaxed);
+        let watch = Watch { sink: &sink, interrupt: &interrupt };
+        for (bytes, total, shown) in [(0, 1 << 20, 0), (0, 11 << 30, 2), (2 << 20, 11 << 30, 1)] {
+            assert!(!look_at_tables(watch, bytes, total));
+            assert_eq!(events.swap(0, Ordering::Relaxed), shown, "{bytes} of {total}");
+        }
+        interrupt.store(true, Ordering::Relaxed);
+        assert!(look_at_tables(watch, 0, 1 << 20));
+    }
 }
