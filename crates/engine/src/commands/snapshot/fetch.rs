@@ -31,6 +31,7 @@ use rules::{ChainParams, params::PinnedUtxoSet};
 use std::{
     cmp::Reverse,
     collections::BTreeMap,
+    io,
     num::NonZeroUsize,
     path::{Path, PathBuf},
     sync::{
@@ -151,6 +152,17 @@ pub fn fetch(
     Err(failed.unwrap_or_else(|| Error::usage("there is no source").with_remedies([Remedy::AddSource])))
 }
 
+/// After a sync that failed, only memory has what an earlier run has written, which is not to be believed. Not
+/// under the lock, which ends when the file is closed.
+fn forget_unsynced(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
+    match disk.sync_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        synced => synced.during("sync", path)?,
+    }
+    disk.forget_cached(path);
+    Ok(())
+}
+
 /// Fetches from the sources that have the same tree. On failure, that is a fault of each. `is_only`: there is
 /// no other tree with the same root, and so with the same chunks.
 fn fetch_from(
@@ -166,13 +178,7 @@ fn fetch_from(
         let error = Error::environment(format!("{what} has the name of a temporary file"));
         return Err(error.in_file(temporary, None).with_remedies([Remedy::MoveAway, Remedy::OtherOutput]));
     }
-    // After a sync that failed, only memory has what an earlier run has written. Not under the lock, which
-    // ends when the file is closed.
-    match disk.sync_file(&temporary) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        synced => synced.during("sync", &temporary)?,
-    }
-    disk.forget_cached(&temporary);
+    forget_unsynced(disk, &temporary)?;
     // Before the lock, another run can give this file its name.
     let _lock = unfinished::lock(disk, &temporary, unfinished::IN_USE)?;
     let file = disk.open_for_writing(&temporary).during_creation(&temporary)?;
