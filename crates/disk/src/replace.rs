@@ -22,14 +22,14 @@ mod journal;
 
 use crate::datadir::{FILTER_DATABASE, FIRST_FILTERS, SNAPSHOT_BASE, is_dir, is_filter_file};
 use crate::error::{DiskError, Obstacle};
+pub(crate) use journal::lock_of;
 use journal::{Journal, JournalEntry, JournalPhase};
 pub use journal::{fingerprint, interrupted_exchange, is_interrupted};
 use leveldb::is_database_file;
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
 use vfs::{
     CORE_DIR_MODE, Disk, During as _, Ownership, PARKED_SUFFIX, dir_of, exists, remove_if_there,
     repair_exchange, sync_dir_of, with_suffix, write_synced,
@@ -143,10 +143,17 @@ impl ReplacedDatabase {
         let ownership = if old.uid == 0 { Ownership { mode: old.mode, ..created } } else { old };
         set_owner(disk, &self.beside, ownership, &self.live)?;
         write_synced(disk, &self.beside.join(MARK), &mark(id))?;
-        // The mark lets this fail, but an overlay file system says before that what it cannot rename.
-        let error = disk.rename(&self.live, &self.beside).err();
-        let obstacle = error.filter(|error| error.kind() == io::ErrorKind::CrossesDevices);
-        obstacle.map_or(Ok(()), Err).during("replace", &self.live)?;
+        // A directory never replaces one that is not empty, so with the mark this fails. But an overlay file
+        // system says before that if it cannot rename the old database.
+        match disk.rename(&self.live, &self.beside) {
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => Err(error),
+            Err(_) => Ok(()),
+            Ok(()) => {
+                let flaw = "this file system replaces directories that are not empty: use another one";
+                disk.rename(&self.beside, &self.live).and(Err(io::Error::other(flaw)))
+            }
+        }
+        .during("replace", &self.live)?;
         Ok(disk.sync_dir(&self.beside).during("sync", &self.beside)?)
     }
 
@@ -494,14 +501,6 @@ pub fn recover(
         clear(disk, &dir)?;
     }
     Ok(recovery)
-}
-
-/// Returns what keeps other threads away from what is in a directory, such as the journal of a commit that is
-/// going on: it must not be taken for one that an earlier job has left.
-pub(crate) fn lock_of(dir: &Path) -> Arc<Mutex<()>> {
-    static LOCKS: Mutex<BTreeMap<PathBuf, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
-    let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
-    Arc::clone(locks.entry(dir.to_owned()).or_default())
 }
 
 /// Does what is left of an earlier commit of this process, if the clean-up after it has failed.

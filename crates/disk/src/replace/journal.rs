@@ -15,9 +15,11 @@ use crate::pack::{Malformed, Pack, put_all, take_all};
 use crate::sealed::{Seal, Sealed};
 use digest::sha256::Sha256;
 use leveldb::is_database_file;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use vfs::{AtomicFile, Disk, During as _, remove_if_there};
 use wire::Reader;
 
@@ -74,6 +76,14 @@ pub fn interrupted_exchange(disk: &dyn Disk, home: &Path) -> Result<Option<PathB
     let journal = Journal::read(disk, home)?;
     let is_exchanging = journal.is_some_and(|journal| journal.phase == JournalPhase::Exchanging);
     Ok(is_exchanging.then(|| Journal::path(home)))
+}
+
+/// Returns what keeps other threads away from what is in a directory, such as the journal of a commit that is
+/// going on: it must not be taken for one that an earlier job has left.
+pub fn lock_of(dir: &Path) -> Arc<Mutex<()>> {
+    static LOCKS: Mutex<BTreeMap<PathBuf, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+    let mut locks = LOCKS.lock().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(locks.entry(dir.to_owned()).or_default())
 }
 
 impl Journal {

@@ -6,6 +6,7 @@ use crate::lock::{DatadirLock, LockMode};
 use std::{
     fs,
     panic::{self, AssertUnwindSafe},
+    sync::Mutex,
     thread,
     time::Duration,
 };
@@ -342,6 +343,18 @@ fn a_database_that_cannot_be_renamed_is_refused_before_the_work() {
     let kind = io::ErrorKind::CrossesDevices;
     assert!(matches!(&error, DiskError::File(file) if file.source.kind() == kind), "{error}");
     assert_eq!(leftovers(home.path()), [] as [PathBuf; 0]);
+}
+
+/// Once, the old chainstate lay under the name of the new one, as if it was another program's: sshfs removes
+/// what is in the way of a rename.
+#[test]
+fn a_database_is_put_back_if_the_file_system_replaces_directories_that_are_not_empty() {
+    let home = home();
+    let mark = home.path().join("chainstate.peregrine").join(MARK);
+    let disk = FaultDisk::healthy().watched(mark.clone(), move || fs::remove_file(&mark).unwrap());
+    let error = Replacement::begin(&disk, home.path(), &names(), ID, false).err().unwrap().to_string();
+    assert!(error.contains("replaces directories that are not empty"), "{error}");
+    assert_eq!((texts(home.path()), leftovers(home.path())), (["old", "old"].map(String::from), vec![]));
 }
 
 /// On an SMB share, the own lock of the old database forbade the exchange; on NFS, its directory stayed.
