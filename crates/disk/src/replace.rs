@@ -187,14 +187,14 @@ impl ReplacedDatabase {
     /// the old database back, which has no mark.
     fn repair_exchange(&self, disk: &dyn Disk, id: &[u8; 16]) -> Result<(), DiskError> {
         let (parked, is_new) = (self.parked(), has_mark(disk, &self.parked(), id)?);
-        if is_new && exists(disk, &self.beside)? && exists(disk, &self.live)? {
-            // A bitcoind that found no database has made another one, which is in use. The old one is beside.
-            let kept = free_name(disk, self.kept.clone())?;
-            disk.rename(&self.beside, &kept).during("keep the old database as", &kept)?;
-        }
-        let has_free_name = !exists(disk, &self.beside)? || !exists(disk, &self.live)?;
         let is_own = is_new || self.new_location(disk, id)? != NewLocation::Gone;
-        if exists(disk, &parked)? && has_free_name && is_own {
+        if exists(disk, &parked)? && is_own {
+            if exists(disk, &self.beside)? && exists(disk, &self.live)? {
+                // A bitcoind that found no database has made another one, which is in use.
+                let old = if is_new { &self.beside } else { &parked };
+                let kept = free_name(disk, self.kept.clone())?;
+                disk.rename(old, &kept).during("keep the old database as", &kept)?;
+            }
             repair_exchange(disk, &self.beside, &self.live).during("put back", &self.live)?;
             sync_dir_of(disk, &self.live)?;
         }

@@ -6,7 +6,10 @@ use crate::lock::{DatadirLock, LockMode};
 use std::{
     fs,
     panic::{self, AssertUnwindSafe},
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -125,11 +128,12 @@ fn killed_at(at: u64, in_steps: bool) -> FaultDisk {
 }
 
 /// Lets a replacement crash before each of its changes in turn, lets `meanwhile` use the datadir, and
-/// recovers: once undisturbed, and once with the recovery killed as well, each time one change later,
-/// until it succeeds. Returns all outcomes.
+/// recovers: once undisturbed, and twice with the recovery killed as well, each time one change later, until
+/// it succeeds. After each kill, `meanwhile` uses the datadir again. Returns all outcomes.
 fn crash_at_each(in_steps: bool, keep_old: bool, meanwhile: impl Fn(&Path) + Sync) -> Vec<Outcome> {
     let outcomes = Mutex::new(Vec::new());
-    for first_kill in [u64::MAX, 0] {
+    // The sixth change can be the last of the three renames with which an exchange is undone.
+    for first_kill in [u64::MAX, 0, 5] {
         let (place, crashes) = (home(), Crashes { in_steps, ..Crashes::default() });
         let run = |disk: &FaultDisk| {
             begin(disk, place.path(), keep_old).commit().unwrap();
@@ -139,12 +143,15 @@ fn crash_at_each(in_steps: bool, keep_old: bool, meanwhile: impl Fn(&Path) + Syn
             let home = dir.path();
             meanwhile(home);
             let kills = (0..1_000).map(|later| first_kill.saturating_add(later));
-            let mut recoveries = kills.map(|kill| recover(&killed_at(kill, in_steps), home));
+            let mut recoveries =
+                kills.map(|kill| recover(&killed_at(kill, in_steps), home).inspect_err(|_| meanwhile(home)));
             let recovery = recoveries.find_map(Result::ok).unwrap_or_else(|| panic!("{what}: no recovery"));
             let kept = leftovers(home).iter().all(|path| path.extension().is_some_and(|end| end == "old"));
             assert!(kept, "{what}: {:?}", leftovers(home));
-            for name in [INDEX, CHAINSTATE] {
+            for (name, text) in [INDEX, CHAINSTATE].iter().zip(texts(home)) {
                 assert!(!home.join(name).join(MARK).exists(), "{what}: a mark is left in {name}");
+                let old = fs::read_to_string(home.join(format!("{name}.old/CURRENT")));
+                assert!(text != "made" || old.unwrap() == "old", "{what}: {name}");
             }
             outcomes.lock().unwrap().push((recovery, texts(home)));
         });
@@ -253,7 +260,7 @@ fn exchanges_are_undone_if_an_old_database_was_used_after_the_crash() {
     let outcomes = crash_at_each(false, false, |home| {
         let path = home.join(CHAINSTATE).join("CURRENT");
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(path, format!("{text}, used")).unwrap();
+        fs::write(path, format!("{}, used", text.trim_end_matches(", used"))).unwrap();
     });
     for (recovery, texts) in &outcomes {
         let pairs = [["old", "old, used"], ["new", "new, used"]];
@@ -284,16 +291,19 @@ fn a_database_that_is_in_neither_place_keeps_the_journal() {
 }
 
 /// After two of three renames there was no chainstate, and a bitcoind made one. No recovery ended that: each
-/// said that the chainstate was not there.
+/// said that the chainstate was not there. Later, one that was killed there left the old database behind.
 #[test]
 fn a_database_that_is_made_within_an_exchange_in_steps_stays_in_use() {
+    let made = AtomicUsize::new(0);
     let outcomes = crash_at_each(true, false, |home| {
-        let chainstate = home.join(CHAINSTATE);
-        if !chainstate.exists() {
-            create_database(&chainstate, "made");
+        for name in [INDEX, CHAINSTATE].map(|name| home.join(name)).iter().filter(|name| !name.exists()) {
+            create_database(name, "made");
+            made.fetch_add(1, Ordering::Relaxed);
         }
     });
-    assert!(outcomes.iter().any(|(_, texts)| texts[1] == "made"), "{outcomes:?}");
+    let kept = outcomes.iter().flat_map(|(_, texts)| texts).filter(|text| *text == "made").count();
+    assert!(kept > 0 && kept == made.into_inner(), "{outcomes:?}");
+    assert!(outcomes.iter().any(|(_, texts)| texts == &["made"; 2].map(str::to_owned)), "{outcomes:?}");
 }
 
 /// Once, the next commit failed at its end.
