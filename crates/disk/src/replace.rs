@@ -443,17 +443,19 @@ pub fn needs_recovery(disk: &dyn Disk, home: &Path, names: &[impl AsRef<Path>]) 
     Ok(false)
 }
 
-/// Returns what has the name under which a new database would be built in place of one of `names` below
-/// `home`, if no job has made it.
+/// Returns what has a name under which a new database would be built, or kept within an exchange, in place of
+/// one of `names` below `home`, if no job has made it.
 pub fn foreign_building(
     disk: &dyn Disk,
     home: &Path,
     names: &[impl AsRef<Path>],
 ) -> Result<Option<PathBuf>, DiskError> {
     for name in names {
-        let place = ReplacedDatabase::new(disk, home, name.as_ref())?.beside;
-        if exists(disk, &place)? && !is_new_database_dir(disk, &place)? {
-            return Ok(Some(place));
+        let database = ReplacedDatabase::new(disk, home, name.as_ref())?;
+        for place in [database.parked(), database.beside] {
+            if exists(disk, &place)? && !is_new_database_dir(disk, &place)? {
+                return Ok(Some(place));
+            }
         }
     }
     Ok(None)
