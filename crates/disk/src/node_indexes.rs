@@ -423,10 +423,12 @@ pub fn set_aside(disk: &dyn Disk, dir: &Path, suffix: &str) -> Result<PathBuf, D
     refuse_mount_point(disk, &live)?;
     let kept = free_name(disk, with_suffix(&live, suffix))?;
     disk.create_dir_all(&kept).during_creation(&kept)?;
-    set_owner(disk, &kept, owner_of(disk, &live)?, &live)?;
-    disk.unlock(&live.join("LOCK"));
-    let exchanged = disk.exchange(&kept, &live).inspect_err(|_| drop(disk.remove_dir(&kept)));
-    exchanged.during("set aside", &live)?;
+    let exchange = || {
+        set_owner(disk, &kept, owner_of(disk, &live)?, &live)?;
+        disk.unlock(&live.join("LOCK"));
+        Ok::<_, DiskError>(disk.exchange(&kept, &live).during("set aside", &live)?)
+    };
+    exchange().inspect_err(|_| drop(disk.remove_dir(&kept)))?;
     disk.sync_dir(dir_of(&live)).during("sync", dir_of(&live))?;
     Ok(kept)
 }

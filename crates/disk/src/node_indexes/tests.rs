@@ -101,8 +101,9 @@ fn an_index_that_cannot_be_set_aside_leaves_nothing() {
     let indexes = dir.path().join(INDEXES_DIR);
     fs::create_dir_all(indexes.join("txindex")).unwrap();
     let index = &NodeIndex::find(&RealDisk, dir.path()).unwrap()[0];
-    // The third change is the exchange.
-    for disk in [FaultDisk::healthy().with_mount(&index.path), FaultDisk::failing_at(2)] {
+    // The second change gives the folder its owner, the third is the exchange.
+    let failing = [1, 2].map(FaultDisk::failing_at);
+    for disk in failing.into_iter().chain([FaultDisk::healthy().with_mount(&index.path)]) {
         assert!(index.set_aside(&disk, false).is_err());
         assert_eq!(RealDisk.list(&indexes).unwrap(), ["txindex"]);
     }
