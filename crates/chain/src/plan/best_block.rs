@@ -87,7 +87,7 @@ pub fn can_replay(files: &Files<'_>, new: BlockHash, old: BlockHash) -> Result<b
     let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
     let (is_first, mut new, mut old) = (old == BlockHash::default(), rows.entry(&new)?, rows.entry(&old)?);
     let (on_disk, mut lacks_file) = (files.datadir.blk_files(files.disk)?, false);
-    rows.stream(|it| lacks_file |= it.place().is_some_and(|(file, _)| !on_disk.contains(&file)))?;
+    rows.stream(|it| lacks_file |= it.place().is_some_and(|at| on_disk.binary_search(&at.0).is_err()))?;
     if lacks_file || !is_first && old.is_none() {
         return Ok(false);
     }
