@@ -255,9 +255,11 @@ impl MadeUndoDir {
         for (number, (undo_size, used)) in (0..).zip(undo_sizes.into_iter().zip(used)) {
             let path = self.result.rev_path(FileNo(number));
             let waiting = self.waiting(FileNo(number));
-            // Records that were appended to a file still wait. Beside a block index, only a file of which
-            // nothing was in use was made anew.
-            let was_renamed = used == 0 || !exists(disk, &self.result.index_dir())?;
+            // Records that were appended to a file still wait. Where there are block files or their index,
+            // only a file of which nothing was in use was made anew.
+            let has_blocks = exists(disk, &self.result.index_dir())?
+                || exists(disk, &self.result.blk_path(FileNo(number)))?;
+            let was_renamed = used == 0 || !has_blocks;
             let is_in_place = undo_size > used && was_renamed && !exists(disk, &waiting)?;
             let found = disk.metadata(&path).during("look at", &path)?;
             if is_in_place && found.is_some_and(|found| !found.is_dir && found.len == u64::from(undo_size)) {

@@ -313,17 +313,23 @@ fn records_can_be_added_after_a_stop_between_their_place_and_the_block_index() {
     }
 }
 
-/// The node's own file was renamed, as if it had been made anew, and removed with what waited.
+/// The node's own file was renamed, as if it had been made anew, and removed with what waited; later, only
+/// where the block index was deleted.
 #[test]
 fn a_file_with_bytes_in_use_stays_if_the_records_that_waited_for_it_are_gone() {
-    let case = Case::new();
-    case.make(&RealDisk, &case.datadir).unwrap();
-    fs::remove_file(case.waiting().join("rev00000.dat")).unwrap();
-    let resumed = case.resume().unwrap();
-    reserve(&resumed, &records()).unwrap();
-    assert!(matches!(resumed.put_in_place().unwrap_err(), DiskError::DamagedWorkFile { .. }));
-    assert!(clear_made_undo(&RealDisk, &case.datadir).unwrap());
-    case.assert_kept("rev00000.dat");
+    for has_index in [true, false] {
+        let case = Case::new();
+        if !has_index {
+            fs::remove_dir(case.datadir.index_dir()).unwrap();
+        }
+        case.make(&RealDisk, &case.datadir).unwrap();
+        fs::remove_file(case.waiting().join("rev00000.dat")).unwrap();
+        let resumed = case.resume().unwrap();
+        reserve(&resumed, &records()).unwrap();
+        assert!(matches!(resumed.put_in_place().unwrap_err(), DiskError::DamagedWorkFile { .. }));
+        assert!(clear_made_undo(&RealDisk, &case.datadir).unwrap());
+        case.assert_kept("rev00000.dat");
+    }
 }
 
 /// Each start of bitcoind counted as another block index, and the run started over.
