@@ -91,10 +91,12 @@ pub struct CoinMeter<'a> {
 }
 
 impl<'a> CoinMeter<'a> {
-    /// A count that begins now; sends the first event.
+    /// A count that begins now; sends the first event, unless the total is 0, or not known.
     pub fn new(sink: &'a dyn EventSink, coins_total: u64) -> Self {
         let meter = Self { sink, coins: AtomicU64::new(0), coins_total, throttle: Throttle::new() };
-        meter.show(0, coins_total);
+        if coins_total > 0 {
+            meter.show(0, coins_total);
+        }
         meter
     }
 
@@ -242,5 +244,20 @@ mod tests {
         }
         let shown = shown.lock().unwrap();
         assert_eq!((shown.first(), shown.last()), (Some(&(1, 4, 100, 400)), Some(&(4, 4, 350, 350))));
+    }
+
+    /// Once, 0 of 0 coins were shown first.
+    #[test]
+    fn coins_are_shown_when_their_total_is_known() {
+        for (coins_total, expected) in [(7, (0, 7)), (0, (2, 9))] {
+            let shown = Mutex::new(Vec::new());
+            let sink = |event: Event| {
+                if let Event::Coins(CoinProgress { coins, coins_total }) = event {
+                    shown.lock().unwrap().push((coins, coins_total));
+                }
+            };
+            CoinMeter::new(&sink, coins_total).show(2, 9);
+            assert_eq!(shown.lock().unwrap().first(), Some(&expected));
+        }
     }
 }
