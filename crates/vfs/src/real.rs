@@ -239,7 +239,7 @@ impl Disk for RealDisk {
         let flags = (OFlags::DIRECTORY | OFlags::NONBLOCK).bits() as i32;
         let synced = OpenOptions::new().read(true).custom_flags(flags).open(dir)?.sync_all();
         match synced {
-            // Some network file systems cannot sync directories. LevelDB and Bitcoin Core also continue then.
+            // Some network file systems cannot sync directories. LevelDB ignores EINVAL too, Core any error.
             Err(error) if is_unsupported(&error) => {
                 let _ = UNSYNCED_DIR.set(dir.to_owned());
                 Ok(())
