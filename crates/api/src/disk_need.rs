@@ -145,7 +145,7 @@ pub fn check_space(disk: &dyn Disk, bytes_in: &[(&Path, u64, &[Remedy])], needs:
         let (mut need, mut remedies) = (0, Vec::<Remedy>::new());
         for (other, bytes, help) in used() {
             let other_dir = nearest_existing(disk, other)?;
-            if disk.same_file_system(dir, other_dir).during("look at", other_dir)? {
+            if disk.share_space(dir, other_dir).during("look at", other_dir)? {
                 need += bytes;
                 remedies.extend(*help);
             }

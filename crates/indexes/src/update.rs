@@ -109,7 +109,7 @@ fn largest_on_each_disk(disk: &dyn Disk, bytes_in: &[(&Path, u64)]) -> Result<Ve
     for (at, (dir, bytes)) in bytes_in.iter().enumerate() {
         let mut before = 0;
         for (other, bytes) in bytes_in.iter().take(at) {
-            if disk.same_file_system(dir, other).during("look at", dir)? {
+            if disk.share_space(dir, other).during("look at", dir)? {
                 before = before.max(*bytes);
             }
         }

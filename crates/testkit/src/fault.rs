@@ -669,9 +669,9 @@ impl Disk for FaultDisk {
         self.free_at(path)?.map_or_else(|| RealDisk.free_space(path), Ok)
     }
 
-    fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool> {
+    fn share_space(&self, a: &Path, b: &Path) -> io::Result<bool> {
         self.state.read()?;
-        Ok(self.free_at(a)? == self.free_at(b)? && RealDisk.same_file_system(a, b)?)
+        Ok(self.free_at(a)? == self.free_at(b)? && RealDisk.share_space(a, b)?)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {

@@ -396,7 +396,7 @@ pub trait Disk: Send + Sync {
     fn free_space(&self, path: &Path) -> io::Result<u64>;
 
     /// Whether files at `a` and `b`, which must exist, take their space from one disk, as far as is known.
-    fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool>;
+    fn share_space(&self, a: &Path, b: &Path) -> io::Result<bool>;
 
     /// Takes the exclusive lock of the file `path` without waiting; creates the file if it is missing.
     /// Returns `None` if another process or thread holds the lock, or has meanwhile removed or replaced the

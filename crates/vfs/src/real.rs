@@ -271,9 +271,10 @@ impl Disk for RealDisk {
         Ok(rustix::fs::statvfs(path)?.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
     }
 
-    fn same_file_system(&self, a: &Path, b: &Path) -> io::Result<bool> {
-        // Subvolumes of btrfs and datasets of ZFS have devices of their own, and share the free space.
-        Ok(fs::metadata(a)?.dev() == fs::metadata(b)?.dev() || self.free_space(a)? == self.free_space(b)?)
+    fn share_space(&self, a: &Path, b: &Path) -> io::Result<bool> {
+        let [a_device, b_device] = [fs::metadata(a)?.dev(), fs::metadata(b)?.dev()];
+        let can_share = is_virtual(a_device) && is_virtual(b_device);
+        Ok(a_device == b_device || can_share && self.free_space(a)? == self.free_space(b)?)
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
@@ -522,6 +523,12 @@ fn give_to_owner_of_dir(file: &File, path: &Path) -> io::Result<()> {
 /// namespace or to an NFS server (both `EINVAL`), or if the file system cannot change owners.
 fn chown_error(error: io::Error) -> io::Error {
     if is_unsupported(&error) { io::Error::new(io::ErrorKind::PermissionDenied, error) } else { error }
+}
+
+/// Whether a device is no disk's: subvolumes of btrfs and datasets of ZFS have such devices of their own, and
+/// share the free space.
+pub(crate) fn is_virtual(device: u64) -> bool {
+    rustix::fs::major(device as _) == 0 // The type differs between systems.
 }
 
 /// Whether `dir` is the root of a mount, including a bind mount of the same file system; `None` where the

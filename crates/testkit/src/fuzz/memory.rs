@@ -39,7 +39,7 @@ impl Disk for MemoryDisk {
         Ok(file.or_else(|| is_dir().then_some(Metadata { is_dir: true, len: 0, modified: 0 })))
     }
 
-    fn same_file_system(&self, _: &Path, _: &Path) -> io::Result<bool> {
+    fn share_space(&self, _: &Path, _: &Path) -> io::Result<bool> {
         Ok(true)
     }
 
