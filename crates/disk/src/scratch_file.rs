@@ -33,12 +33,12 @@ impl Piece {
     }
 
     /// The same as bytes, so that a piece can name another one.
-    pub fn to_bytes(self) -> [u8; 16] {
+    fn to_bytes(self) -> [u8; 16] {
         let [low, high] = [self.len, self.checksum].map(u128::from);
         (u128::from(self.offset) << 64 | high << 32 | low).to_le_bytes()
     }
 
-    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+    const fn from_bytes(bytes: [u8; 16]) -> Self {
         let all = u128::from_le_bytes(bytes);
         Self { offset: (all >> 64) as u64, len: all as u32, checksum: (all >> 32) as u32 }
     }
@@ -46,6 +46,15 @@ impl Piece {
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
+}
+
+/// Pieces that are read from the last one on: each ends with the place of the one before. A list of them
+/// could take more memory than there is.
+#[derive(Clone, Copy, Default)]
+pub struct Stack {
+    pub last: Piece,
+    /// Bytes of all pieces, without these places.
+    pub bytes: usize,
 }
 
 /// The file, open for writing and reading by any number of threads.
@@ -142,12 +151,50 @@ impl ScratchFile {
         let (path, flaw) = (self.path.clone(), "checksum mismatch; the file is damaged".to_owned());
         Err(DiskError::DamagedWorkFile { path, offset: piece.offset, flaw })
     }
+
+    /// Moves the bytes from `start` on to a new last piece.
+    pub fn push(&self, stack: &mut Stack, bytes: &mut Vec<u8>, start: usize) -> Result<(), DiskError> {
+        stack.bytes += bytes.len().saturating_sub(start);
+        bytes.extend_from_slice(&stack.last.to_bytes());
+        stack.last = self.append(bytes.get(start..).unwrap_or_default())?;
+        bytes.truncate(start);
+        Ok(())
+    }
+
+    /// Reads the last piece and appends its bytes to `into`. The one before becomes the last.
+    pub fn pop(&self, stack: &mut Stack, into: &mut Vec<u8>) -> Result<(), DiskError> {
+        let start = into.len();
+        self.read(&stack.last, into)?;
+        stack.last = into.last_chunk().copied().map(Piece::from_bytes).unwrap_or_default();
+        into.truncate(into.len().saturating_sub(size_of::<Piece>()));
+        stack.bytes = stack.bytes.saturating_sub(into.len() - start);
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use vfs::RealDisk;
+
+    #[test]
+    fn a_stack_comes_back_from_its_last_piece() {
+        let (_dir, path) = testkit::fresh_path("stack");
+        let (file, mut stack) = (ScratchFile::create(&RealDisk, &path).unwrap(), Stack::default());
+        for number in 1..=9 {
+            let mut bytes = vec![number; 100];
+            file.push(&mut stack, &mut bytes, 30).unwrap();
+            assert_eq!(bytes, [number; 30]);
+        }
+        assert_eq!(stack.bytes, 9 * 70);
+        let mut back = vec![0];
+        for number in (1..=9).rev() {
+            back.truncate(1);
+            file.pop(&mut stack, &mut back).unwrap();
+            assert_eq!(back, [&[0][..], &[number; 70]].concat());
+        }
+        assert!(stack.last.is_empty() && stack.bytes == 0);
+    }
 
     #[test]
     fn pieces_come_back_in_any_order_and_changes_are_noticed() {

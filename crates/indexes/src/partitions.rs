@@ -7,7 +7,7 @@
 
 use api::error::Error;
 use chain::threads::lock;
-use disk::scratch_file::{Piece, ScratchFile};
+use disk::scratch_file::{ScratchFile, Stack};
 use std::{path::Path, sync::Mutex};
 use vfs::Disk;
 
@@ -23,18 +23,9 @@ pub struct Partitions<const N: usize> {
     file: ScratchFile,
     bits: u32,
     piece_bytes: usize,
-    stored: Vec<Mutex<Stored>>,
+    stored: Vec<Mutex<Stack>>,
     /// The collectors that no worker uses now.
     idle: Mutex<Vec<Collector<N>>>,
-}
-
-/// What the file has of a partition.
-#[derive(Clone, Copy, Default)]
-struct Stored {
-    /// The last piece. Each ends with the place of the one before; that of the first one is empty.
-    last: Piece,
-    /// Bytes of all pieces.
-    bytes: usize,
 }
 
 /// The compact rows of one worker that are not in the file yet, by partition.
@@ -94,11 +85,7 @@ impl<const N: usize> Partitions<N> {
     }
 
     fn append(&self, number: usize, buffer: &mut Vec<u8>) -> Result<(), Error> {
-        let mut stored = lock(&self.stored[number]);
-        buffer.extend_from_slice(&stored.last.to_bytes());
-        *stored = Stored { last: self.file.append(buffer)?, bytes: stored.bytes + buffer.len() };
-        buffer.clear();
-        Ok(())
+        Ok(self.file.push(&mut lock(&self.stored[number]), buffer, 0)?)
     }
 
     /// Writes what collectors still have. No worker may have one any more.
@@ -121,18 +108,16 @@ impl<const N: usize> Partitions<N> {
         memory: usize,
         mut each: impl FnMut(&[[u8; N]]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let Stored { last, bytes } = *lock(&self.stored[number]);
-        let passes = bytes.div_ceil(memory.max(1)).next_power_of_two();
+        let stored = *lock(&self.stored[number]);
+        let passes = stored.bytes.div_ceil(memory.max(1)).next_power_of_two();
         let (mut records, mut buffer) = (Vec::<[u8; N]>::new(), Vec::new());
         for pass in 0..passes as u64 {
             records.clear();
-            let mut piece = last;
-            while !piece.is_empty() {
+            let mut left = stored;
+            while !left.last.is_empty() {
                 buffer.clear();
-                self.file.read(&piece, &mut buffer)?;
-                let (rows, before) = buffer.split_last_chunk().unwrap_or((&[], &[0; 16]));
-                piece = Piece::from_bytes(*before);
-                let all = rows.as_chunks::<N>().0.iter();
+                self.file.pop(&mut left, &mut buffer)?;
+                let all = buffer.as_chunks::<N>().0.iter();
                 // The bits that follow those of the partition choose the pass.
                 let of_pass = |record: &&[u8; N]| {
                     let below = first_word(&record[..]).checked_shl(self.bits).unwrap_or_default();

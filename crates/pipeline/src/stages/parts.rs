@@ -13,7 +13,7 @@ use api::error::Error;
 use chain::{blocks::chain::Chain, threads::lock};
 use disk::{
     checkpoint::parts_path,
-    scratch_file::{Piece, ScratchFile},
+    scratch_file::{Piece, ScratchFile, Stack},
 };
 use std::{
     ops::Range,
@@ -56,7 +56,7 @@ pub struct Parts<'a> {
 #[derive(Default)]
 struct Part {
     in_memory: Vec<u8>,
-    in_file: Vec<Piece>,
+    in_file: Stack,
 }
 
 impl<'a> Parts<'a> {
@@ -133,17 +133,16 @@ impl<'a> Parts<'a> {
                 if self.in_memory.load(Ordering::Relaxed) <= self.memory_limit / 4 {
                     return Ok(());
                 }
-                let taken = {
-                    let mut part = lock(part);
-                    if part.in_memory.len() < min_piece {
-                        continue;
-                    }
-                    std::mem::take(&mut part.in_memory)
-                };
+                let Part { in_memory, in_file } = &mut *lock(part);
+                if in_memory.len() < min_piece {
+                    continue;
+                }
+                let mut taken = std::mem::take(in_memory);
                 self.in_memory.fetch_sub(taken.capacity(), Ordering::Relaxed);
-                for bytes in taken.chunks(MAX_PIECE_BYTES) {
-                    let piece = self.append(bytes)?;
-                    lock(part).in_file.push(piece);
+                // The last piece is the first that is read back.
+                while !taken.is_empty() {
+                    let start = (taken.len() - 1) / MAX_PIECE_BYTES * MAX_PIECE_BYTES;
+                    self.file()?.push(in_file, &mut taken, start)?;
                 }
             }
         }
@@ -166,35 +165,29 @@ impl<'a> Parts<'a> {
         Ok(bytes)
     }
 
-    /// Takes bytes of a part in the order in which they were added, and appends them to `into`: up to `limit`
-    /// bytes, but at least one piece of the file, or else all that is in memory. Returns whether there are
-    /// more.
+    /// Takes bytes of a part and appends them to `into`: up to `limit` bytes, but at least one piece of the
+    /// file, or else all that is in memory. Bytes that were added together follow each other. Returns whether
+    /// there are more.
     pub fn take_up_to(&self, part: usize, limit: usize, into: &mut Vec<u8>) -> Result<bool, Error> {
         let Some(part) = self.parts.get(part) else { return Ok(false) };
+        let Part { in_memory, in_file } = &mut *lock(part);
         let (start, mut len) = (into.len(), 0);
-        let (pieces, in_memory, has_more) = {
-            let mut part = lock(part);
-            let fits = |piece: &&Piece| {
-                len += piece.len();
-                len <= limit
-            };
-            let count = part.in_file.iter().take_while(fits).count().max(1).min(part.in_file.len());
-            let pieces: Vec<Piece> = part.in_file.drain(..count).collect();
-            let len: usize = pieces.iter().map(Piece::len).sum();
-            let is_last = part.in_file.is_empty() && (len == 0 || len + part.in_memory.len() <= limit);
-            let in_memory = if is_last { std::mem::take(&mut part.in_memory) } else { Vec::new() };
-            (pieces, in_memory, !is_last)
-        };
-        self.in_memory.fetch_sub(in_memory.capacity(), Ordering::Relaxed);
-        if start == 0 && pieces.is_empty() {
-            *into = in_memory;
-        } else {
-            into.reserve_exact(pieces.iter().map(Piece::len).sum::<usize>() + in_memory.len());
-            pieces.iter().try_for_each(|piece| self.read(piece, into))?;
-            into.extend_from_slice(&in_memory);
+        if !in_file.last.is_empty() {
+            let most = limit.max(in_file.last.len());
+            into.reserve_exact(most.min(in_file.bytes + in_memory.len()) + size_of::<Piece>());
+        }
+        while !in_file.last.is_empty() && (len == 0 || len + in_file.last.len() <= limit) {
+            self.file()?.pop(in_file, into)?;
+            len = into.len() - start;
+        }
+        let is_last = in_file.last.is_empty() && (len == 0 || len + in_memory.len() <= limit);
+        if is_last {
+            let in_memory = std::mem::take(in_memory);
+            self.in_memory.fetch_sub(in_memory.capacity(), Ordering::Relaxed);
+            if into.is_empty() { *into = in_memory } else { into.extend_from_slice(&in_memory) }
         }
         self.bytes.fetch_sub((into.len() - start) as u64, Ordering::Relaxed);
-        Ok(has_more)
+        Ok(!is_last)
     }
 
     /// Appends bytes that belong to no part, such as a piece of a sorted part, to the file.
@@ -260,4 +253,49 @@ pub fn part_bounds(sizes: &[u32], heights: Range<u32>, bytes: u64, step: u32) ->
     }
     bounds.push(Height(heights.end));
     bounds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vfs::RealDisk;
+
+    /// Lists of the pieces in the file once took more memory than the limit, and kept it.
+    #[test]
+    fn many_small_pieces_take_no_memory() {
+        const PARTS: usize = 50_000;
+        const LIMIT: usize = 4 << 20;
+        const RECORDS: u64 = 500_000;
+        let dir = tempfile::tempdir().unwrap();
+        let work = WorkDir::new(&RealDisk, dir.path().join("work"));
+        let parts = Parts::with_count(&work, PARTS, LIMIT);
+        let part_of = |number: u64| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % PARTS;
+        for number in 0..RECORDS {
+            let mut record = [0; 20];
+            record[..8].copy_from_slice(&number.to_le_bytes());
+            parts.add(part_of(number), &record).unwrap();
+        }
+        // Everything else in a part is `Copy`, so it has no memory elsewhere.
+        const fn is_flat<T: Copy>(_: &T) {}
+        let held = parts.parts.iter().map(|part| {
+            let Part { in_memory, in_file } = &*lock(part);
+            is_flat(in_file);
+            size_of::<Mutex<Part>>() + in_memory.capacity()
+        });
+        let held: usize = held.sum();
+        assert!(held < 2 * LIMIT, "{held} bytes");
+        let mut numbers = Vec::new();
+        for part in 0..PARTS {
+            let bytes = parts.take(part).unwrap();
+            let (records, rest) = bytes.as_chunks::<20>();
+            let found = records.iter().map(|it| u64::from_le_bytes(*it.first_chunk().unwrap()));
+            let found: Vec<_> = found.collect();
+            assert!(rest.is_empty() && found.iter().all(|number| part_of(*number) == part));
+            numbers.extend(found);
+        }
+        numbers.sort_unstable();
+        assert!(numbers.into_iter().eq(0..RECORDS) && parts.bytes() == 0);
+        parts.remove_file().unwrap();
+        work.remove().unwrap();
+    }
 }
