@@ -20,7 +20,7 @@ use disk::{
     chainstate::ChainstateReader,
     index::{IndexRows, find_height},
 };
-use pipeline::stages::finish;
+use pipeline::{job::memory::affordable_threads, stages::finish};
 use wire::BlockHash;
 
 /// Reads all coins, and returns the chainstate's best block; `None` if it is damaged.
@@ -35,7 +35,7 @@ pub fn read_all(
     let read = || {
         let reader = ChainstateReader::open(files.disk, &files.datadir.chainstate_dir())?;
         watch.sink.event(Event::Started(Stage::Prove));
-        finish::read_back(&reader, None, options.threads.get(), watch)?;
+        finish::read_back(&reader, None, affordable_threads(options), watch)?;
         Ok::<_, Error>(reader.best_block())
     };
     match read() {

@@ -57,8 +57,8 @@ pub type ElementSink<'a> = dyn FnMut(ReadBackProgress, &[u8]) -> bool + 'a;
 pub const READER_BYTES: usize = 2 * (CHUNKS_QUEUED_MAX + 1) * (CHUNK_LEN + CHUNK_LEN / 8);
 
 /// Computes the statistics of a chainstate with `threads` reading threads (at least 1); the calling thread
-/// hashes. Ranges are by the first byte of the txid. Memory: about 8 MiB per thread. Gives the elements to
-/// `sink`, and returns `None` if that stops it before the end.
+/// hashes. Ranges are by the first byte of the txid. Memory: [`READER_BYTES`] per thread. Gives the elements
+/// to `sink`, and returns `None` if that stops it before the end.
 ///
 /// # Errors
 /// The errors of [`ChainstateReader`] and its cursor.

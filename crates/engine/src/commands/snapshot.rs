@@ -130,7 +130,7 @@ pub fn make_of_chainstate(
     let needs = format!("the snapshot needs about {}", HumanSize(need));
     check_space(disk, &[(dir_of(path), need, &[Remedy::OtherOutput])], &needs)?;
     watch.sink.event(Event::Started(Stage::Prove));
-    let stats = read_back(reader, None, options.threads.get(), watch)?;
+    let stats = read_back(reader, None, job::memory::affordable_threads(options), watch)?;
     let stats = UtxoStatsReport::new(&stats, network, Some(height), hash);
     let stats = stats.ok_or_else(|| chainstate.too_large_amounts())?;
     stats.check_pinned()?;

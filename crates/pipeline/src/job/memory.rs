@@ -274,6 +274,12 @@ mod tests {
         assert_eq!((allowed(0, 8), allowed(u64::MAX >> 20, 8)), (1, 8));
     }
 
+    /// A chainstate was once read back on as many threads as the caller asked for, whatever the budget.
+    #[test]
+    fn a_thread_that_reads_coins_back_takes_no_more_than_a_worker() {
+        const { assert!(disk::utxo_stats::READER_BYTES as u64 <= WORKER_BYTES) }
+    }
+
     #[test]
     fn the_join_has_its_minimum_if_everything_else_takes_the_budget() {
         assert_eq!(join_bytes(MIN_MEMORY, MIN_MEMORY, consumers(64, true)), MIN_JOIN_BYTES);

@@ -98,8 +98,8 @@ impl Finish<'_, '_> {
     }
 }
 
-/// Reads a chainstate and returns its statistics. `sink` receives the progress; without the number of
-/// coins, it is estimated.
+/// Reads a chainstate and returns its statistics, on `threads` threads, each of which takes about as much
+/// memory as a worker. Without the number of coins, the progress is estimated.
 ///
 /// # Errors
 /// What is damaged or cannot be read; [`api::error::ErrorKind::Interrupted`].

@@ -97,7 +97,7 @@ fn count_coins(
     watch: Watch<'_>,
 ) -> Result<(u64, [u8; 32]), Error> {
     let reader = ChainstateReader::open(files.disk, &files.datadir.chainstate_dir())?;
-    let stats = finish::read_back(&reader, None, options.threads.get(), watch)?;
+    let stats = finish::read_back(&reader, None, affordable_threads(options), watch)?;
     Ok((stats.counts.txouts, stats.hash_serialized_3.0))
 }
 

@@ -39,7 +39,7 @@ use disk::{
     snapshot::{SnapshotMetadata, SnapshotReader},
 };
 use pipeline::{
-    job::clock::Clock,
+    job::{clock::Clock, memory::affordable_threads},
     stages::{
         coin_reader::{each_coin, other_network},
         finish::read_back,
@@ -244,7 +244,7 @@ impl Load<'_> {
         watch.sink.event(Event::Started(Stage::Prove));
         let of_written = |error: Error| error.of_written("the new chainstate");
         let written = ChainstateReader::open(disk, dir).map_err(|error| of_written(error.into()))?;
-        let threads = self.options.threads.get();
+        let threads = affordable_threads(self.options);
         let stats = read_back(&written, Some(coins), threads, watch).map_err(of_written)?;
         if stats.hash_serialized_3.0 != pinned.hash_serialized_3 {
             let (found, expected) = (stats.hash_serialized_3, hex_reversed(&pinned.hash_serialized_3));

@@ -7,7 +7,7 @@ use api::{
     stage::Stage,
     utxo_stats::UtxoStatsReport,
 };
-use pipeline::{job::stored_chainstate::StoredChainstate, stages::finish::read_elements};
+use pipeline::{job, stages::finish::read_elements};
 use vfs::Disk;
 
 /// Reads the chainstate of a datadir; writes nothing. MuHash3072 is computed only if it is asked for.
@@ -22,8 +22,8 @@ pub fn stats(
     watch: Watch<'_>,
 ) -> Result<UtxoStatsReport, Error> {
     watch.sink.event(Event::Started(Stage::Read));
-    let chainstate = StoredChainstate::open(disk, options)?;
-    let threads = options.threads.get();
+    let chainstate = job::stored_chainstate::StoredChainstate::open(disk, options)?;
+    let threads = job::memory::affordable_threads(options);
     let stats = read_elements(&chainstate.reader, None, muhash, threads, &mut |_| Ok(()), watch)?;
     let best_block = chainstate.reader.best_block();
     UtxoStatsReport::new(&stats, options.params.network, chainstate.height, best_block)
