@@ -66,7 +66,7 @@ pub struct StoredBlocks {
     /// Hashes of the damaged blocks, sorted.
     damaged: Vec<BlockHash>,
     /// Files that this run deletes. If the block index that says so cannot be written, the next one must.
-    deleted: Vec<FileNo>,
+    deleted: BTreeSet<FileNo>,
 }
 
 pub struct DatadirContents {
@@ -104,7 +104,7 @@ impl StoredBlocks {
         self.deleted.extend(files);
         let mut blocks = 0;
         for position in self.positions.iter_mut().filter(|position| position.pos > 0) {
-            if files.contains(&FileNo(position.file)) {
+            if self.deleted.contains(&FileNo(position.file)) {
                 (position.file, position.pos) = (0, 0);
                 blocks += 1;
             }

@@ -140,12 +140,14 @@ impl<'d> Database<'d> {
         self.open_max = tables.max(OPEN_TABLES);
     }
 
-    /// Closes the tables that [`Database::get`] keeps open and that are no longer live.
-    pub(super) fn close_tables(&mut self) {
+    /// Closes the tables that [`Database::get`] keeps open and that are no longer live. Returns the numbers
+    /// of those that are.
+    pub(super) fn close_tables(&mut self) -> BTreeSet<u64> {
         let live: BTreeSet<u64> = self.manifest.levels.iter().flatten().map(|table| table.number).collect();
         let open = self.open.get_mut().unwrap_or_else(PoisonError::into_inner);
         open.tables.retain(|number, _| live.contains(number));
         open.order.retain(|number| live.contains(number));
+        live
     }
 
     /// Checks the length, the footer and the index of each live table, and reads its filter, where damage is

@@ -26,6 +26,7 @@
 //! [`Database::merge_if_many`]), so that a row is looked up in few tables.
 
 use std::{
+    collections::BTreeSet,
     iter, mem,
     path::Path,
     sync::atomic::{AtomicU64, Ordering},
@@ -387,22 +388,20 @@ impl DatabaseUpdate<'_, '_> {
         self.database.manifest = new;
         (self.database.memory, self.database.log_count) = (MemTable::default(), 0);
         if !mem::take(&mut self.database.is_new) {
-            self.database.close_tables();
-            self.remove_obsolete(number);
+            let live = self.database.close_tables();
+            self.remove_obsolete(number, &live);
         }
         Ok(())
     }
 
     /// Removes what LevelDB would remove when it opens the database: older MANIFESTs and logs, and tables
-    /// that are not listed. If this fails, LevelDB does it.
-    fn remove_obsolete(&self, manifest: u64) {
+    /// that are not `live`. If this fails, LevelDB does it.
+    fn remove_obsolete(&self, manifest: u64, live: &BTreeSet<u64>) {
         let Database { disk, dir, .. } = &*self.database;
         let Ok(names) = disk.list(dir) else { return };
-        let live =
-            |number| self.database.manifest.levels.iter().flatten().any(|table| table.number == number);
         for name in names {
             let Some((suffix, number)) = parse_name(&name) else { continue };
-            let is_needed = ["ldb", "sst"].contains(&suffix) && live(number);
+            let is_needed = ["ldb", "sst"].contains(&suffix) && live.contains(&number);
             if number < manifest && !is_needed {
                 let _ = disk.remove_file(&dir.join(name));
             }
