@@ -6,8 +6,8 @@
 //! databases are compared with what they were when it was released: a process that opens a database for
 //! writing leaves other files. If the lock is held, or a database has changed, the run ends.
 //!
-//! What a block costs does not depend on the length of the chain: its rows are added to the block index, and
-//! the plan, which was made once, is changed at its end. After an error, a new one is made.
+//! What a block costs depends little on the length of the chain: its rows are added to the block index, and
+//! the plan, made once and after each error, is changed at its end; of the databases, all files are listed.
 
 use crate::{
     fetch::{Fetched, Follower, fetch},
