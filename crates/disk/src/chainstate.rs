@@ -213,10 +213,14 @@ impl<'d> ChainstateReader<'d> {
     ///
     /// The caller has locked the datadir for changes.
     pub fn update(&mut self, best_block: BlockHash) -> Result<ChainstateUpdate<'_, 'd>, DiskError> {
-        self.database.merge_if_many(|| false)?;
         let Self { database, dir, best_block: best, obfuscation } = self;
         let (rows, expected) = (database.update()?, AtomicU32::new(0));
         Ok(ChainstateUpdate { rows, dir, best, best_block, obfuscation: *obfuscation, expected })
+    }
+
+    /// Whether look-ups are slow because level 0 has many tables.
+    pub fn has_many_tables(&self) -> bool {
+        self.database.has_many_tables()
     }
 
     /// Begins to merge tables, so that look-ups stay fast after many changes; `None` if there is nothing to

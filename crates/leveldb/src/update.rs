@@ -239,11 +239,13 @@ impl<'d> Database<'d> {
     /// # Errors
     /// Those of [`Database::merge`].
     pub fn merge_if_many(&mut self, should_stop: impl Fn() -> bool) -> Result<(), LevelDbError> {
+        if self.has_many_tables() { self.merge(should_stop) } else { Ok(()) }
+    }
+
+    /// Whether [`Database::merge_if_many`] merges.
+    pub fn has_many_tables(&self) -> bool {
         let is_many = self.manifest.levels.first().is_some_and(|level0| level0.len() >= MANY_TABLES);
-        match is_many && self.level_to_merge(0).is_some() {
-            true => self.merge(should_stop),
-            false => Ok(()),
-        }
+        is_many && self.level_to_merge(0).is_some()
     }
 
     /// Returns the deepest level that is not much larger than all levels above it together, and `above` bytes

@@ -362,11 +362,11 @@ impl<'a> BlockSink<'a> for Uncommitted<'_, 'a> {
         if self.disconnected == 0 && self.counts.blocks == 0 {
             return Ok(());
         }
-        let report = &mut *self.report;
-        report.undo_written += self.tip.commit(report.threads, self.memory.staying)?;
+        let Self { update, tip, memory, disconnected, counts, report } = self;
+        report.undo_written += tip.commit(report.threads, memory.staying, update.watch.interrupt)?;
         report.commits += 1;
-        report.disconnected += mem::take(&mut self.disconnected);
-        report.counts += mem::take(&mut self.counts);
+        report.disconnected += mem::take(disconnected);
+        report.counts += mem::take(counts);
         Ok(())
     }
 }

@@ -26,7 +26,7 @@ use api::{
 use coins::CoinsCache;
 use digest::obfuscation::Obfuscation;
 use disk::{chainstate::ChainstateReader, utxo_stats::UtxoCounts};
-use std::{ops::Range, path::Path, sync::atomic::Ordering};
+use std::{ops::Range, path::Path};
 use wire::{BlockHash, Height};
 
 /// Takes a block that was connected.
@@ -237,9 +237,9 @@ impl<'d> BlockSink<'d> for Cache<'_, 'd> {
 
     fn commit(&mut self, is_last: bool) -> Result<(), Error> {
         let (threads, interrupt) = (self.job.threads(), self.job.watch.interrupt);
-        flush(&mut self.coins, threads, if is_last { 0 } else { self.memory.staying })?;
+        flush(&mut self.coins, threads, if is_last { 0 } else { self.memory.staying }, interrupt)?;
         if !is_last || self.has_more {
-            merge(self.coins.source_mut(), threads, || interrupt.load(Ordering::Relaxed))?;
+            merge(&mut self.coins, threads, interrupt)?;
         }
         *self.committed = self.done;
         Ok(())

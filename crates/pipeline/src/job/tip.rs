@@ -31,7 +31,7 @@ use disk::{
     index::{FileInfo, IndexEntry, IndexRows},
     undo::UndoView,
 };
-use std::{collections::BTreeSet, mem};
+use std::{collections::BTreeSet, mem, sync::atomic::AtomicBool};
 use wire::{BlockHash, FileNo, Height};
 
 /// Coins, undo data and block index, with changes that are not committed yet.
@@ -177,12 +177,12 @@ impl<'a> Tip<'a> {
     }
 
     /// Writes all changes, on up to `threads` threads. When it returns, they are on the medium. Coins of
-    /// `stay_bytes` bytes stay in memory. Returns the number of blocks whose undo data was written.
+    /// `staying` bytes stay in memory. Returns the number of blocks whose undo data was written.
     ///
     /// # Errors
-    /// Any I/O error. The chainstate is then that of the last commit, or, if only the last sync failed, of
-    /// this one.
-    pub fn commit(&mut self, threads: usize, stay_bytes: usize) -> Result<u32, Error> {
+    /// Those of [`flush`]. The chainstate is then that of the last commit, or, if only the last sync failed,
+    /// of this one.
+    pub fn commit(&mut self, threads: usize, staying: usize, interrupt: &AtomicBool) -> Result<u32, Error> {
         self.appender.flush()?;
         let infos = self.appender.infos();
         let info = |&file: &FileNo| Some((file, *infos.get(file.0 as usize)?));
@@ -190,7 +190,7 @@ impl<'a> Tip<'a> {
         self.index.update(&self.connected, &changed)?;
         self.connected.clear();
         self.appended.clear();
-        flush(&mut self.coins, threads, stay_bytes)?;
+        flush(&mut self.coins, threads, staying, interrupt)?;
         Ok(mem::take(&mut self.undo_written))
     }
 }
