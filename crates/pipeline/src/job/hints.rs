@@ -80,7 +80,7 @@ pub fn use_of(
 /// is made.
 ///
 /// # Errors
-/// The errors of [`use_of`]; any I/O error.
+/// The errors of [`use_of`] and [`HintReader::verify`]; any I/O error.
 pub fn method(
     work: &WorkDir<'_>,
     files: &Files<'_>,
@@ -92,6 +92,8 @@ pub fn method(
 ) -> Result<Method, Error> {
     let (chain, end, with_undo) = (&plan.chain, reader.info().height, !options.without_undo);
     let (height, above) = use_of(all, options, reader.info(), plan)?;
+    // A worker would find damage only after hours, and the space is calculated from what the footer says.
+    reader.verify()?;
     let digest = reader.sha256()?;
     // The key is drawn now that hints and chain are fixed.
     let aggregate = Aggregate::new(options.aggregate, AggregateKey::new(machine::random()?));

@@ -1,6 +1,6 @@
 //! Fuzz targets for hint files: any bytes, read as each format, are refused or are valid hints.
 
-use super::memory::MemoryDisk;
+use super::{memory::MemoryDisk, reseal};
 use crate::prelude::*;
 use flate2::{Compression, write::GzEncoder};
 use hints::{HintFormat, HintReader, HintWriter, MAX_OUTPUTS, packed::Unpacked};
@@ -29,7 +29,7 @@ pub fn file(bytes: &[u8]) -> bool {
 /// Peregrine's format, with correct checksums.
 pub fn peregrine(bytes: &[u8]) -> bool {
     let mut sealed = bytes.to_vec();
-    seal(&mut sealed);
+    reseal::hints(&mut sealed);
     let disk = MemoryDisk::default().with("hints", sealed);
     let Some(reader) = open(&disk, Some(HintFormat::Peregrine)) else { return false };
     let verified = reader.verify().is_ok();
@@ -96,35 +96,6 @@ fn walk(mut reader: HintReader, format: HintFormat) -> bool {
     }
     assert!(last < info.height.0 || sum == info.hints || format == HintFormat::Peregrine);
     true
-}
-
-/// Corrects the checksums of header, groups, index and footer, as far as they can be located.
-fn seal(file: &mut [u8]) {
-    const HEADER: usize = 52;
-    const FOOTER: usize = 64;
-    const ENTRY: usize = 10;
-    let crc = |bytes: &[u8]| crc32c::crc32c(bytes).to_le_bytes();
-    let Some(footer) = file.len().checked_sub(FOOTER).filter(|at| *at >= HEADER + 4) else { return };
-    let sum = crc(&file[..HEADER]);
-    file[HEADER..HEADER + 4].copy_from_slice(&sum);
-    let number = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().expect("eight bytes"));
-    let Ok(index) = usize::try_from(number(footer)) else { return };
-    if index > footer {
-        return;
-    }
-    let mut group = HEADER + 4;
-    for entry in (index..footer).step_by(ENTRY).take_while(|entry| entry + ENTRY <= footer) {
-        let len = u32::from_le_bytes(file[entry..entry + 4].try_into().expect("four bytes")) as usize;
-        let Some(bytes) = file.get(group..group.saturating_add(len)) else { break };
-        let sum = crc(bytes);
-        file[entry + 4..entry + 8].copy_from_slice(&sum);
-        group += len;
-    }
-    let end = footer + FOOTER - 36;
-    let sum = crc(&file[index..end]);
-    file[end..end + 4].copy_from_slice(&sum);
-    let sum = ::digest::sha256::sha256(&file[..end + 4]);
-    file[end + 4..].copy_from_slice(&sum);
 }
 
 /// Returns hints of some blocks in each format, and in BIP-0456's other form.

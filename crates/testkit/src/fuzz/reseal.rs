@@ -138,3 +138,32 @@ pub fn sealed(file: &mut [u8]) {
     let Some((content, checksum)) = file.split_last_chunk_mut::<4>() else { return };
     *checksum = crc32c::crc32c(content).to_le_bytes();
 }
+
+/// Corrects the checksums of hints in Peregrine's format, as far as they can be located.
+pub fn hints(file: &mut [u8]) {
+    const HEADER: usize = 52;
+    const FOOTER: usize = 64;
+    const ENTRY: usize = 10;
+    let crc = |bytes: &[u8]| crc32c::crc32c(bytes).to_le_bytes();
+    let Some(footer) = file.len().checked_sub(FOOTER).filter(|at| *at >= HEADER + 4) else { return };
+    let sum = crc(&file[..HEADER]);
+    file[HEADER..HEADER + 4].copy_from_slice(&sum);
+    let number = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().expect("eight bytes"));
+    let Ok(index) = usize::try_from(number(footer)) else { return };
+    if index > footer {
+        return;
+    }
+    let mut group = HEADER + 4;
+    for entry in (index..footer).step_by(ENTRY).take_while(|entry| entry + ENTRY <= footer) {
+        let len = u32::from_le_bytes(file[entry..entry + 4].try_into().expect("four bytes")) as usize;
+        let Some(bytes) = file.get(group..group.saturating_add(len)) else { break };
+        let sum = crc(bytes);
+        file[entry + 4..entry + 8].copy_from_slice(&sum);
+        group += len;
+    }
+    let end = footer + FOOTER - 36;
+    let sum = crc(&file[index..end]);
+    file[end..end + 4].copy_from_slice(&sum);
+    let sum = ::digest::sha256::sha256(&file[..end + 4]);
+    file[end + 4..].copy_from_slice(&sum);
+}

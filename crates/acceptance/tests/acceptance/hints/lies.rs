@@ -288,6 +288,22 @@ fn the_space_of_all_coins_that_hints_name_is_needed() {
     assert!(few <= truth && truth < lie && lie == many, "{needs:?}");
 }
 
+/// Only `hints info` once compared the hints with their number, from which that space is calculated.
+#[test]
+fn hints_whose_number_is_false_are_refused() {
+    let (case, files) = (buried(), TempDir::new().unwrap());
+    let file = files.path().join("hints");
+    TRUTH.write(&file, HintFormat::Peregrine, &TRUTH.hints(TIP));
+    let mut bytes = fs::read(&file).unwrap();
+    let number = bytes.len() - 52;
+    bytes[number..number + 8].copy_from_slice(&1_u64.to_le_bytes());
+    testkit::fuzz::reseal::hints(&mut bytes);
+    fs::write(&file, bytes).unwrap();
+    let options = with_hints(&case.options(), &file, AGGREGATES[0]);
+    let error = refused(&options, ErrorKind::Damaged, &["do not match the footer"]);
+    assert_eq!(error.file, Some(file));
+}
+
 /// All spendable outputs, as height and index, that are hinted unspent or are not.
 fn positions(hints: &Hints, unspent: bool) -> Vec<(usize, u32)> {
     let of_block = |(height, block): (usize, &Block)| {
