@@ -17,7 +17,7 @@
 use super::gaps::Model;
 use super::input::InputError;
 use super::range_coder::{Decoder, Encoder};
-use super::stream::HintFile;
+use super::stream::{HintFile, MAX_RECORDS};
 use super::{HintFormat, HintInfo, MAX_OUTPUTS};
 use crate::HintsError;
 use digest::sha256::Sha256;
@@ -45,6 +45,8 @@ const GROUP_BLOCKS: u16 = 4096;
 /// Number of outputs at which a group is full: it decodes in a few milliseconds, and the probabilities have
 /// enough data to adapt.
 const GROUP_OUTPUTS: u32 = 1 << 18;
+/// Maximum number of groups: the largest blocks of 60 years fill so many.
+const MAX_GROUPS: u32 = 1 << 20;
 /// Maximum length of a group in bytes: 32 bits for each output, of which the code needs a few at worst.
 const MAX_GROUP_LEN: u32 = 4 * (GROUP_OUTPUTS + MAX_OUTPUTS) + 4 * GROUP_BLOCKS as u32;
 
@@ -125,12 +127,15 @@ pub(super) fn open(file: &HintFile) -> Result<(GroupIndex, HintInfo), HintsError
         let text = "the file does not end with a footer: it is truncated, or bytes were added";
         return Err(file.damaged(footer_at, text));
     }
+    let height = info.height.0;
+    if groups > height.min(MAX_GROUPS) || height > MAX_RECORDS {
+        return Err(file.damaged(footer_at, &format!("{groups} groups of {height} blocks are impossible")));
+    }
     let container = GroupIndex { groups: read_index(file, index_at, groups, counts, crc)? };
     let (blocks, end) =
         container.groups.last().map_or((0, HEADER_LEN as u64), |last| (last.last(), last.end()));
-    if blocks != u64::from(info.height.0) || end != index_at {
-        let text =
-            format!("the index ends at block {blocks} and byte {end}, not {} and {index_at}", info.height);
+    if blocks != u64::from(height) || end != index_at {
+        let text = format!("the index ends at block {blocks} and byte {end}, not {height} and {index_at}");
         return Err(file.damaged(index_at, &text));
     }
     info.hints = hints;

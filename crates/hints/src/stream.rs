@@ -20,7 +20,7 @@ const MAX_POSITIONS: usize = 1 << 16;
 const FIRST_STRIDE: u32 = 16;
 /// Maximum number of records of a file: the blocks of 300 years. In some formats a zero byte is a record, and
 /// a sparse file or gzip can contain any number of zeros.
-const MAX_RECORDS: u32 = 1 << 24;
+pub(super) const MAX_RECORDS: u32 = 1 << 24;
 
 #[derive(Clone)]
 pub(super) struct HintFile {

@@ -299,6 +299,23 @@ fn billions_of_zeros_are_refused_quickly() {
     assert!(error.contains("there are more than 16777216 records"), "{error}");
 }
 
+/// Each entry of the index once took 24 bytes of memory before anything said how many there can be.
+#[test]
+fn impossible_numbers_of_groups_are_refused_before_they_are_read() {
+    let (mut many, mut high) = (golden(), golden());
+    // One block, and its group of four bytes after the header, is followed by an index of one entry.
+    let entry = many[60..70].repeat(1000);
+    many.splice(70..70, entry);
+    let groups = many.len() - 56;
+    many[groups..groups + 4].copy_from_slice(&1001_u32.to_le_bytes());
+    high[16..20].copy_from_slice(&16_777_217_u32.to_le_bytes());
+    for (mut bytes, words) in [(many, "1001 groups of 1 blocks"), (high, "1 groups of 16777217 blocks")] {
+        testkit::fuzz::reseal::hints(&mut bytes);
+        let error = text(open(&bytes, None));
+        assert!(error.contains(words), "{error}");
+    }
+}
+
 /// Files with checksums: gzip has them, except of its header, and Peregrine's own format.
 #[test]
 fn all_damage_to_files_with_checksums_is_found() {
