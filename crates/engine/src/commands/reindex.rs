@@ -185,15 +185,14 @@ fn match_spends<'a>(
     job.watch.sink.event(Event::Note(Note::HintsFailed { error }));
     job.work.remove()?;
     let job = Job { resume: None, hints: None, ..*job };
-    let first_wrong = hints::first_wrong(&job, options)?;
-    job.watch.sink.event(Event::Note(Note::RebuildingWithoutHints { first_wrong }));
     let makes_undo = job.method.makes_undo();
     let needs_other_plan = options.without_undo && !makes_undo;
     let replanned = needs_other_plan.then(|| hints::plan_with_undo(&job)).transpose()?;
-    let plan = replanned.as_ref().unwrap_or(job.plan);
+    let job = Job { plan: replanned.as_ref().unwrap_or(job.plan), ..job };
+    let first_wrong = hints::first_wrong(&job, options)?;
+    job.watch.sink.event(Event::Note(Note::RebuildingWithoutHints { first_wrong }));
     let method = &if makes_undo { Method::of(job.options.undo) } else { Method::Join };
-    let budget = MemoryBudget::after_plan(job.options, plan);
-    Ok((Job { method, plan, budget, ..job }.match_spends(clock)?, None))
+    Ok((Job { method, ..job }.match_spends(clock)?, None))
 }
 
 /// What all attempts of a rebuild share.

@@ -2,10 +2,7 @@
 //! them was wrong if the rebuild has failed.
 
 use crate::{
-    job::{
-        self, ChainRequest, Job, checkpoint, clock::Clock, memory::MemoryBudget,
-        unspent_outputs::CoinsByBlock,
-    },
+    job::{self, ChainRequest, Job, checkpoint, clock::Clock, unspent_outputs::CoinsByBlock},
     stages::{
         method::{HintMatching, Method, UndoUse},
         read::{BlockBuffers, BlockReader},
@@ -195,12 +192,8 @@ fn first_difference(hinted: &[u32], unspent: &[u32], height: Height, hash: Block
 pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongHint>, Error> {
     let mut reader = HintReader::open(job.work.disk(), &options.file.name(), options.format)?;
     // At the hints' last block, outputs that later blocks spend are still unspent.
-    let stop_at_height = Some(reader.info().height);
-    let makes_undo = job.method.makes_undo();
-    let request = ChainRequest { stop_at_height, makes_undo, ..ChainRequest::of(job.options) };
-    let plan = &job::plan(job.files, job.options, &request, job.watch.without_events())?;
-    let budget = MemoryBudget::after_plan(job.options, plan);
-    let job = &Job { plan, budget, undo_sink: None, ..*job };
+    let plan = &job.plan.up_to(reader.info().height);
+    let job = &Job { plan, undo_sink: None, ..*job };
     Ok(compare(&mut reader, job, &mut Clock::start())?.first)
 }
 
@@ -210,18 +203,9 @@ pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongH
 /// # Errors
 /// [`api::error::ErrorKind::Damaged`] if not all of this undo data is on disk.
 pub fn plan_with_undo(job: &Job<'_>) -> Result<Plan, Error> {
-    let tip = job.plan.chain.tip();
-    let stop_at_height = Some(job.plan.chain.tip_height());
-    let preferred = Some(tip.hash);
-    let request = ChainRequest { stop_at_height, preferred, ..ChainRequest::of(job.options) };
-    let plan = job::plan(job.files, job.options, &request, job.watch.without_events())?;
-    if plan.chain.tip().hash == tip.hash {
-        return Ok(plan);
-    }
-    let detail = "the hints have failed, and the best chain with undo data for all blocks is another one";
-    Err(Error::damaged(detail)
-        .at_block(job.plan.chain.tip_height(), tip.hash)
-        .with_remedies([Remedy::WithoutHints]))
+    let end = Some(job.plan.chain.tip().hash);
+    let request = ChainRequest { end, ..ChainRequest::of(job.options) };
+    job::plan(job.files, job.options, &request, job.watch.without_events())
 }
 
 /// What the report of a run says about its hints.

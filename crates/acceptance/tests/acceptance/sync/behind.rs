@@ -4,7 +4,7 @@
 use crate::hints::sources::{Answer, Server};
 use acceptance::prelude::*;
 use acceptance::sync::{run, run_beside, with_holes};
-use engine::reindex::BoundBy;
+use engine::{hints::HintOptions, reindex::BoundBy};
 
 /// Time for which a peer sends nothing. Checking all blocks takes much less.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -167,5 +167,28 @@ fn wrong_hints_end_the_download_and_leave_what_was_stored() {
     assert_eq!(assert_index_is_true(case.root(), "with wrong hints").len(), TIP as usize + 1);
     let (report, _) = run(&SyncOptions { hints: None, ..options });
     assert_eq!(report.height, Height(TIP));
+    assert_sound(case.root(), chain(), "without the hints");
+}
+
+/// The first wrong hint was looked for in a plan of the blocks that had come, whose error ended the download.
+#[test]
+fn a_download_goes_on_if_the_hints_are_left_out_before_all_blocks_have_come() {
+    let (case, files, peer, mut options) = hinted(&TRUTH.hints(TIP), AGGREGATES[0]);
+    // A hint beyond the outputs of its block shows at once.
+    let (mut truth, mut hints) = (Truth::of(chain()), TRUTH.hints(TIP));
+    let outputs = &mut truth.0[2].outputs;
+    hints[2].push(outputs.len() as u32);
+    outputs.push((outputs[0].0, true));
+    let file = files.path().join("beyond");
+    truth.write(&file, HintFormat::Peregrine, &hints);
+    let hints = HintOptions { on_failure_join: true, ..hints_of(file, AGGREGATES[0]) };
+    (options.hints, options.chain.threads) = (Some(hints), NonZeroUsize::MIN);
+    peer.hold_at(10);
+    let (report, _) = run_while(&options, |_| {
+        wait_until("ten blocks", || peer.asked().len() >= 10);
+        thread::sleep(PAUSE);
+        peer.hold_at(usize::MAX);
+    });
+    assert_eq!(report.rebuild.unwrap().hints, None);
     assert_sound(case.root(), chain(), "without the hints");
 }
