@@ -204,7 +204,8 @@ pub enum Note {
     RebuildingWithoutHints {
         /// The first wrong hint; `None` if all are right, so that the undo files are wrong.
         first_wrong: Option<WrongHint>,
-    } => "{}; rebuilding without hints", words::first_wrong(first_wrong.as_ref());
+    } => "{}; rebuilding without hints; after an interrupt, leave out the hints",
+        words::first_wrong(first_wrong.as_ref());
 }
 }
 

@@ -146,8 +146,9 @@ impl Told {
             assert_eq!((report.matching, report.hints), (Matching::Parallel, None), "{what}");
         }
         let Some((first, wrong_blocks)) = &self.wrong else { return };
-        let (note, notes) =
-            (format!("the first wrong hint: {first}; rebuilding without hints"), notes(&events));
+        // Once, it did not say that the same command would begin again with the wrong hints.
+        let then = "rebuilding without hints; after an interrupt, leave out the hints";
+        let (note, notes) = (format!("the first wrong hint: {first}; {then}"), notes(&events));
         assert!(notes.contains(&note), "{what}: {note:?} is not in {notes:?}");
         let (disk, options) = (FaultDisk::healthy(), self.case.options().chain);
         let path = self.files.path().join("hints");
