@@ -2,8 +2,8 @@
 //!
 //! The copy is in a directory of its own, `peregrine-hints` beside the work directory, since it may outlive a
 //! job: a checkpoint is bound to the digest of the plain hints, and another download could be another file.
-//! So a copy of downloaded hints stays after an interrupt or an error of the machine, and the next run uses
-//! it. What is unpacked from a file on this machine does not stay: the next run unpacks it again.
+//! So a copy of downloaded hints stays after an interrupt or an error about something else, and the next run
+//! uses it. What is unpacked from a file on this machine does not stay: the next run unpacks it again.
 
 use super::download::Download;
 use crate::stages::work_dir::{WorkDir, hint_copy_name, is_hint_copy, temp_dir};
@@ -79,9 +79,8 @@ pub fn with_plain_hints<T>(
     let result = run(Some(plain)).map_err(|error| name_original(error, &file, &options.file.name()));
     // The hints may be what was wrong. Then the next run needs others.
     let is_kept = |error: &Error| {
-        let is_about_hints = error.file.as_deref() == Some(&*options.file.name());
-        matches!(error.kind, ErrorKind::Interrupted | ErrorKind::Environment)
-            || error.kind == ErrorKind::Damaged && !is_about_hints
+        let is_of_others = error.file.as_deref() != Some(&*options.file.name());
+        error.kind == ErrorKind::Environment || error.kind != ErrorKind::Hints && is_of_others
     };
     let is_remote = matches!(options.file, FileSource::Remote(_));
     if !(is_remote && result.as_ref().is_err_and(is_kept)) {

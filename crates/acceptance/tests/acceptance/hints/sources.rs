@@ -151,6 +151,10 @@ fn a_run_that_resumes_uses_the_hints_that_it_has_downloaded() {
     let options = bounded(&remote(&case.options(), &server));
     let error = run_on(&FaultDisk::interrupting_at(420), &options).map(|_| ()).unwrap_err();
     assert_eq!((error.kind, copies(&case), server.opened()), (ErrorKind::Interrupted, 1, 1), "{error}");
+    // Once, an option that was forgotten cost the copy, and with it the checkpoint.
+    let other = changed(options.clone(), |it| it.chain.assume_valid = AssumeValid::Block(TRUTH.hash(120)));
+    assert_fails(run(&other), ErrorKind::Usage, &["other options"]);
+    assert_eq!(copies(&case), 1);
     // Another file is there by now.
     *server.answer.lock().unwrap() = Answer::Refusal;
     let report = succeeds(&options);
