@@ -59,9 +59,9 @@ pub struct SyncArgs {
     #[arg(long, value_name = "FILE|URL")]
     pub hints: Option<HintLocation>,
 
-    /// With --hints: what to do if the hints turn out to be wrong
+    /// With --hints: what to do if the hints turn out to be wrong; not with --prune
     #[arg(long, value_enum, default_value_t = OnHintFailure::Stop, requires = "hints")]
-    #[arg(hide_short_help = true)]
+    #[arg(conflicts_with = "prune", hide_short_help = true)]
     pub on_hint_failure: OnHintFailure,
 
     #[command(flatten)]

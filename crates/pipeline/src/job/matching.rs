@@ -243,8 +243,11 @@ impl Job<'_> {
     /// error does not claim that the block is invalid.
     fn wrong_hints(&self, why: &str) -> Error {
         let detail = format!("{why}: the hints, or the block or undo files, are wrong");
-        let error = Error::new(ErrorKind::Hints, detail)
-            .with_remedies([Remedy::WithoutHints, Remedy::FallBackToJoin]);
+        let other = match self.pruned_download() {
+            Some(_) => Remedy::WithoutPruning,
+            None => Remedy::FallBackToJoin,
+        };
+        let error = Error::new(ErrorKind::Hints, detail).with_remedies([Remedy::WithoutHints, other]);
         match self.hints {
             Some(hints) => error.in_file(hints.file.name(), None),
             None => error,

@@ -175,6 +175,20 @@ fn an_interrupted_run_continues_without_the_blocks_that_are_deleted() {
     }
 }
 
+/// The advice was to fall back to a rebuild without hints, for which the blocks are deleted.
+#[test]
+fn with_wrong_hints_the_advice_is_a_download_without_pruning() {
+    let (dir, files, peer) = (scratch(), scratch(), peer());
+    let mut options = with_hints(pruned(dir.path(), &[&peer]), files.path(), Some(300));
+    let (file, mut hints) = (files.path().join("wrong"), TRUTH.hints(300));
+    // What the blocks above spend is called unspent.
+    hints[..=250].clone_from_slice(&TRUTH.hints(250));
+    TRUTH.write(&file, HintFormat::Peregrine, &hints);
+    options.hints = Some(hints_of(file, AggregateKind::Sha256));
+    let error = assert_fails(run(&options), ErrorKind::Hints, &["the sum of all coins"]);
+    assert_eq!(error.remedies, [Remedy::WithoutHints, Remedy::WithoutPruning]);
+}
+
 /// Undo data of bitcoind was where that of the run would go: all blocks were downloaded again without a word.
 #[test]
 fn a_run_whose_undo_data_cannot_be_used_is_refused_until_it_may_start_over() {
