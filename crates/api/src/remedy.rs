@@ -199,8 +199,9 @@ remedies! {
     FallBackToJoin: "fall back to a rebuild without hints to find the first wrong hint",
         with "on-hint-failure": "pass --on-hint-failure join to find the first wrong hint";
     /// Name the format of a hint file.
-    NameHintFormat: "name the format", with "from": "pass --from to name the format",
-        command: "name the format with: peregrine hints convert --from";
+    NameHintFormat: "name the format, or convert the file", with "from": "pass --from to name the format",
+        command: "convert it with: peregrine hints convert FILE --from FORMAT --format peregrine \
+            --output NEW";
     /// Pass a datadir whose blocks complete what a hint file contains.
     GiveDatadir: "pass a datadir", with "datadir": "pass --datadir";
     /// Delete block files (`SyncOptions::prune_bytes`).
