@@ -62,17 +62,6 @@ pub enum AggregateKind: "aggregate" {
 }
 }
 
-impl AggregateKind {
-    /// Returns the length of [`Sum::to_bytes`] in bytes.
-    pub const fn sum_len(self) -> usize {
-        match self {
-            Self::Sha256 => 32,
-            Self::SipHash128 => 16,
-            Self::MuHash3072 => MuHash3072::BYTES,
-        }
-    }
-}
-
 /// The secret: 32 bytes from the system's random source, drawn after hints and chain are fixed.
 ///
 /// An attacker who knows it can make hints that hide a double spend. It is never printed, is overwritten when
@@ -272,7 +261,7 @@ impl Sum {
         }
     }
 
-    /// Returns the sum as [`AggregateKind::sum_len`] bytes, for [`Aggregate::sum_from_bytes`].
+    /// Returns the sum as 32, 16 or [`MuHash3072::BYTES`] bytes, for [`Aggregate::sum_from_bytes`].
     pub fn to_bytes(&mut self) -> Vec<u8> {
         self.flush();
         match &self.state {

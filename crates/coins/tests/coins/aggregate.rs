@@ -47,9 +47,18 @@ fn accumulate(total: &mut [u8], number: &[u8], minus: bool) {
     }
 }
 
+/// Returns the expected length of [`Sum::to_bytes`].
+fn sum_len(kind: AggregateKind) -> usize {
+    match kind {
+        AggregateKind::Sha256 => 32,
+        AggregateKind::SipHash128 => 16,
+        AggregateKind::MuHash3072 => 768,
+    }
+}
+
 /// Returns the expected value of [`Sum::to_bytes`].
 fn model(kind: AggregateKind, key: [u8; 32], changes: &[(bool, Element)]) -> Vec<u8> {
-    let mut total = vec![0; kind.sum_len()];
+    let mut total = vec![0; sum_len(kind)];
     let mut set = MuHash3072::new();
     for (minus, element) in changes {
         let element = bytes(element);
@@ -155,7 +164,7 @@ fn rejects_stored_sums_of_the_wrong_kind() {
     for kind in AggregateKind::ALL {
         let aggregate = of(kind);
         let whole = aggregate.sum().to_bytes();
-        assert_eq!(whole.len(), kind.sum_len());
+        assert_eq!(whole.len(), sum_len(kind));
         assert!(aggregate.sum_from_bytes(&whole).unwrap().is_zero());
         for len in [0, 8, 15, 16, 17, 31, 32, 33, 40, 767, 769].into_iter().filter(|len| *len != whole.len())
         {
