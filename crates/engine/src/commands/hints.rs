@@ -218,6 +218,7 @@ pub fn check(
 ) -> Result<HintCheck, Error> {
     with_plain_file(disk, path, options.work_dir.as_deref(), watch.interrupt, |path| {
         let mut reader = HintReader::open(disk, path, format)?;
+        reader.verify()?;
         let info = reader.info().clone();
         let options = &ChainOptions { stop_at_height: Some(info.height), ..options.clone() };
         with_read_only_job(disk, options, None, watch, |job, clock| {

@@ -109,6 +109,21 @@ mod long {
     }
 }
 
+/// It was found only after all blocks had been matched.
+#[test]
+fn a_check_of_hints_finds_damage_to_their_file_before_it_reads_a_block() {
+    let (case, files) = (Case::new(), TempDir::new().unwrap());
+    let path = files.path().join("hints");
+    TRUTH.write(&path, HintFormat::Peregrine, &TRUTH.hints(TIP));
+    // In the first group.
+    flip_bit(&path, 60, 0).unwrap();
+    let options = case.options().chain;
+    let check = |watch: Watch<'_>| engine::hints::check(&RealDisk, &options, &path, None, watch);
+    let (done, events) = acceptance::seen(check);
+    assert_eq!(assert_fails(done, ErrorKind::Damaged, &[]).file, Some(path.clone()));
+    assert_eq!(stages(&events), [] as [&str; 0]);
+}
+
 /// No block is assumed valid without the user's consent.
 #[test]
 fn without_undo_data_needs_an_assumed_valid_block_above_the_hints() {
