@@ -114,8 +114,9 @@ pub fn impatient(mut options: SyncOptions) -> SyncOptions {
 
 /// Hints in a file, with which no undo data is made.
 pub fn hints_of(file: PathBuf, aggregate: AggregateKind) -> HintOptions {
-    let (file, wanted_indexes) = (FileSource::Path(file), Vec::new());
-    HintOptions { file, aggregate, without_undo: true, on_failure_join: false, wanted_indexes }
+    let file = FileSource::Path(file);
+    let (format, wanted_indexes) = Default::default();
+    HintOptions { file, format, aggregate, without_undo: true, on_failure_join: false, wanted_indexes }
 }
 
 /// What a download reported while it ran.

@@ -3,6 +3,7 @@
 #[cfg(feature = "serde")]
 use crate::json::{JsonSchema, Serialize};
 use crate::{block_observer::BlockObserver, machine};
+use ::hints::HintFormat;
 use coins::aggregate::AggregateKind;
 use disk::{
     block_files::MAX_BLOCK_FILE_LEN, datadir::Location, node_indexes::IndexKind, utxo_tree::CHUNK_LEN,
@@ -167,6 +168,8 @@ impl FileSource {
 pub struct HintOptions {
     /// The hint file. It may be packed as a whole, with xz or gzip.
     pub file: FileSource,
+    /// Its format, for files that could be read as several formats.
+    pub format: Option<HintFormat>,
     pub aggregate: AggregateKind,
     /// Do not use undo data up to the hints' last block. Rules of spends are then not checked there: the
     /// chain is trusted to be valid (assumevalid), and the aggregate proves which coins it leaves.

@@ -133,6 +133,7 @@ impl ReindexArgs {
             engine: self.engine,
             hints: self.hints.as_ref().map(|hints| HintOptions {
                 file: hints.source(self.proxy),
+                format: None,
                 aggregate: self.aggregate,
                 without_undo: self.without_undo,
                 on_failure_join: self.on_hint_failure == OnHintFailure::Join,

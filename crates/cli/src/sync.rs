@@ -129,6 +129,7 @@ impl SyncArgs {
             set_aside_indexes: self.indexes.set_aside(),
             hints: self.hints.as_ref().map(|hints| HintOptions {
                 file: hints.source(args.proxy),
+                format: None,
                 aggregate: AggregateKind::Sha256,
                 without_undo: true,
                 on_failure_join: self.on_hint_failure == OnHintFailure::Join,

@@ -190,7 +190,7 @@ fn first_difference(hinted: &[u32], unspent: &[u32], height: Height, hash: Block
 /// # Errors
 /// The same errors as `check_hints`.
 pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongHint>, Error> {
-    let mut reader = HintReader::open(job.work.disk(), &options.file.name(), None)?;
+    let mut reader = HintReader::open(job.work.disk(), &options.file.name(), options.format)?;
     // At the hints' last block, outputs that later blocks spend are still unspent.
     let plan = &job.plan.up_to(reader.info().height);
     let job = &Job { plan, undo_sink: None, ..*job };

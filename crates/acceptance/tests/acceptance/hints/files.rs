@@ -74,7 +74,8 @@ fn damage(format: HintFormat, seeds: u64) {
         match run(&options) {
             Ok(report) => {
                 assert_eq!(report.hash_serialized_3, chain().model.stats().hash_serialized_3, "{what}");
-                // Peregrine's format has checksums. The one of all bytes was once checked by `hints info` only.
+                // Peregrine's format has checksums. The one of all bytes was once checked by `hints info`
+                // only.
                 assert_ne!(format, HintFormat::Peregrine, "{what}");
             }
             Err(error) => {

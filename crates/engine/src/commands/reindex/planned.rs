@@ -111,7 +111,7 @@ pub fn plan(
         if in_place { ExistingState::read(files, options.chain.scan)? } else { ExistingState::default() };
     let second = if in_place { SecondChainstate::find(files)? } else { None };
     // The choice of the chain depends on the hints.
-    let open = |hints: &HintOptions| HintReader::open(files.disk, &hints.file.name(), None);
+    let open = |hints: &HintOptions| HintReader::open(files.disk, &hints.file.name(), hints.format);
     let hint_reader = options.hints.as_ref().map(open).transpose()?;
     let hints_end = |info: &HintInfo| HintsEnd { height: info.height, hash: info.block_hash };
     let request = ChainRequest {

@@ -152,8 +152,8 @@ pub fn fetch(
     Err(failed.unwrap_or_else(|| Error::usage("there is no source").with_remedies([Remedy::AddSource])))
 }
 
-/// After a sync that failed, only memory has what an earlier run has written, which is not to be believed. Not
-/// under the lock, which ends when the file is closed.
+/// After a sync that failed, only memory has what an earlier run has written, which is not to be believed.
+/// Not to be called under the lock, which ends when the file is closed.
 fn forget_unsynced(disk: &dyn Disk, path: &Path) -> Result<(), Error> {
     match disk.sync_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
