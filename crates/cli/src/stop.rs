@@ -1,10 +1,11 @@
 //! Handles Ctrl-C, SIGTERM, and SIGHUP unless `nohup` keeps it away.
 //!
 //! The first signal sets a flag that the engine polls in all long work, so that it can save its state and
-//! report how it ended. A second signal ends the process at once: the datadir is safe at any moment. Where
-//! the flag cannot be polled, the process ends by itself after a second: while a write blocks on a stopped
-//! terminal or on a pipe that nobody reads; and in stage plan, which has no state to save and whose reads may
-//! block forever on a dead file system.
+//! report how it ended. A second one ends the process at once: the datadir is safe at any moment. SIGHUP does
+//! not count: it comes with another signal when the machine stops, and twice from a terminal that is closed.
+//! Where the flag cannot be polled, the process ends by itself after a second: while a write blocks on a
+//! stopped terminal or on a pipe that nobody reads; and in stage plan, which has no state to save and whose
+//! reads may block forever on a dead file system.
 
 use crate::exit::Exit;
 use engine::{Error, Stage};
@@ -48,12 +49,17 @@ pub fn interrupt(report: impl Fn() + Send + Sync + Copy + 'static) -> Result<&'s
     }
     let wait = |mut signals: Signals| {
         let handle = move || {
-            for _ in &mut signals {
-                if INTERRUPT.swap(true, Ordering::Relaxed) {
+            let mut requests = 0;
+            for signal in &mut signals {
+                requests += u32::from(signal != SIGHUP);
+                if requests > 1 {
                     end();
                 }
-                // Without this thread, a blocked process needs a second signal.
-                let _ = thread::Builder::new().name("watch".to_owned()).spawn(move || end_if_blocked(report));
+                if !INTERRUPT.swap(true, Ordering::Relaxed) {
+                    // Without this thread, a blocked process needs a second signal.
+                    let watch = move || end_if_blocked(report);
+                    let _ = thread::Builder::new().name("watch".to_owned()).spawn(watch);
+                }
             }
         };
         thread::Builder::new().name("signals".to_owned()).spawn(handle)

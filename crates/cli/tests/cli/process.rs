@@ -122,6 +122,17 @@ fn a_second_signal_ends_a_run_without_a_report() {
     assert!(output.stdout.is_empty(), "{output:?}");
 }
 
+/// A machine that stops and a terminal that is closed send two signals: the second one ended the run at once.
+#[test]
+fn a_hangup_is_not_a_second_signal() {
+    let (dir, [flag, hash]) = long_work();
+    let run = reindexing(dir.path(), &[&flag, &hash]);
+    let running = Running::until_line(with_hangup("default", &run), "check");
+    running.signal(Signal::STOP);
+    let (output, _) = running.interrupt(&[Signal::TERM, Signal::HUP, Signal::CONT]);
+    assert_eq!(json(&output)["error"]["kind"], "interrupted");
+}
+
 /// It once said that the datadir is unchanged, and the whole rebuild was made again.
 #[test]
 fn a_signal_while_indexes_are_made_says_that_the_chainstate_is_in_place() {
