@@ -12,6 +12,7 @@
 use crate::{
     fetch::{Fetched, Follower, fetch},
     options::{DownloadReport, SyncOptions, SyncReport, SyncWarnings},
+    status::add_senders,
 };
 use api::{
     error::{Error, ErrorKind},
@@ -92,7 +93,7 @@ pub fn follow(
     report.download += DownloadReport { elapsed: Duration::ZERO, ..download };
     // Blocks that were first missing while this run stayed at the tip make it no failure.
     report.shortfall = shortfall.filter(|_| report.shortfall.is_some());
-    report.peers.extend(peers);
+    add_senders(&mut report.peers, peers);
     (report.height, report.hash, report.header_height) = (height, hash, chain.tip_height());
     if let Some(plan) = &tip.plan {
         report.chainstate_height = Some(plan.chain.tip_height());

@@ -8,6 +8,7 @@ use crate::{
     new_datadir,
     options::{SyncOptions, SyncReport, SyncSink, SyncWarnings},
     prune_stored::prune_stored,
+    status::add_senders,
     stored_coins::{must_be_replaced, refuse_lower_end},
 };
 use api::{
@@ -198,15 +199,7 @@ fn require_checkpoint(files: &Files<'_>, options: &SyncOptions, work: &WorkDir<'
 fn merged(before: Option<SyncReport>, mut report: SyncReport) -> SyncReport {
     let Some(before) = before else { return report };
     report.download += before.download;
-    for sender in before.peers {
-        match report.peers.iter_mut().find(|peer| peer.peer == sender.peer) {
-            Some(peer) => {
-                peer.blocks += sender.blocks;
-                peer.bytes += sender.bytes;
-            }
-            None => report.peers.push(sender),
-        }
-    }
+    add_senders(&mut report.peers, before.peers);
     report.unpruned |= before.unpruned;
     report.rebuild = report.rebuild.or(before.rebuild);
     report.undo = report.undo.or(before.undo);

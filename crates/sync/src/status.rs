@@ -4,7 +4,7 @@ use crate::options::{DownloadLimit, PeerEvent, PeerStatus};
 use net::{client::Client, peer::PeerId, transport::TransportVersion};
 use std::{
     cmp::Reverse,
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashSet},
     time::{Duration, Instant},
 };
 
@@ -15,7 +15,7 @@ const WAITING_BLOCKS: u32 = 4;
 /// The peers of a download, also those whose connections were closed.
 #[derive(Default)]
 pub struct Peers {
-    all: HashMap<PeerId, PeerStatus>,
+    all: BTreeMap<PeerId, PeerStatus>,
     connected: HashSet<PeerId>,
     last_report: Option<Instant>,
 }
@@ -23,6 +23,19 @@ pub struct Peers {
 fn sorted(mut peers: Vec<PeerStatus>) -> Vec<PeerStatus> {
     peers.sort_by_key(|peer| Reverse(peer.bytes));
     peers
+}
+
+/// Adds what peers have sent; one that was connected several times is one peer.
+pub fn add_senders(to: &mut Vec<PeerStatus>, senders: impl IntoIterator<Item = PeerStatus>) {
+    for sender in senders {
+        match to.iter_mut().find(|peer| peer.peer == sender.peer) {
+            Some(peer) => {
+                peer.blocks += sender.blocks;
+                peer.bytes += sender.bytes;
+            }
+            None => to.push(sender),
+        }
+    }
 }
 
 impl Peers {
@@ -90,6 +103,9 @@ impl Peers {
 
     /// Returns the peers that have sent blocks, the one that has sent the most bytes first.
     pub fn into_senders(self) -> Vec<PeerStatus> {
-        sorted(self.all.into_values().filter(|peer| peer.blocks > 0).collect())
+        let mut senders = Vec::new();
+        // Of each, the last connection was measured last.
+        add_senders(&mut senders, self.all.into_values().rev().filter(|peer| peer.blocks > 0));
+        sorted(senders)
     }
 }

@@ -93,12 +93,14 @@ fn reorganisations_are_followed_there_and_back_and_no_block_is_downloaded_twice(
     assert!(asked.contains(&other[height].hash));
 }
 
+/// It was then reported once for each connection.
 #[test]
 fn a_peer_that_vanishes_and_comes_back_is_asked_again() {
     let (dir, height) = (scratch(), tip() - 3);
     let peer = peer(&main_to(height));
-    let (_, follow) = run(&staying(dir.path(), &[&peer]), |seen| {
+    let (report, follow) = run(&staying(dir.path(), &[&peer]), |seen| {
         seen.wait_for_tip();
+        follow_to(&main_to(height + 1), &peer, seen, "before it vanishes");
         peer.set_offline(true);
         peer.serve(&serving(&main_to(tip())));
         thread::sleep(std::time::Duration::from_millis(300));
@@ -107,6 +109,7 @@ fn a_peer_that_vanishes_and_comes_back_is_asked_again() {
     });
     assert_sound(dir.path(), &main_to(tip()), "after a vanished peer");
     assert_eq!((follow.connected, peer.accepted()), (3, 3));
+    assert_eq!(report.peers.iter().map(|peer| peer.blocks).collect::<Vec<_>>(), [TIP]);
 }
 
 /// Only connecting shows that a block pays too much; the chainstate is not moved by a branch that contains
