@@ -212,6 +212,8 @@ impl Follower for AtTip<'_> {
                 self.report.last.pop_front();
             }
             self.report.last.push_back(step);
+            // A sink can block, as a terminal that is stopped does.
+            self.release()?;
             self.watch.sink.event(Event::Note(Note::ConnectedAtTip(step)));
         }
         self.plan = Some(plan);

@@ -5,7 +5,7 @@ use super::branches::wrong_height;
 use acceptance::prelude::*;
 use acceptance::sync::{assert_checked, run_beside};
 use disk::index::IndexRows;
-use sync::{FollowEnd, FollowReport};
+use sync::{FollowEnd, FollowReport, sync};
 use testkit::peer::peer_with as peer;
 
 fn staying(root: &Path, peers: &[&ScriptedPeer]) -> SyncOptions {
@@ -28,8 +28,6 @@ fn follow_to(blocks: &[GeneratedBlock], peer: &ScriptedPeer, seen: &Seen, what: 
 fn assert_at(root: &Path, blocks: &[GeneratedBlock], what: &str) {
     let stored = assert_index_is_true(root, what);
     assert!(blocks.iter().all(|block| stored.contains(&block.hash)), "{what}: blocks are missing");
-    // A block is reported before the datadir is unlocked.
-    wait_until("the lock is released", || stats(root, Network::Regtest).is_ok());
     assert_coins(root, blocks.last().unwrap().hash, &Model::of(blocks).stats(), what);
 }
 
@@ -64,6 +62,23 @@ fn new_blocks_and_a_burst_are_connected_when_they_are_announced() {
         // Once for the download, once for staying.
         assert_eq!((peer.accepted(), peer.asked().len()), (2, tip()));
     }
+}
+
+/// It was once reported while the datadir was locked, which a terminal that is stopped then kept locked.
+#[test]
+fn a_block_is_reported_after_the_datadir_is_unlocked() {
+    let (dir, peer) = (scratch(), peer(&main_to(tip() - 1)));
+    let (interrupt, is_unlocked) = (AtomicBool::new(false), AtomicBool::new(false));
+    let sink = |event: Event| match event {
+        Event::Note(Note::AtTip { .. }) => peer.serve(&serving(&main_to(tip()))),
+        Event::Note(Note::ConnectedAtTip(_)) => {
+            is_unlocked.store(stats(dir.path(), Network::Regtest).is_ok(), Ordering::Relaxed);
+            interrupt.store(true, Ordering::Relaxed);
+        }
+        _ => {}
+    };
+    sync(&FaultDisk::healthy(), &staying(dir.path(), &[&peer]), &sink, &interrupt).unwrap();
+    assert!(is_unlocked.into_inner());
 }
 
 #[test]
