@@ -37,7 +37,7 @@ use chain::{
 };
 use disk::{
     DiskError,
-    index::FileInfo,
+    index::{FileInfo, IndexRows},
     lock::{DatadirLock, LockMode},
     replace::fingerprint,
 };
@@ -286,12 +286,16 @@ impl AtTip<'_> {
         let is_shared =
             |height: &Height| chain.hash(*height).is_some_and(|hash| plan.chain.has(*height, &hash));
         let fork = (0..=height.min(tip).0).rev().map(Height).find(is_shared).unwrap_or(Height(0));
-        let new = (fork.0 + 1..=tip.0).map(Height).map(|height| {
-            let (hash, (file, data_pos)) = (chain.hash(height)?, stored.place(height)?);
-            let position = BlockPosition::new(file, data_pos, None);
-            Some((hash, position, chain.median_time_before(Height(height.0 + 1))))
-        });
-        let new = new.collect::<Option<Vec<_>>>().ok_or_else(Error::inconsistent_data)?;
+        let (rows, mut new) =
+            (IndexRows::open(self.files.disk, &self.files.datadir.index_dir())?, Vec::new());
+        for height in (fork.0 + 1..=tip.0).map(Height) {
+            let found = chain.hash(height).zip(stored.place(height));
+            let (hash, place) = found.ok_or_else(Error::inconsistent_data)?;
+            // The block may be of a branch that was left before: its undo data is stored.
+            let entry = rows.entry(&hash)?.filter(|entry| entry.place() == Some(place));
+            let position = BlockPosition::new(place.0, place.1, entry.and_then(|entry| entry.undo_pos));
+            new.push((hash, position, chain.median_time_before(Height(height.0 + 1))));
+        }
         let known = KnownBlock { hash, height, work: plan.choice.work };
         let before = BestBlock { known, fork, can_be_left: true, gap: None };
         plan.chain.replace_above(fork, &new);

@@ -81,6 +81,7 @@ fn a_block_is_reported_after_the_datadir_is_unlocked() {
     assert!(is_unlocked.into_inner());
 }
 
+/// When a branch came back, the undo data of its blocks was once appended a second time.
 #[test]
 fn reorganisations_are_followed_there_and_back_and_no_block_is_downloaded_twice() {
     let (dir, height) = (scratch(), tip() - 30);
@@ -106,6 +107,12 @@ fn reorganisations_are_followed_there_and_back_and_no_block_is_downloaded_twice(
     let asked: BTreeSet<BlockHash> = peer.asked().into_iter().collect();
     assert_eq!(asked.len(), peer.asked().len(), "blocks were downloaded twice");
     assert!(asked.contains(&other[height].hash));
+    let undo = UndoFiles::read(dir.path(), Network::Regtest);
+    let entries = undo.index.entries.iter().filter(|entry| entry.status.has_undo());
+    // Each with its frame and its checksum.
+    let placed: usize = entries.map(|entry| 8 + undo.record(entry).unwrap().0.len() + 32).sum();
+    let used: usize = (0..undo.index.files.len() as u32).map(|file| undo.used(file)).sum();
+    assert_eq!(placed, used, "undo data was stored twice");
 }
 
 /// It was then reported once for each connection.
