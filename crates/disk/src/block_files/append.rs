@@ -2,7 +2,8 @@
 //!
 //! Blocks go to the last `blk` file. When it is full, the next pair of files begins; the full file is cut to
 //! the bytes in use. Undo data goes to the `rev` file with the number of its block's file, often later than
-//! blocks of later files; that file is cut when the undo data of its highest block has been written.
+//! blocks of later files; that file is cut when the undo data of its highest block has been written after the
+//! next pair began, or by the appender that begins it. At the tip, where that is another one, it is not cut.
 //!
 //! Nothing that was appended is safe before [`BlockAppender::flush`] returns. A caller flushes first and then
 //! writes the positions to the block index, so after a crash the index points only at complete records:
