@@ -190,9 +190,12 @@ impl<'d> Database<'d> {
 
     /// Number of bytes that [`Database::large_update`] writes anew.
     pub fn bytes_merged_with(&self, bytes: u64) -> u64 {
-        let levels = self.level_merged_with(bytes).map_or(0, |level| level + 1);
-        let tables = self.manifest.levels.iter().take(levels).flatten();
-        tables.fold(0, |sum, table| sum.saturating_add(table.size))
+        self.level_merged_with(bytes).map_or(0, |level| self.bytes_down_to(level))
+    }
+
+    /// Bytes of all levels down to this one.
+    fn bytes_down_to(&self, level: usize) -> u64 {
+        bytes_of(self.manifest.levels.iter().take(level + 1).flatten())
     }
 
     /// Returns the deepest of the levels that are written anew with new rows of about `bytes`.
@@ -233,8 +236,8 @@ impl<'d> Database<'d> {
         Ok(Some(update))
     }
 
-    /// Like [`Database::merge`], but only if level 0 has many tables, all of which a look-up must search: for
-    /// small changes that are to be fast.
+    /// Like [`Database::merge`], but only if level 0 has many tables, all of which a look-up must search, and
+    /// if there is space: for small changes that are to be fast.
     ///
     /// # Errors
     /// Those of [`Database::merge`].
@@ -245,7 +248,13 @@ impl<'d> Database<'d> {
     /// Whether [`Database::merge_if_many`] merges.
     pub fn has_many_tables(&self) -> bool {
         let is_many = self.manifest.levels.first().is_some_and(|level0| level0.len() >= MANY_TABLES);
-        is_many && self.level_to_merge(0).is_some()
+        is_many && self.can_merge()
+    }
+
+    /// Whether there is something to merge, and space for a copy of it.
+    fn can_merge(&self) -> bool {
+        let free = || self.disk.free_space(&self.dir).unwrap_or(u64::MAX);
+        self.level_to_merge(0).is_some_and(|level| self.bytes_down_to(level) <= free())
     }
 
     /// Returns the deepest level that is not much larger than all levels above it together, and `above` bytes
@@ -253,15 +262,15 @@ impl<'d> Database<'d> {
     fn level_to_merge(&self, mut above: u64) -> Option<usize> {
         let mut deepest = None;
         for (level, tables) in self.manifest.levels.iter().enumerate() {
-            let bytes = tables.iter().fold(0u64, |sum, table| sum.saturating_add(table.size));
+            let bytes = bytes_of(tables);
             if bytes > 0 && above > 0 && bytes / MERGED_SHARE <= above {
                 deepest = Some(level);
             }
             above = above.saturating_add(bytes);
         }
         let [level0, level1, ..] = &self.manifest.levels;
-        let rewritten = level1.iter().fold(0u64, |sum, table| sum.saturating_add(table.size));
-        let is_many = level0.len() >= MANY_TABLES && rewritten <= level0.len() as u64 * BYTES_PER_TABLE;
+        let is_many =
+            level0.len() >= MANY_TABLES && bytes_of(level1) <= level0.len() as u64 * BYTES_PER_TABLE;
         deepest.or(is_many.then_some(1))
     }
 }
@@ -555,6 +564,10 @@ impl RangeUpdate<'_> {
         let oldest = self.complete.len().checked_sub(MAX_OPEN_TABLES);
         oldest.and_then(|at| self.complete.get_mut(at)).map_or(Ok(()), UnsyncedTable::close)
     }
+}
+
+fn bytes_of<'t>(tables: impl IntoIterator<Item = &'t TableMeta>) -> u64 {
+    tables.into_iter().fold(0, |sum, table| sum.saturating_add(table.size))
 }
 
 /// Adds tables in the order of their keys, which do not overlap each other and are newer than all others.

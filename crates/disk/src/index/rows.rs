@@ -208,6 +208,7 @@ pub fn find_height(disk: &dyn Disk, dir: &Path, hash: &BlockHash) -> Result<Opti
 mod tests {
     use super::*;
     use crate::index::{BlockIndex, read_block_index, tests::stored_entry, write_block_index};
+    use testkit::fault::FaultDisk;
     use vfs::RealDisk;
     use wire::ByteOffset;
 
@@ -242,5 +243,24 @@ mod tests {
         let before = RealDisk.list(dir.path()).unwrap();
         rows.update(&[index.entries[200]], &[(FileNo(0), index.files[0])]).unwrap();
         assert_eq!(RealDisk.list(dir.path()).unwrap(), before, "rows that stay the same are not written");
+    }
+
+    /// A merge for which there was no space once failed the change, and each one after it.
+    #[test]
+    fn tables_stay_as_they_are_if_there_is_no_space_to_merge_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let entries = vec![stored_entry(1)];
+        write_block_index(&RealDisk, dir.path(), &BlockIndex { entries, ..BlockIndex::default() }).unwrap();
+        let tables_after = |disk: &FaultDisk, tx_count| {
+            let mut rows = IndexRows::open(disk, dir.path()).unwrap();
+            rows.update(&[IndexEntry { tx_count, ..stored_entry(1) }], &[]).unwrap();
+            let names = RealDisk.list(dir.path()).unwrap();
+            names.iter().filter(|name| name.as_encoded_bytes().ends_with(b".ldb")).count()
+        };
+        let full = FaultDisk::healthy().with_free_space(dir.path(), 0);
+        // Of thirteen changes, twelve are logs.
+        let tables = (2..302).map(|tx_count| tables_after(&full, tx_count)).max().unwrap();
+        assert!(tables > 20, "{tables} tables");
+        assert!(tables_after(&FaultDisk::healthy(), 302) < 12);
     }
 }
