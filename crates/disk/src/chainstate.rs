@@ -218,6 +218,11 @@ impl<'d> ChainstateReader<'d> {
         Ok(ChainstateUpdate { rows, dir, best, best_block, obfuscation: *obfuscation, expected })
     }
 
+    /// Whether LevelDB would compact tables for long when it opens the database, unless they are merged.
+    pub fn has_full_level(&self) -> bool {
+        self.database.has_full_level()
+    }
+
     /// Whether look-ups are slow because level 0 has many tables.
     pub fn has_many_tables(&self) -> bool {
         self.database.has_many_tables()

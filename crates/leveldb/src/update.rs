@@ -12,18 +12,19 @@
 //!
 //! New tables do not overlap each other. They go to the deepest level such that neither it nor any level
 //! above it has keys between the first and the last of them. In a database that was written in one pass,
-//! whose tables are in level 6, this is level 5, whose limit of 100 GB is far away, so LevelDB starts no
-//! compaction. The levels 4 to 1 follow; after that, tables are added to level 0, as LevelDB does, and it
-//! compacts them when it opens the database. LevelDB writes nothing while level 0 has many tables: a change
-//! that would add many is written in one pass with the rows of the levels above and of similar size
+//! whose tables are in level 6, this is level 5, with a limit of 100 GB. The levels 4 to 1 follow, whose
+//! limits are each a tenth of the one below; after that, tables are added to level 0, as LevelDB does. When
+//! it opens the database, it compacts level 0 and what is above the limits, for long if that is much
+//! ([`Database::has_full_level`]). LevelDB writes nothing while level 0 has many tables: a change that would
+//! add many is written in one pass with the rows of the levels above and of similar size
 //! ([`Database::large_update`]).
 //!
 //! All tables of a new database are in level 6, which has no limit, and all its rows have sequence number 1.
 //! There is no log; LevelDB begins one. A crash leaves a directory without `CURRENT`, which is not a
 //! database, or the complete database.
 //!
-//! A database that gets many changes from here is to be merged after each ([`Database::merge`],
-//! [`Database::merge_if_many`]), so that a row is looked up in few tables.
+//! A database that gets many changes from here is to be merged now and then ([`Database::merge`],
+//! [`Database::merge_if_many`]), so that a row is looked up in few tables, and LevelDB has little to compact.
 
 use std::{
     collections::BTreeSet,
@@ -64,6 +65,8 @@ const MANY_TABLES: usize = 12;
 const BYTES_PER_TABLE: u64 = 8 << 20;
 /// LevelDB's limit of level 1 in bytes; that of each level below is ten times as large.
 const LEVEL1_BYTES: u64 = 10 << 20;
+/// Bytes above the limit of a level that LevelDB compacts within seconds: less is not worth a merge.
+const SOON_COMPACTED: u64 = 256 << 20;
 /// Number of rows that are merged between two checks for a stop.
 const STOP_CHECK_INTERVAL: u32 = 1 << 16;
 
@@ -249,6 +252,15 @@ impl<'d> Database<'d> {
     pub fn has_many_tables(&self) -> bool {
         let is_many = self.manifest.levels.first().is_some_and(|level0| level0.len() >= MANY_TABLES);
         is_many && self.can_merge()
+    }
+
+    /// Whether LevelDB would compact a level for long when it opens the database, and a merge empties this
+    /// level.
+    pub fn has_full_level(&self) -> bool {
+        let limit = |level: usize| LEVEL1_BYTES * 10u64.pow(level.saturating_sub(1) as u32);
+        let levels = self.manifest.levels.iter().take(self.level_to_merge(0).unwrap_or(0)).enumerate();
+        let mut excess = levels.map(|(level, tables)| bytes_of(tables).saturating_sub(limit(level)));
+        excess.any(|bytes| bytes > SOON_COMPACTED) && self.can_merge()
     }
 
     /// Whether there is something to merge, and space for a copy of it.

@@ -38,7 +38,7 @@ use pipeline::{
     stages::{
         read::BlockReader,
         scripts::Scripts,
-        stored_coins::TipCoins,
+        stored_coins::{TipCoins, merge},
         window::{BlockResult, BufferPool, ConnectedBlock, Window},
     },
 };
@@ -357,7 +357,8 @@ impl<'a> BlockSink<'a> for Uncommitted<'_, 'a> {
         blocks.iter().try_for_each(|block| self.tip.record(block))
     }
 
-    /// Commits, if there is something to commit, and adds it to the report.
+    /// Commits, if there is something to commit, and adds it to the report. Merges tables that bitcoind would
+    /// compact for long.
     fn commit(&mut self, _: bool) -> Result<(), Error> {
         if self.disconnected == 0 && self.counts.blocks == 0 {
             return Ok(());
@@ -367,6 +368,9 @@ impl<'a> BlockSink<'a> for Uncommitted<'_, 'a> {
         report.commits += 1;
         report.disconnected += mem::take(disconnected);
         report.counts += mem::take(counts);
+        if tip.coins.source().0.has_full_level() {
+            merge(&mut tip.coins, report.threads, update.watch.interrupt)?;
+        }
         Ok(())
     }
 }

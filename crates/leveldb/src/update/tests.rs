@@ -264,6 +264,32 @@ fn new_tables_go_to_the_deepest_level_above_all_that_they_overlap() {
     assert_equal(&database, &model, "a table of level 0 hides the older ones");
 }
 
+/// A long update once left levels 1 to 4 with gigabytes above LevelDB's limits.
+#[test]
+fn a_level_with_much_more_than_its_limit_is_full_unless_a_merge_would_leave_it() {
+    let (_dir, mut model, mut database) = new_database();
+    for value in 0..6 {
+        let ends = [(key(1), Some(vec![value])), (key(KEYS - 1), None)];
+        set(&mut database, &mut model, ends.into(), &in_tables());
+    }
+    assert_eq!(database.table_count_by_level(), [1; 7]);
+    // Where space cannot be measured, it is not missing.
+    database.dir.push("missing");
+    let mut is_full = |level: usize, size: u64, are_lower_large: bool| {
+        for (at, tables) in database.manifest.levels.iter_mut().enumerate() {
+            tables[0].size = if at > level && are_lower_large { 1 << (39 + 3 * at) } else { 1 };
+        }
+        database.manifest.levels[level][0].size = size;
+        database.has_full_level()
+    };
+    let limits = [10, 10, 100, 1_000, 10_000, 100_000].map(|limit| (limit + 256) << 20);
+    for (level, limit) in limits.into_iter().enumerate() {
+        let found = [(limit, false), (limit + 1, false), (limit + 1, true)];
+        let found = found.map(|(size, are_lower_large)| is_full(level, size, are_lower_large));
+        assert_eq!(found, [false, true, false], "level {level}");
+    }
+}
+
 #[test]
 fn a_large_change_has_several_tables_of_one_level() {
     let (dir, mut model, mut database) = new_database();
