@@ -126,7 +126,8 @@ pub fn fetch(
     let (outcomes_in, outcomes) = unbounded();
     // Without a last height, the chain goes on above what the block index knows.
     let keeps_chain = damage.is_some() && options.chain.stop_at_height.is_some();
-    let writing = Writing { writer, outcomes: &outcomes, in_hand: 0, coins_from: HashMap::new(), aside };
+    let (coins_from, waiting) = Default::default();
+    let writing = Writing { writer, outcomes: &outcomes, in_hand: 0, coins_from, waiting, aside };
     let mut fetch = Fetch::new(files, options, contents, keeps_chain, follower, sink, writing)?;
     if !fetch.stored.has(Height(0)) {
         fetch.append_genesis()?;
@@ -222,6 +223,8 @@ struct Writing<'a> {
     in_hand: u32,
     /// The peers that have sent the coins of these blocks.
     coins_from: HashMap<BlockHash, (PeerId, Target)>,
+    /// Blocks that have come while others read the datadir.
+    waiting: Vec<ClientEvent>,
     /// The indexes that are set aside before the first block is stored.
     aside: SetAside,
 }
@@ -349,12 +352,18 @@ impl Fetch<'_> {
                 self.sink.peer(PeerEvent::Closed { peer, reason });
             }
             self.client.spent.set_wanted(self.claims().is_some_and(PeerClaims::are_wanted));
-            let events = self.client.poll(POLL_TIME).map_err(poll_failed)?;
-            if events.iter().any(|event| matches!(event, ClientEvent::Block { .. })) {
+            let mut events = mem::take(&mut self.writing.waiting);
+            events.extend(self.client.poll(POLL_TIME).map_err(poll_failed)?);
+            let is_block = |event: &ClientEvent| matches!(event, ClientEvent::Block { .. });
+            if events.iter().any(is_block) {
                 if !self.follower.take_lock()? {
                     return Ok(());
                 }
-                mem::take(&mut self.writing.aside).apply(self.files, self.sink)?;
+                if self.follower.has_lock() {
+                    mem::take(&mut self.writing.aside).apply(self.files, self.sink)?;
+                } else {
+                    (self.writing.waiting, events) = events.into_iter().partition(is_block);
+                }
             }
             for event in events {
                 self.event(event, arrived);
@@ -362,6 +371,10 @@ impl Fetch<'_> {
             // Before the first blocks, more headers may come.
             if (self.phase != Phase::Headers || self.follower.stays()) && !self.look_up_new_branch()? {
                 return Ok(());
+            }
+            let must_write = !self.writing.waiting.is_empty() || self.index.not_looked_up.is_some();
+            if must_write && !self.follower.has_lock() {
+                continue;
             }
             for block in self.writing.outcomes.try_iter() {
                 self.handled(block)?;

@@ -45,8 +45,7 @@ use engine::update::{self, Update, empty_report, open_chainstate};
 use pipeline::job::clock::Clock;
 use std::{
     ops::Range,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
+    sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
 use vfs::Disk;
@@ -54,9 +53,6 @@ use wire::{BlockHash, FileNo, Height};
 
 /// Time between two checks whether another process uses the datadir.
 const HOLDER_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Time between two attempts to lock a datadir that others read.
-const READER_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Stays at the tip until `interrupt` is set, or another process uses the datadir, and adds to the report of
 /// the download what happened. `invalid` are the blocks that were found invalid by then.
@@ -80,7 +76,7 @@ pub fn follow(
         options,
         watch: Watch { sink, interrupt },
         lock,
-        arrived: start,
+        arrived: Some(start),
         left: Default::default(),
         last_look: start,
         plan: None,
@@ -121,8 +117,8 @@ struct AtTip<'a> {
     watch: Watch<'a>,
     /// Locks the datadir for changes.
     lock: Option<DatadirLock>,
-    /// When the lock was last asked for: a block had come.
-    arrived: Instant,
+    /// When the lock was first asked for, since it was released: a block had come.
+    arrived: Option<Instant>,
     /// Digests of the databases when the lock was released.
     left: [[u8; 32]; 2],
     /// When a process was last looked for that uses the datadir.
@@ -151,20 +147,15 @@ impl Follower for AtTip<'_> {
         if self.lock.is_some() {
             return Ok(true);
         }
-        self.arrived = Instant::now();
-        let lock = loop {
-            match DatadirLock::take(self.files.disk, self.files.datadir, LockMode::Change) {
-                Ok(lock) => break lock,
-                Err(DiskError::Locked { .. }) if self.is_only_read()? => thread::sleep(READER_INTERVAL),
-                Err(DiskError::Locked { .. }) => {
-                    self.report.end = FollowEnd::DatadirInUse;
-                    return Ok(false);
-                }
-                Err(error) => return Err(error.into()),
-            }
-            if self.watch.interrupt.load(Ordering::Relaxed) {
+        self.arrived.get_or_insert_with(Instant::now);
+        let lock = match DatadirLock::take(self.files.disk, self.files.datadir, LockMode::Change) {
+            Ok(lock) => lock,
+            Err(DiskError::Locked { .. }) if self.is_only_read()? => return Ok(true),
+            Err(DiskError::Locked { .. }) => {
+                self.report.end = FollowEnd::DatadirInUse;
                 return Ok(false);
             }
+            Err(error) => return Err(error.into()),
         };
         if self.databases()? != self.left {
             self.report.end = FollowEnd::DatadirChanged;
@@ -197,14 +188,15 @@ impl Follower for AtTip<'_> {
         };
         if done.commits > 0 {
             let (now, tip) = (Instant::now(), plan.chain.tip());
+            let arrived = self.arrived.unwrap_or(now);
             let step = ConnectedAtTip {
                 height: plan.chain.tip_height(),
                 hash: tip.hash,
                 blocks: done.counts.blocks as u32,
                 disconnected: done.disconnected,
                 transactions: done.counts.transactions,
-                elapsed: now - announced.min(self.arrived),
-                since_arrival: now - self.arrived,
+                elapsed: now - announced.min(arrived),
+                since_arrival: now - arrived,
             };
             self.report.connected += u64::from(step.blocks);
             self.report.disconnected += u64::from(step.disconnected);
@@ -224,7 +216,7 @@ impl Follower for AtTip<'_> {
     fn release(&mut self) -> Result<(), Error> {
         if self.lock.is_some() {
             self.left = self.databases()?;
-            self.lock = None;
+            (self.lock, self.arrived) = (None, None);
             self.last_look = Instant::now();
         }
         Ok(())

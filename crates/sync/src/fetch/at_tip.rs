@@ -20,11 +20,14 @@ impl Fetch<'_> {
     /// before. If they were downloaded again, the block index would forget their undo data. Returns false if
     /// the datadir cannot be changed any more.
     pub(super) fn look_up_new_branch(&mut self) -> Result<bool, Error> {
-        let Some(fork) = self.index.not_looked_up.take() else { return Ok(true) };
+        let Some(fork) = self.index.not_looked_up else { return Ok(true) };
         if !self.follower.take_lock()? {
             return Ok(false);
         }
-        find_in_index(self.files, &self.chain, &mut self.stored, Height(fork.0 + 1))?;
+        if self.follower.has_lock() {
+            self.index.not_looked_up = None;
+            find_in_index(self.files, &self.chain, &mut self.stored, Height(fork.0 + 1))?;
+        }
         Ok(true)
     }
 

@@ -74,8 +74,8 @@ pub trait Follower {
         true
     }
 
-    /// Locks the datadir, unless it is locked. Returns false if it cannot be changed any more: the download
-    /// ends.
+    /// Locks the datadir, unless it is locked, or others read it: the caller tries again. Returns false if it
+    /// cannot be changed any more: the download ends.
     fn take_lock(&mut self) -> Result<bool, Error> {
         Ok(true)
     }

@@ -4,7 +4,10 @@
 use super::branches::wrong_height;
 use acceptance::prelude::*;
 use acceptance::sync::{assert_checked, run_beside};
-use disk::index::IndexRows;
+use disk::{
+    index::IndexRows,
+    lock::{DatadirLock, LockMode},
+};
 use sync::{FollowEnd, FollowReport, sync};
 use testkit::peer::peer_with as peer;
 
@@ -79,6 +82,28 @@ fn a_block_is_reported_after_the_datadir_is_unlocked() {
     };
     sync(&FaultDisk::healthy(), &staying(dir.path(), &[&peer]), &sink, &interrupt).unwrap();
     assert!(is_unlocked.into_inner());
+}
+
+/// As long as others read the datadir, peers were once not answered, and all closed their connections.
+#[test]
+fn peers_are_answered_and_a_block_is_kept_while_the_datadir_is_read() {
+    let (dir, peer, blocks) = (scratch(), peer(&main_to(tip() - 1)), main_to(tip()));
+    run(&staying(dir.path(), &[&peer]), |seen| {
+        seen.wait_for_tip();
+        let datadir = Datadir::at(dir.path(), Network::Regtest);
+        let reader = DatadirLock::take(&RealDisk, &datadir, LockMode::Read).unwrap();
+        peer.serve(&serving(&blocks));
+        wait_until("the block is asked for", || peer.asked().contains(&blocks[tip()].hash));
+        // It has come by then.
+        thread::sleep(Duration::from_millis(500));
+        let closed = seen.reasons(&peer).len();
+        peer.set_offline(true);
+        wait_until("the connection is closed", || seen.reasons(&peer).len() > closed);
+        assert!(!seen.has_tip(&blocks));
+        drop(reader);
+        wait_until("the block is connected", || seen.has_tip(&blocks));
+    });
+    assert_sound(dir.path(), &blocks, "after a reader");
 }
 
 /// When a branch came back, the undo data of its blocks was once appended a second time.
