@@ -48,8 +48,8 @@ pub struct ChainParams {
     pub segwit_height: Height,
     /// Blocks that are allowed to repeat an earlier coinbase (BIP-0030).
     pub bip30_exceptions: &'static [(Height, BlockHash)],
-    /// Blocks whose coinbase was overwritten by one of `bip30_exceptions`: its coins were never spent and
-    /// never can be.
+    /// Blocks whose coinbase was overwritten by those of `bip30_exceptions`, in the same order: its coins were
+    /// never spent and never can be.
     pub overwritten_coinbases: &'static [(Height, BlockHash)],
     /// Blocks that break a script rule that applies to all others from the genesis block on, with those of
     /// these rules that apply to them.
@@ -128,8 +128,8 @@ static MAIN: ChainParams = ChainParams {
         at(91_880, "00000000000743f190a18c5577a3c2d2a1f610ae9601ac046a38084ccb7cd721"),
     ],
     overwritten_coinbases: &[
-        at(91_722, "00000000000271a2dc26e7667f8419f2e15416dc6955e5a6c6cdf3f2574dd08e"),
         at(91_812, "00000000000af0aed4792b1acee3d966af36cf5def14935db8de83d6f9306f2f"),
+        at(91_722, "00000000000271a2dc26e7667f8419f2e15416dc6955e5a6c6cdf3f2574dd08e"),
     ],
     script_flag_exceptions: &[
         (

@@ -5,7 +5,7 @@
 //! its coins are the right ones is not checked.
 
 use crate::stages::{
-    check::claims_of,
+    check::{claims_of, is_overwritten},
     read::{BlockBuffers, BlockReader, split_checksum},
 };
 use api::{
@@ -52,6 +52,8 @@ pub struct BlockData<'a> {
     pub median_times: &'a [BlockTime],
     pub block: &'a BlockView<'a>,
     pub txids: &'a [Txid],
+    /// Whether a block that is read later creates the coins of its coinbase again (BIP-0030).
+    pub is_overwritten: bool,
     /// The wtxid of each transaction if any has a witness; otherwise empty. That of the coinbase is zero in
     /// the commitment, but not here.
     pub wtxids: &'a [Wtxid],
@@ -213,14 +215,16 @@ impl Shared<'_> {
         });
         let bad_undo = |defect| located.damaged(&Damage::Undo(defect)).about(Subject::UndoData);
         let (coins, claims) = coins.map_err(bad_undo)?;
+        let (params, last) = (self.parts.files.params, Height(*self.parts.heights.end()));
         let data = BlockData {
-            params: self.parts.files.params,
+            params,
             height,
             hash: chain.block(height).hash,
             median_time: chain.median_times().get(height.0 as usize).copied().unwrap_or_default(),
             median_times: chain.median_times(),
             block,
             txids: &hashes.txids,
+            is_overwritten: is_overwritten(params, chain, height, last),
             wtxids: &hashes.wtxids,
             coins: &coins,
             claims: &claims,

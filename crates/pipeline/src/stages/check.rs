@@ -303,7 +303,7 @@ fn apply(
     claims: Option<&[Coin<'_>]>,
 ) -> Result<(), BlockFault> {
     let matching = Instant::now();
-    if is_overwritten(shared.files.params, shared.chain, height) {
+    if is_overwritten(shared.files.params, shared.chain, height, shared.chain.tip_height()) {
         // The coinbase is the only transaction of these blocks, so nothing else is left out.
         return match block.tx_count() {
             1 => applier.apply_overwritten(height),
@@ -318,16 +318,12 @@ fn apply(
     applied
 }
 
-/// Whether a later block of this chain creates the coinbase's coins again before they are spent. A chain that
-/// ends between the two blocks of such a pair keeps all coins; a repeated coinbase in it is then left to
-/// sequential validation.
-fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height) -> bool {
-    params.is_overwritten_coinbase(height, &chain.block(height).hash) && has_all_repeats(params, chain)
-}
-
-/// Whether all blocks of the network that repeat a coinbase are on this chain.
-pub fn has_all_repeats(params: &ChainParams, chain: &Chain) -> bool {
-    params.bip30_exceptions.iter().all(|(again, hash)| chain.has(*again, hash))
+/// Whether a later block of this chain up to `last` creates the coinbase's coins again, which were not spent:
+/// if the chain ends between the two blocks of such a pair, the coins stay.
+pub fn is_overwritten(params: &ChainParams, chain: &Chain, height: Height, last: Height) -> bool {
+    let block = (height, chain.block(height).hash);
+    let mut pairs = params.overwritten_coinbases.iter().zip(params.bip30_exceptions);
+    pairs.any(|(first, (again, hash))| *first == block && *again <= last && chain.has(*again, hash))
 }
 
 /// Returns the claims of undo data: one for each input of a block.
@@ -395,11 +391,16 @@ mod tests {
     fn coins_are_left_out_only_if_the_chain_overwrites_them() {
         let params = ChainParams::of(Network::Main);
         let all = chain(91_880);
-        assert!(is_overwritten(params, &all, Height(91_722)));
-        assert!(is_overwritten(params, &all, Height(91_812)));
-        assert!(!is_overwritten(params, &all, Height(91_842)));
-        assert!(!is_overwritten(params, &all, Height(91_880)));
-        assert!(!is_overwritten(params, &chain(91_879), Height(91_722)));
-        assert!(!is_overwritten(params, &chain(91_812), Height(91_812)));
+        let left_out = |chain: &Chain, last: u32| -> Vec<u32> {
+            let heights = [91_722, 91_812, 91_842, 91_880].into_iter().filter(|height| *height <= last);
+            let is_left_out = |height: &u32| is_overwritten(params, chain, Height(*height), Height(last));
+            heights.filter(is_left_out).collect()
+        };
+        for (last, expected) in
+            [(91_880, &[91_722, 91_812][..]), (91_879, &[91_812]), (91_842, &[91_812]), (91_841, &[])]
+        {
+            assert_eq!(left_out(&chain(last), last), expected, "{last}");
+            assert_eq!(left_out(&all, last), expected, "{last}, of a higher chain");
+        }
     }
 }

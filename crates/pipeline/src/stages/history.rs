@@ -401,7 +401,6 @@ impl PartConsumer for HistoryAdder<'_> {
         if let Some(time) = self.buckets.times.get(height as usize) {
             time.store(data.block.header().time.0, Ordering::Relaxed);
         }
-        let is_overwritten = data.params.is_overwritten_coinbase(data.height, &data.hash);
         for (((tx, spent), &txid), tx_index) in data.txs().zip(data.txids).zip(0..) {
             for ((input, coin), number) in tx.inputs().zip(spent).zip(0..) {
                 let mut script = std::mem::take(&mut self.script);
@@ -415,7 +414,7 @@ impl PartConsumer for HistoryAdder<'_> {
                 self.add(&Movement { script_hash, height, tx_index, number, txid, amount, coin_id, script })?;
             }
             let is_coinbase = tx_index == 0;
-            if is_coinbase && (height == 0 || is_overwritten) {
+            if is_coinbase && (height == 0 || data.is_overwritten) {
                 continue;
             }
             for (output, vout) in tx.outputs().zip(0..) {

@@ -312,12 +312,11 @@ impl PartConsumer for GivenPart<'_> {
             self.records = Records::new(self.spends, part)?;
             self.records_end = Height(self.spends.parts.heights(part).end);
         }
-        let (height, params) = (block.height, block.params);
-        let is_overwritten = params.is_overwritten_coinbase(height, &block.hash);
+        let height = block.height;
         self.spent_by.clear();
         for ((tx, &txid), index) in block.block.txs().zip(block.txids).zip(0u32..) {
             let is_coinbase = index == 0;
-            let creates_coins = height.0 > 0 && !(is_coinbase && is_overwritten);
+            let creates_coins = height.0 > 0 && !(is_coinbase && block.is_overwritten);
             let code = Coin::code_of(height, is_coinbase);
             for (output, vout) in tx.outputs().zip(0..) {
                 let (amount, script) = (output.value(), output.script_pubkey());

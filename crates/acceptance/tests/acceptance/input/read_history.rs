@@ -5,12 +5,13 @@ use acceptance::{lies::falsified, prelude::*};
 use bitcoin::{Block, consensus::deserialize};
 use digest::sha256::sha256;
 use engine::{
-    blocks::HashAt,
+    blocks::{BlockConsumer, BlockData, HashAt, PartConsumer, ReadBlocksOptions, SpendsOptions},
     history::{
         HistoryConsumer, HistoryEntry, HistoryRange, HistoryReport, HistorySink, ReadHistoryOptions,
         ScriptHistory,
     },
 };
+use std::ops::RangeInclusive;
 
 /// An entry: height, index of the transaction, 0 for an input, index, txid, time, amount, balance.
 type Entry = (u32, u32, u8, u32, [u8; 32], u32, i64, i64);
@@ -130,6 +131,25 @@ fn naive(chain: &Chain, to: u32) -> History {
     history
 }
 
+/// Takes all blocks.
+struct Taken;
+
+impl BlockConsumer for Taken {
+    fn begin_part(&self, _: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
+        Ok(Some(Box::new(Self)))
+    }
+}
+
+impl PartConsumer for Taken {
+    fn block(&mut self, _: &BlockData<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
 #[test]
 fn it_is_what_a_naive_program_finds_with_any_number_of_threads_and_any_memory() {
     let case = Case::new();
@@ -230,6 +250,40 @@ fn a_chainstate_with_other_coins_is_refused() {
     let done = read(&of(case.options().chain), Kept::default());
     let error = assert_fails(done, ErrorKind::Damaged, &["the chainstate has other coins", "its muhash is"]);
     assert_offers(&error, &[Remedy::Verify, Remedy::RebuildChainstate]);
+}
+
+/// Once, the chainstate of a chain that ends between two equal coinbases was called damaged.
+#[test]
+fn a_coinbase_that_is_repeated_above_the_last_block_has_coins() {
+    const FIRST: u32 = 3;
+    const LAST: u32 = 50;
+    let mut chain = chain().clone();
+    chain.blocks.retain(|block| !block.stale && block.height <= LAST);
+    let first = chain.blocks[FIRST as usize].clone();
+    let made: Block = deserialize(&first.bytes).unwrap();
+    let repeat = with_coinbase(&chain.blocks[LAST as usize], &made.txdata[0]);
+    let plain = ChainParams::of(Network::Regtest).with_heights(&[(BuriedDeployment::Bip34, Height(10_000))]);
+    let params: &'static ChainParams = Box::leak(Box::new(ChainParams {
+        bip30_exceptions: Vec::leak(vec![(Height(LAST + 1), repeat.hash)]),
+        overwritten_coinbases: Vec::leak(vec![(Height(FIRST), first.hash)]),
+        ..*plain
+    }));
+    let mut coins = Vec::new();
+    for above in [None, Some(repeat)] {
+        chain.blocks.extend(above);
+        let dir = datadir_of(&chain);
+        let options = changed(options(dir.path()), |it| it.chain.params = params);
+        run(&options).unwrap();
+        assert!(read(&of(options.chain.clone()), Kept::default()).unwrap().0.is_chainstate);
+        let part = of(up_to(options, LAST).chain);
+        coins.push(read(&part, Kept::default()).unwrap().0.muhash);
+        let spends = Some(SpendsOptions { to: Some(Height(LAST)), with_txids: false });
+        let (from, with_coins, chain) = (Height(0), false, part.chain);
+        let outputs = ReadBlocksOptions { chain, from, with_coins, spends, part_blocks: 7 };
+        let done = engine::blocks::read(&FaultDisk::healthy(), &outputs, |_, _| Ok(Taken), unwatched());
+        coins.push(done.unwrap().0.spent_to.unwrap().unspent.unwrap().muhash);
+    }
+    assert!(coins.iter().all(|muhash| *muhash == coins[0]), "of the same blocks");
 }
 
 #[test]
