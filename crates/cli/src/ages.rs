@@ -18,12 +18,14 @@ use export::{AgeRow, AgeTable, Columns, RowFile};
 use std::{collections::BTreeSet, ffi::OsStr, ops::RangeInclusive};
 use tables::{
     PROGRAM, affordable_threads,
-    ages::{AgeBands, Ages, AgesAt, Held},
+    ages::{AgeBands, Ages, AgesAt, ByType, Held},
     script_type::ScriptType,
 };
 
 /// Number of blocks that a thread reads at a time.
 const PART_BLOCKS: u32 = 1_000;
+/// Memory in bytes for the coins of each block, of more blocks than mainnet has.
+const HELD_BYTES: u64 = (size_of::<ByType>() << 20) as u64;
 
 #[derive(Args, Debug)]
 pub struct AgesArgs {
@@ -123,7 +125,8 @@ pub fn run(args: &AgesArgs) -> Done {
 }
 
 fn options(args: &AgesArgs, chain: ChainOptions) -> ReadBlocksOptions {
-    let threads = affordable_threads(chain.memory_bytes, WORKER_BYTES, chain.threads);
+    let for_workers = chain.memory_bytes.saturating_sub(HELD_BYTES);
+    let threads = affordable_threads(for_workers, WORKER_BYTES, chain.threads);
     let stop_at_height = args.at.iter().map(|range| Height(*range.end())).max();
     ReadBlocksOptions {
         chain: ChainOptions { threads, stop_at_height, ..chain },
@@ -215,5 +218,24 @@ fn days(band: &BandJson) -> String {
         Some(to) if band.from_days == 0 => format!("under {}", counted(to, "day")),
         Some(to) => format!("{} to {to} days", band.from_days),
         None => format!("{} or more", counted(band.from_days, "day")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Command, FromArgMatches as _};
+    use engine::ScriptChecks;
+    use std::num::NonZeroUsize;
+
+    /// Once, the coins of each block came on top of the memory that the threads share.
+    #[test]
+    fn the_coins_of_each_block_are_within_the_memory_limit() {
+        let matches = AgesArgs::augment_args(Command::new("ages")).get_matches_from(["ages"]);
+        let args = AgesArgs::from_arg_matches(&matches).unwrap();
+        let mut chain = ChainOptions::new(Path::new("d"), Network::Main, ScriptChecks::LeftOut);
+        (chain.memory_bytes, chain.threads) = (512 << 20, NonZeroUsize::new(64).unwrap());
+        let threads = options(&args, chain).chain.threads.get() as u64;
+        assert!(threads > 1 && threads * WORKER_BYTES + HELD_BYTES <= 512 << 20, "{threads}");
     }
 }

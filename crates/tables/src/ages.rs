@@ -9,6 +9,7 @@ use engine::{
     is_unspendable,
 };
 use std::{
+    array,
     collections::{BTreeMap, BTreeSet, HashMap},
     iter::Sum,
     mem,
@@ -130,9 +131,12 @@ impl Span {
 }
 
 impl<E: FnMut(&AgesAt) -> Result<(), Error>> Ages<E> {
-    /// Gives the ages after the blocks at `heights` to `each`, in order.
+    /// Gives the ages after the blocks at `heights`, of which the highest is the last that is read, to `each`,
+    /// in order.
     pub fn new(bands: AgeBands, heights: BTreeSet<Height>, each: E) -> Self {
-        let (next, waiting, held) = Default::default();
+        let blocks = heights.last().map_or(0, |last| last.0 as usize + 1);
+        let held = array::from_fn(|_| vec![Held::default(); blocks]);
+        let (next, waiting) = Default::default();
         Self { bands, heights, state: Mutex::new(State { next, waiting, held, each }) }
     }
 }
@@ -140,10 +144,8 @@ impl<E: FnMut(&AgesAt) -> Result<(), Error>> Ages<E> {
 impl<E: FnMut(&AgesAt) -> Result<(), Error>> State<E> {
     fn add(&mut self, span: Span) -> Result<(), Error> {
         for ((height, script_type), change) in span.changes {
-            let Some(held) = self.held.get_mut(script_type as usize) else { continue };
-            let at = height as usize;
-            held.resize(held.len().max(at + 1), Held::default());
-            let Some(held) = held.get_mut(at) else { continue };
+            let held = self.held.get_mut(script_type as usize).and_then(|of| of.get_mut(height as usize));
+            let Some(held) = held else { continue };
             *held += change;
             if held.coins < 0 || held.amount < 0 {
                 let detail = format!(
@@ -229,6 +231,17 @@ mod tests {
     fn amounts_do_not_wrap_around() {
         let spent = Held { coins: -1, amount: -i64::MAX };
         assert_eq!([spent; 2].iter().sum::<Held>(), Held { coins: -2, amount: i64::MIN });
+    }
+
+    /// Once, it grew by doubling, beyond the memory that callers leave to it.
+    #[test]
+    fn the_coins_of_each_block_take_no_more_memory_than_is_said() {
+        let heights = [Height(4), Height(99_999)].into();
+        let ages = Ages::new(AgeBands(Vec::new()), heights, |_: &AgesAt| Ok(()));
+        let held = ages.state.into_inner().unwrap().held;
+        let bytes: usize = held.iter().map(|of| of.capacity() * size_of::<Held>()).sum();
+        assert_eq!(bytes, 100_000 * 16 * ScriptType::ALL.len());
+        assert_eq!(held.map(|of| of.len()), [100_000; ScriptType::ALL.len()]);
     }
 
     #[test]
