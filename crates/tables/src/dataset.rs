@@ -109,7 +109,7 @@ impl Default for Units {
     fn default() -> Self {
         Self {
             amounts: "satoshis",
-            times: "UTC, of block headers",
+            times: "UTC",
             hashes: "bytes in the order of the hash function, in CSV reversed",
         }
     }
