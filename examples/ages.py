@@ -18,16 +18,14 @@ BANDS = [("1 day", 1), ("1 week", 7), ("1 month", 30), ("6 months", 182), ("1 ye
 
 def ages(datadir, chain="main", height=None):
     """Returns a frame with a row for each age band: its name, the number of coins, and their value in satoshis."""
-    coins = peregrine.utxo(datadir, height, chain=chain, columns=["height", "value"])
+    coins = peregrine.utxo(datadir, height, chain=chain, columns=["mediantime", "value"])
     frame = polars.DataFrame(coins)
     last = coins.report()["height"]
-    times = polars.DataFrame(peregrine.blocks(datadir, 0, last, chain=chain, columns=["height", "mediantime"]))
-    end = times["mediantime"].max()
-    joined = frame.join(times, on="height").with_columns(
-        days=(polars.lit(end) - polars.col("mediantime")).dt.total_seconds() / DAY
-    )
+    block = polars.DataFrame(peregrine.blocks(datadir, last, last, chain=chain, columns=["mediantime"]))
+    age = polars.lit(block["mediantime"][0]) - polars.col("mediantime")
+    aged = frame.with_columns(days=age.dt.total_seconds() / DAY)
     band = polars.sum_horizontal((polars.col("days") > days).cast(polars.Int32) for _, days in BANDS)
-    sums = joined.group_by(band=band).agg(coins=polars.len(), value=polars.sum("value"))
+    sums = aged.group_by(band=band).agg(coins=polars.len(), value=polars.sum("value"))
     labels = ["up to " + name for name, _ in BANDS] + ["older"]
     order = polars.DataFrame({"band": range(len(labels)), "age": labels}, schema_overrides={"band": polars.Int32})
     return order.join(sums, on="band", how="left").sort("band").drop("band").fill_null(0)
