@@ -62,8 +62,6 @@ pub struct DatasetOptions {
     pub output: PathBuf,
     pub format: FileFormat,
     pub columns: Columns,
-    /// Number of blocks of a file, at least 1.
-    pub file_blocks: u32,
     /// Whether each file is in a folder that is named as a column. Those of history always are.
     pub partitioned: bool,
     /// Whether a directory that is there is continued. That of history never is.

@@ -132,7 +132,6 @@ pub fn export<T: BlockRows>(args: &ExportBlocksArgs, addresses: bool, spends: Op
             output: args.output.clone(),
             format,
             columns,
-            file_blocks: T::FILE_BLOCKS,
             partitioned: args.partitioned,
             append: args.append,
         };

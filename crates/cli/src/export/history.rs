@@ -108,14 +108,13 @@ pub fn history(args: &ExportHistoryArgs) -> Done {
         output: args.output.clone(),
         format: args.format,
         columns: super::columns::<HistoryTable>(&args.columns, false, false)?,
-        file_blocks: args.file_blocks.get(),
         partitioned: true,
         append: false,
     };
     let asked = args.prefixes.map(|prefixes| prefixes.to_string());
     let begin = |range: &HistoryRange, hash_at: &HashAt<'_>| {
         check_file_blocks(args, range.to)?;
-        HistoryDataset::open(dataset, range, asked.clone(), hash_at)
+        HistoryDataset::open(dataset, args.file_blocks, range, asked.clone(), hash_at)
     };
     let options = options(args, chain);
     let (report, files) =

@@ -6,7 +6,7 @@ use engine::{
     Error, Height, RealDisk,
     blocks::{BlockConsumer, BlockRange, HashAt, PartConsumer},
 };
-use export::{Continued, FileFormat, ParquetOptions, Parts, Table};
+use export::{Continued, FileFormat, ParquetOptions, Parts};
 use serde::{Deserialize, Serialize};
 use std::{marker::PhantomData, ops::RangeInclusive};
 
@@ -103,12 +103,12 @@ struct ContentFile {
 }
 
 impl Content {
-    fn of<T: Table>(options: &DatasetOptions, blocks: &BlockRange, hash_at: &HashAt<'_>) -> Self {
-        let DatasetOptions { format, ref columns, file_blocks, partitioned, .. } = *options;
-        let (from, to, file_blocks) = (blocks.from.0, blocks.to.0, file_blocks.max(1));
+    fn of<T: BlockRows>(options: &DatasetOptions, blocks: &BlockRange, hash_at: &HashAt<'_>) -> Self {
+        let DatasetOptions { format, ref columns, partitioned, .. } = *options;
+        let (from, to) = (blocks.from.0, blocks.to.0);
         let file = |number: u32| {
-            let (name, first) = (T::NAME, number * file_blocks);
-            let last = (first + (file_blocks - 1)).min(to);
+            let (name, first) = (T::NAME, number * T::FILE_BLOCKS);
+            let last = (first + (T::FILE_BLOCKS - 1)).min(to);
             let file = match partitioned {
                 true => format!("from_height={first:07}/{name}.{format}"),
                 false => format!("{name}-{first:07}.{format}"),
@@ -134,7 +134,7 @@ impl Content {
             block_hash: blocks.last.to_string(),
             spent_to: blocks.spent_to.map(|spent_to| spent_to.height.0),
             spent_to_hash: blocks.spent_to.map(|spent_to| spent_to.hash.to_string()),
-            files: (from / file_blocks..=to / file_blocks).map(file).collect(),
+            files: (from / T::FILE_BLOCKS..=to / T::FILE_BLOCKS).map(file).collect(),
         }
     }
 

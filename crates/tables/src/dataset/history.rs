@@ -10,6 +10,7 @@ use engine::{
 use export::{Columns, HistoryTable, Parts, ScriptTable, Table};
 use serde::Serialize;
 use std::collections::{BTreeMap, btree_map::Entry};
+use std::num::NonZeroU32;
 
 /// Maximum number of rows of the files of a folder that are not written yet: as many as four files have that
 /// are not flushed.
@@ -20,6 +21,7 @@ pub struct HistoryDataset {
     files: Files,
     content: String,
     prefix_digits: usize,
+    file_blocks: u32,
     /// Number of rows after which a file is flushed.
     flushed_rows: u64,
 }
@@ -71,22 +73,22 @@ impl HistoryDataset {
     /// yet, and what the format makes of them.
     pub const FOLDER_BYTES: u64 = 48 << 20;
 
-    /// Begins the dataset, or continues what an interrupted run has left. `asked`: the first and the last
-    /// prefix, if not all were asked for.
+    /// Begins the dataset, or continues what an interrupted run has left. `file_blocks`: the number of blocks of
+    /// a file; `asked`: the first and the last prefix, if not all were asked for.
     ///
     /// # Errors
     /// Those of [`BlockDataset::open`](super::BlockDataset::open).
     pub fn open(
-        mut options: DatasetOptions,
+        options: DatasetOptions,
+        file_blocks: NonZeroU32,
         range: &HistoryRange,
         asked: Option<String>,
         hash_at: &HashAt<'_>,
     ) -> Result<Self, Error> {
         let HistoryRange { network, to, last, prefix_digits: digits, .. } = *range;
         let blocks = BlockRange { network, from: Height(0), to, last, spent_to: None };
-        options.file_blocks = options.file_blocks.max(1);
-        let DatasetOptions { output, format, columns, file_blocks, .. } = &options;
-        let (to, format) = (to.0, *format);
+        let DatasetOptions { output, format, columns, .. } = &options;
+        let (to, format, file_blocks) = (to.0, *format, file_blocks.get());
         let heights = |number: u32| {
             let from_height = number * file_blocks;
             let last = to.min(from_height.saturating_add(file_blocks - 1));
@@ -112,7 +114,7 @@ impl HistoryDataset {
         let flushed_rows = u64::from(FOLDER_ROWS / (to / file_blocks + 1)).max(1);
         let parts = Parts::open(&RealDisk, output, &content).map_err(refusal)?;
         let files = Files::new(parts, options, blocks);
-        Ok(Self { files, content, prefix_digits: digits as usize, flushed_rows })
+        Ok(Self { files, content, prefix_digits: digits as usize, file_blocks, flushed_rows })
     }
 
     /// Completes the directory, when all buckets have been read.
@@ -145,8 +147,9 @@ struct HistoryFolder<'a> {
 
 impl HistorySink for HistoryFolder<'_> {
     fn entry(&mut self, entry: &HistoryEntry) -> Result<(), Error> {
-        let Self { dataset: HistoryDataset { files, flushed_rows, .. }, prefix, history, .. } = self;
-        let DatasetOptions { format, columns, file_blocks, .. } = &files.options;
+        let Self { dataset, prefix, history, .. } = self;
+        let HistoryDataset { files, file_blocks, flushed_rows, .. } = dataset;
+        let DatasetOptions { format, columns, .. } = &files.options;
         let from = entry.height.0 / file_blocks * file_blocks;
         let file = match history.entry(from) {
             Entry::Occupied(file) => file.into_mut(),
@@ -188,9 +191,9 @@ impl HistorySink for HistoryFolder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{BlockDataset, affordable_threads};
+    use crate::affordable_threads;
     use engine::{BlockHash, Network};
-    use export::{BlockTable, FileFormat};
+    use export::FileFormat;
     use std::num::NonZeroUsize;
 
     /// Once, a zero was a divisor, and files of one block were never flushed.
@@ -198,20 +201,17 @@ mod tests {
     fn sizes_of_zero_count_as_one() {
         assert_eq!(affordable_threads(3, 0, NonZeroUsize::MAX).get(), 2);
         let dir = tempfile::tempdir().unwrap();
-        let options = |name: &str| DatasetOptions {
-            output: dir.path().join(name),
+        let options = DatasetOptions {
+            output: dir.path().join("history"),
             format: FileFormat::Csv,
             columns: Columns::all::<HistoryTable>(true),
-            file_blocks: 0,
             partitioned: false,
             append: false,
         };
         let (network, to, last) = (Network::Regtest, Height(FOLDER_ROWS), BlockHash::default());
         let hash_at = |_: Height| BlockHash::default();
-        let blocks = BlockRange { network, from: Height(0), to, last, spent_to: None };
-        BlockDataset::<BlockTable>::open(options("blocks"), &blocks, &hash_at).map(drop).unwrap();
         let range = HistoryRange { network, to, last, prefix_digits: 0, first_prefix: 0, last_prefix: 0 };
-        let history = HistoryDataset::open(options("history"), &range, None, &hash_at);
+        let history = HistoryDataset::open(options, NonZeroU32::MIN, &range, None, &hash_at);
         assert_eq!(history.map(|history| history.flushed_rows).unwrap(), 1);
     }
 }
