@@ -13,8 +13,8 @@ use crate::rows::{FileFormat, RowFile};
 use crate::table::Table;
 use std::path::{Path, PathBuf};
 use vfs::{
-    Disk, During as _, FileError, Lock, UnfinishedError, dir_of, remove_if_there, sync_dir_of, unfinished,
-    unfinished::target,
+    Disk, During as _, FileError, Lock, UnfinishedError, dir_of, exists, remove_if_there, sync_dir_of,
+    unfinished, unfinished::target,
 };
 
 /// The file that states what a directory is for: its name in the directory, and the end of its name beside
@@ -66,7 +66,9 @@ pub struct Parts<'d> {
     disk: &'d dyn Disk,
     path: PathBuf,
     temporary: PathBuf,
-    _lock: Box<dyn Lock>,
+    /// The files that are made for a directory that was complete. It gets its name back if none is completed.
+    made: Option<Vec<String>>,
+    locks: Vec<Box<dyn Lock>>,
 }
 
 /// Reads a request, and locks its file until the lock is dropped.
@@ -91,9 +93,9 @@ impl<'d> Parts<'d> {
     /// Begins the directory `path`, or continues it if an earlier run with the same `request` has begun it.
     /// `request` determines all files.
     pub fn open(disk: &'d dyn Disk, path: &Path, request: &str) -> Result<Self, PartsError> {
-        let path = &target(disk, path)?;
-        let (beside, temporary) = (beside(path), unfinished::temporary(path, unfinished::SUFFIX));
-        if disk.exists(path).during("look for", path)? {
+        let path = target(disk, path)?;
+        let (beside, temporary) = (beside(&path), unfinished::temporary(&path, unfinished::SUFFIX));
+        if disk.exists(&path).during("look for", &path)? {
             // A run that was killed at its end has left its request, which libraries take for a file of rows.
             // Directories of releases before have nothing beside them: there it stays.
             let request = path.join(REQUEST);
@@ -103,7 +105,7 @@ impl<'d> Parts<'d> {
             {
                 disk.remove_file(&request).during("remove", &request)?;
             }
-            return Err(UnfinishedError::Exists(path.clone()).into());
+            return Err(UnfinishedError::Exists(path).into());
         }
         if disk.exists(&beside).during("look for", &beside)?
             && !disk.read(&beside, REQUEST_LEN).during("read", &beside)?.starts_with(REQUEST_START)
@@ -115,21 +117,22 @@ impl<'d> Parts<'d> {
         if disk.exists(&file).during("look for", &file)? {
             let (found, lock) = read_and_lock(disk, &file)?;
             return match found == request.as_bytes() {
-                true => Ok(Self { disk, path: path.to_owned(), temporary, _lock: lock }),
-                false => Err(left_by_another(disk, path)(temporary)),
+                true => Ok(Self { disk, path, temporary, made: None, locks: vec![lock] }),
+                false => Err(left_by_another(disk, &path)(temporary)),
             };
         }
         // A crash may have left the request without its name, but nothing else.
         let leftover = format!("{REQUEST}{}", unfinished::SUFFIX);
         if disk.list(&temporary).during("list", &temporary)?.iter().any(|name| *name != *leftover) {
-            return Err(left_by_another(disk, path)(temporary));
+            return Err(left_by_another(disk, &path)(temporary));
         }
-        Self::with_request(disk, path, temporary, request)
+        Self { disk, path, temporary, made: None, locks: Vec::new() }.with_request(request)
     }
 
     /// Begins the directory `path`, or continues it if it is there, complete or not, whatever it was for:
     /// `continued` gets that, and returns what the directory has; `None`: it cannot be continued. Until the
-    /// directory is complete again, it has its temporary name. A file whose size has changed does not stay.
+    /// directory is complete again, it has its temporary name. A file whose size has changed does not stay;
+    /// those that do not stay are removed when the directory is complete.
     pub fn append(
         disk: &'d dyn Disk,
         path: &Path,
@@ -149,8 +152,7 @@ impl<'d> Parts<'d> {
         let is_there = |file: &PathBuf| disk.exists(file).unwrap_or_default();
         // This refuses a directory that is complete.
         let Some(file) = places.into_iter().find(is_there) else { return Self::open(disk, path, request) };
-        // Held until the new request, with a lock of its own, takes the place of this one.
-        let (found, _lock) = read_and_lock(disk, &file)?;
+        let (found, lock) = read_and_lock(disk, &file)?;
         let flaw = |flaw| PartsError::WouldLose { path: dir.clone(), flaw };
         let Some(Continued { files, mut outdated, to_come }) = continued(&found).map_err(flaw)? else {
             let refusal = if is_complete { PartsError::OtherContent } else { left_by_another(disk, path) };
@@ -164,41 +166,49 @@ impl<'d> Parts<'d> {
             outdated.extend((len(name)? != *known).then(|| name.clone()));
         }
         // A file of somebody else must not be taken for one that is complete.
-        for name in to_come.iter().filter(|name| files.iter().all(|(known, _)| known != *name)) {
+        let is_new = |name: &&String| files.iter().all(|(known, _)| known != *name);
+        for name in to_come.iter().filter(is_new) {
             if len(name)?.is_some() {
                 return Err(PartsError::Foreign(dir.join(name)));
             }
         }
+        if is_complete && disk.exists(&temporary).during("look for", &temporary)? {
+            return Err(PartsError::OtherRequest(temporary));
+        }
+        // Without a file beside it, the new request takes the place of the only one that states what it has.
+        let made = (is_complete && file == beside(path))
+            .then(|| to_come.iter().filter(is_new).chain(&outdated).cloned().collect());
+        let parts = Self { disk, path: path.clone(), temporary, made, locks: vec![lock] };
         if is_complete {
-            if disk.exists(&temporary).during("look for", &temporary)? {
-                return Err(PartsError::OtherRequest(temporary));
-            }
-            disk.rename(path, &temporary).during("rename", path)?;
+            disk.rename(path, &parts.temporary).during("rename", path)?;
             sync_dir_of(disk, path)?;
         }
-        for path in outdated.iter().map(|name| temporary.join(name)) {
-            remove_if_there(disk, &path)?;
+        for file in outdated.iter().map(|name| parts.temporary.join(name)) {
+            if exists(disk, &file)? {
+                disk.rename(&file, &set_aside(&file)).during("rename", &file)?;
+                // If it came back after a power cut, the new request would have it for a complete one.
+                sync_dir_of(disk, &file)?;
+            }
         }
-        Self::with_request(disk, path, temporary, request)
+        parts.with_request(request)
     }
 
     /// Writes what a directory is for, and locks it.
-    fn with_request(
-        disk: &'d dyn Disk,
-        path: &Path,
-        temporary: PathBuf,
-        request: &str,
-    ) -> Result<Self, PartsError> {
-        let file = temporary.join(REQUEST);
-        unfinished::write(disk, &file, request.as_bytes())?;
-        let lock = unfinished::lock(disk, &file, DIRECTORY_IN_USE)?;
-        Ok(Self { disk, path: path.to_owned(), temporary, _lock: lock })
+    fn with_request(mut self, request: &str) -> Result<Self, PartsError> {
+        let file = self.temporary.join(REQUEST);
+        unfinished::write(self.disk, &file, request.as_bytes())?;
+        self.locks.push(unfinished::lock(self.disk, &file, DIRECTORY_IN_USE)?);
+        Ok(self)
     }
 
-    /// Returns the size in bytes of a file, if it is complete.
+    /// Returns the size in bytes of a file, if it is complete. Then, the outdated one is removed.
     pub fn complete_len(&self, name: &str) -> Result<Option<u64>, FileError> {
         let path = self.temporary.join(name);
-        Ok(self.disk.metadata(&path).during("look for", &path)?.map(|found| found.len))
+        let found = self.disk.metadata(&path).during("look for", &path)?;
+        if found.is_some() {
+            remove_if_there(self.disk, &set_aside(&path))?;
+        }
+        Ok(found.map(|found| found.len))
     }
 
     /// Begins a file. In its name, slashes divide the names of folders, which are created.
@@ -215,13 +225,45 @@ impl<'d> Parts<'d> {
     }
 
     /// Gives the directory its name, when all files are complete, and writes what it has beside it.
-    pub fn finish(self, content: &str) -> Result<(), UnfinishedError> {
+    pub fn finish(mut self, content: &str) -> Result<(), UnfinishedError> {
+        self.made = None;
         let Self { disk, path, temporary, .. } = &self;
         unfinished::write(*disk, &beside(path), content.as_bytes())?;
         disk.rename(temporary, path).during("rename to its final name", temporary)?;
         sync_dir_of(*disk, path)?;
         let request = path.join(REQUEST);
         Ok(disk.remove_file(&request).during("remove", &request)?)
+    }
+
+    /// Makes a directory that was complete what it was, unless one of the new files is complete.
+    fn restore(&self) -> Result<(), FileError> {
+        let Self { disk, path, temporary, made: Some(made), .. } = self else { return Ok(()) };
+        let files: Vec<_> = made.iter().map(|name| temporary.join(name)).collect();
+        for file in &files {
+            if exists(*disk, file)? {
+                return Ok(());
+            }
+        }
+        // After a crash in between, the next run finds what the directory has beside it.
+        let request = temporary.join(REQUEST);
+        remove_if_there(*disk, &request)?;
+        sync_dir_of(*disk, &request)?;
+        for file in &files {
+            let aside = set_aside(file);
+            if exists(*disk, &aside)? {
+                disk.rename(&aside, file).during("rename", &aside)?;
+                sync_dir_of(*disk, file)?;
+            }
+        }
+        disk.rename(temporary, path).during("rename to its final name", temporary)?;
+        sync_dir_of(*disk, path)
+    }
+}
+
+impl Drop for Parts<'_> {
+    fn drop(&mut self) {
+        // The run has failed, with an error that counts more.
+        let _ = self.restore();
     }
 }
 
@@ -230,6 +272,11 @@ impl<'d> Parts<'d> {
 fn left_by_another(disk: &dyn Disk, path: &Path) -> fn(PathBuf) -> PartsError {
     let was_complete = disk.exists(&beside(path)).unwrap_or(true);
     if was_complete { PartsError::WasComplete } else { PartsError::OtherRequest }
+}
+
+/// The name of an outdated file until the one that takes its place is complete.
+fn set_aside(file: &Path) -> PathBuf {
+    unfinished::temporary(file, &format!(".outdated{}", unfinished::SUFFIX))
 }
 
 /// The file beside a directory that states what it has.

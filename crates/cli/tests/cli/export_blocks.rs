@@ -172,6 +172,27 @@ fn beside_a_process_that_uses_the_datadir_old_blocks_can_be_read() {
     drop(lock);
 }
 
+/// Once, a directory that was complete lost its name and its last file before the new blocks were read.
+#[test]
+fn a_directory_that_cannot_be_continued_stays_as_it_was() {
+    let (dir, chain) = rebuilt();
+    let out = dir.path().join("out");
+    let tip = chain.tip().height;
+    done(run(dir.path(), &["export", "inputs", "-o", text(&out), "--to", &(tip - 1).to_string()]));
+    let before = snapshot(&out).unwrap();
+    edit_index(&dir.path().join("regtest/blocks/index"), |index| {
+        for entry in index.entries.iter_mut().filter(|entry| entry.height.0 == tip) {
+            (entry.status.0, entry.undo_pos) = (entry.status.0 & !BlockStatus::HAVE_UNDO, None);
+        }
+    })
+    .unwrap();
+    let output = run(dir.path(), &["export", "inputs", "-o", text(&out), "--append"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("the undo data of the block is not on disk"), "{stderr}");
+    assert!(snapshot(&out).unwrap() == before && dir.path().join("out.dataset.json").exists());
+    assert!(!dir.path().join("out.peregrine-part").exists());
+}
+
 /// A look-up finds its row group and its pages by their statistics.
 #[test]
 fn parquet_files_have_the_groups_that_are_wanted_and_statistics() {

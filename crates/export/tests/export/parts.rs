@@ -130,3 +130,90 @@ fn a_directory_that_was_complete_before_it_was_continued_is_not_to_be_removed() 
         }
     }
 }
+
+/// A file in a folder, which a longer one takes the place of.
+const GROWN: &str = "from_height=2/outputs";
+
+/// Writes that file.
+fn write_grown(parts: &Parts<'_>, rows: u32) -> u64 {
+    let columns = Columns::all::<OutputTable>(false);
+    let mut file = parts.begin::<OutputTable>(GROWN, FileFormat::Csv, &columns).unwrap();
+    for vout in 0..rows {
+        file.add(OutputRow { vout, ..OutputRow::default() }).unwrap();
+    }
+    file.finish(&[]).unwrap()
+}
+
+/// The request of the run that writes so many rows.
+fn request_of(rows: u32) -> String {
+    String::from_utf8_lossy(REQUEST).replace("all", &rows.to_string())
+}
+
+/// Makes a complete directory whose file has one row. Returns the size of that file.
+fn make_small(path: &Path) -> u64 {
+    let parts = Parts::open(&RealDisk, path, &request_of(1)).unwrap();
+    let len = write_grown(&parts, 1);
+    parts.finish(&request_of(1)).unwrap();
+    len
+}
+
+/// Continues the directory for a file with two rows, which takes the place of that with one, of `small` bytes.
+fn grow<'d>(disk: &'d dyn Disk, path: &Path, small: u64) -> Parts<'d> {
+    let continued = |found: &[u8]| {
+        let is_small = found == request_of(1).as_bytes();
+        let (name, to_come) = (GROWN.to_owned(), vec![GROWN.to_owned(), "next".to_owned()]);
+        let outdated = if is_small { vec![name.clone()] } else { Vec::new() };
+        let next = (!is_small).then(|| ("next".to_owned(), None));
+        let files = [(name, is_small.then_some(small))].into_iter().chain(next).collect();
+        Ok(Some(Continued { files, outdated, to_come }))
+    };
+    Parts::append(disk, path, &request_of(2), continued).unwrap()
+}
+
+/// Once, a block that could not be read took the complete directory away, and its last file.
+#[test]
+fn a_run_that_completes_no_file_leaves_the_directory_as_it_was() {
+    let (dir, out) = testkit::fresh_path("out");
+    let small = make_small(&out);
+    let before = snapshot(dir.path()).unwrap();
+    let parts = grow(&RealDisk, &out, small);
+    assert!(parts.complete_len(GROWN).unwrap().is_none() && !out.exists());
+    drop(parts);
+    assert_eq!(snapshot(dir.path()).unwrap(), before);
+    let parts = grow(&RealDisk, &out, small);
+    write_grown(&parts, 2);
+    drop(parts);
+    // What it has completed stays, and so do the rows of before until all is complete.
+    let left = snapshot(&dir.path().join("out.peregrine-part")).unwrap();
+    assert!(!out.exists() && left.values().any(|bytes| before.values().any(|file| file == bytes)));
+    let parts = grow(&RealDisk, &out, small);
+    assert!(parts.complete_len(GROWN).unwrap() > Some(small));
+    parts.finish(&request_of(2)).unwrap();
+    assert!(snapshot(&out).unwrap().keys().eq([Path::new(GROWN)]));
+}
+
+/// Once, a power cut brought the shorter file back, and the next run took it for a complete one.
+#[test]
+fn no_crash_makes_an_outdated_file_a_complete_one() {
+    let place = TempDir::new().unwrap();
+    let small = make_small(&place.path().join("out"));
+    let complete = |disk: &dyn Disk, path: &Path| {
+        let parts = grow(disk, path, small);
+        if parts.complete_len(GROWN).unwrap().is_none() {
+            write_grown(&parts, 2);
+        }
+        parts.complete_len(GROWN).unwrap();
+        parts.finish(&request_of(2)).unwrap();
+    };
+    let run = |disk: &FaultDisk| complete(disk, &place.path().join("out"));
+    let crashes = Crashes { cuts: 8, ..Crashes::default() };
+    let states = explore(place.path(), crashes, run, |Crash { dir, what, .. }| {
+        let out = dir.path().join("out");
+        complete(&RealDisk, &out);
+        let found = snapshot(&out).unwrap();
+        assert!(found.keys().eq([Path::new(GROWN)]), "{what}: {:?}", found.keys());
+        let text = String::from_utf8_lossy(&found[Path::new(GROWN)]);
+        assert_eq!(text.lines().count(), 3, "{what}");
+    });
+    assert!(states > 10, "{states}");
+}
