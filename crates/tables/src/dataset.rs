@@ -9,14 +9,15 @@ pub use history::HistoryDataset;
 
 use crate::{affordable_threads, rows::BlockRows};
 use engine::{
-    ChainOptions, Error, Height, Remedy,
+    ChainOptions, Disk as _, Error, Height, RealDisk, Remedy,
     blocks::{BlockData, BlockRange, PartConsumer, ReadBlocksOptions, SpendsOptions, SpentTo},
 };
 use export::{Columns, FileFormat, Parts, PartsError, RowFile, Table};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The program, as files name it: its version is that of this crate.
@@ -200,16 +201,37 @@ impl<T: BlockRows> PartConsumer for DatasetFile<'_, T> {
     }
 }
 
+/// Which interrupted export has left a directory, as far as it did not want the same.
+fn other_export(dir: &Path, request: &str) -> String {
+    let found = RealDisk.read(&dir.join("dataset.json"), u64::MAX).unwrap_or_default();
+    let [found, wanted] = [found.as_slice(), request.as_bytes()]
+        .map(|text| serde_json::from_slice::<Value>(text).unwrap_or_default());
+    let fields = [
+        ("program", "by"),
+        ("to", "up to block"),
+        ("spent_to", "with inputs up to block"),
+        // After a reorganisation, only the hash is another one.
+        ("block_hash", "up to block"),
+        ("spent_to_hash", "with inputs up to block"),
+    ];
+    let differing = fields.into_iter().find_map(|(field, words)| {
+        let value = found.get(field).filter(|value| wanted.get(field) != Some(*value))?;
+        Some(format!("{words} {}", value.to_string().trim_matches('"')))
+    });
+    differing.unwrap_or_else(|| "with other options".to_owned())
+}
+
 /// The error for a directory that cannot be begun or continued.
-fn refusal(error: PartsError) -> Error {
+fn refusal(error: PartsError, request: &str) -> Error {
     let usage = |detail: &str| Error::usage(detail).with_remedies([Remedy::OtherName]);
     match error {
         PartsError::Unfinished(error) => error.into(),
         PartsError::OtherRequest(path) => {
-            let detail = "an interrupted export with other options, or up to another block, has left this \
-                          directory; repeat that one, up to the height `to` in its dataset.json, or remove \
-                          the directory";
-            usage(detail).in_file(path, None)
+            let detail = format!(
+                "an interrupted export {} has left this directory; repeat that one, or remove the directory",
+                other_export(&path, request)
+            );
+            usage(&detail).in_file(path, None)
         }
         PartsError::WasComplete(path) => {
             let error = Error::usage("an interrupted run was continuing this export, which was complete");

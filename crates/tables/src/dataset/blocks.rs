@@ -29,11 +29,12 @@ impl<T: BlockRows> BlockDataset<T> {
             Ok(old) => content.continued(old),
             Err(_) => Ok(None),
         };
+        let request = &text(&content);
         let parts = match options.append {
-            true => Parts::append(&RealDisk, &options.output, &text(&content), continued),
-            false => Parts::open(&RealDisk, &options.output, &text(&content)),
+            true => Parts::append(&RealDisk, &options.output, request, continued),
+            false => Parts::open(&RealDisk, &options.output, request),
         };
-        let files = Files::new(parts.map_err(refusal)?, options, *blocks);
+        let files = Files::new(parts.map_err(|error| refusal(error, request))?, options, *blocks);
         Ok(Self { files, content, table: PhantomData })
     }
 

@@ -112,7 +112,7 @@ impl HistoryDataset {
             units: Units::default(),
         });
         let flushed_rows = u64::from(FOLDER_ROWS / (to / file_blocks + 1)).max(1);
-        let parts = Parts::open(&RealDisk, output, &content).map_err(refusal)?;
+        let parts = Parts::open(&RealDisk, output, &content).map_err(|error| refusal(error, &content))?;
         let files = Files::new(parts, options, blocks);
         Ok(Self { files, content, prefix_digits: digits as usize, file_blocks, flushed_rows })
     }
