@@ -36,7 +36,7 @@ pub enum PartsError {
     #[error("{}: an interrupted run was continuing this, which was complete", .0.display())]
     WasComplete(PathBuf),
     /// The directory is complete, and has something else than what it was to be continued with.
-    #[error("{}: it is complete, and has something else", .0.display())]
+    #[error("{}: it has a complete export with other options; export into another directory", .0.display())]
     OtherContent(PathBuf),
     #[error("{}: a file belongs here, but no export has written this one; move it away", .0.display())]
     Foreign(PathBuf),
@@ -179,16 +179,9 @@ impl<'d> Parts<'d> {
         let made = (is_complete && file == beside(path))
             .then(|| to_come.iter().filter(is_new).chain(&outdated).cloned().collect());
         let parts = Self { disk, path: path.clone(), temporary, made, locks: vec![lock] };
-        if is_complete {
-            disk.rename(path, &parts.temporary).during("rename", path)?;
-            sync_dir_of(disk, path)?;
-        }
+        rename_if_there(disk, path, &parts.temporary)?;
         for file in outdated.iter().map(|name| parts.temporary.join(name)) {
-            if exists(disk, &file)? {
-                disk.rename(&file, &set_aside(&file)).during("rename", &file)?;
-                // If it came back after a power cut, the new request would have it for a complete one.
-                sync_dir_of(disk, &file)?;
-            }
+            rename_if_there(disk, &file, &set_aside(&file))?;
         }
         parts.with_request(request)
     }
@@ -238,25 +231,16 @@ impl<'d> Parts<'d> {
     /// Makes a directory that was complete what it was, unless one of the new files is complete.
     fn restore(&self) -> Result<(), FileError> {
         let Self { disk, path, temporary, made: Some(made), .. } = self else { return Ok(()) };
-        let files: Vec<_> = made.iter().map(|name| temporary.join(name)).collect();
-        for file in &files {
-            if exists(*disk, file)? {
-                return Ok(());
-            }
+        let files = || made.iter().map(|name| temporary.join(name));
+        if files().any(|file| disk.exists(&file).unwrap_or(true)) {
+            return Ok(());
         }
         // After a crash in between, the next run finds what the directory has beside it.
         let request = temporary.join(REQUEST);
         remove_if_there(*disk, &request)?;
         sync_dir_of(*disk, &request)?;
-        for file in &files {
-            let aside = set_aside(file);
-            if exists(*disk, &aside)? {
-                disk.rename(&aside, file).during("rename", &aside)?;
-                sync_dir_of(*disk, file)?;
-            }
-        }
-        disk.rename(temporary, path).during("rename to its final name", temporary)?;
-        sync_dir_of(*disk, path)
+        files().try_for_each(|file| rename_if_there(*disk, &set_aside(&file), &file))?;
+        rename_if_there(*disk, temporary, path)
     }
 }
 
@@ -277,6 +261,16 @@ fn left_by_another(disk: &dyn Disk, path: &Path) -> fn(PathBuf) -> PartsError {
 /// The name of an outdated file until the one that takes its place is complete.
 fn set_aside(file: &Path) -> PathBuf {
     unfinished::temporary(file, &format!(".outdated{}", unfinished::SUFFIX))
+}
+
+/// Renames, if `from` is there, so that a power cut does not take that back: an outdated file that came back
+/// would count as a complete one.
+fn rename_if_there(disk: &dyn Disk, from: &Path, to: &Path) -> Result<(), FileError> {
+    if exists(disk, from)? {
+        disk.rename(from, to).during("rename", from)?;
+        sync_dir_of(disk, to)?;
+    }
+    Ok(())
 }
 
 /// The file beside a directory that states what it has.

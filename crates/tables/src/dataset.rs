@@ -201,24 +201,18 @@ impl<T: BlockRows> PartConsumer for DatasetFile<'_, T> {
     }
 }
 
-/// Which interrupted export has left a directory, as far as it did not want the same.
-fn other_export(dir: &Path, request: &str) -> String {
-    let found = RealDisk.read(&dir.join("dataset.json"), u64::MAX).unwrap_or_default();
-    let [found, wanted] = [found.as_slice(), request.as_bytes()]
-        .map(|text| serde_json::from_slice::<Value>(text).unwrap_or_default());
-    let fields = [
-        ("program", "by"),
-        ("to", "up to block"),
-        ("spent_to", "with inputs up to block"),
-        // After a reorganisation, only the hash is another one.
-        ("block_hash", "up to block"),
-        ("spent_to_hash", "with inputs up to block"),
-    ];
-    let differing = fields.into_iter().find_map(|(field, words)| {
-        let value = found.get(field).filter(|value| wanted.get(field) != Some(*value))?;
-        Some(format!("{words} {}", value.to_string().trim_matches('"')))
-    });
-    differing.unwrap_or_else(|| "with other options".to_owned())
+/// In what the interrupted export that has left a directory differs from this one, unless in other options.
+fn difference(dir: &Path, request: &str) -> Option<String> {
+    let found = RealDisk.read(&dir.join("dataset.json"), u64::MAX).ok()?;
+    let [found, wanted] =
+        [found.as_slice(), request.as_bytes()].map(|text| serde_json::from_slice::<Value>(text).ok());
+    let (found, wanted) = (found?, wanted?);
+    let fields =
+        [("program", "by"), ("to", "up to"), ("spent_to", "with spends up to"), ("block_hash", "up to")];
+    let (value, words) = fields.into_iter().find_map(|(field, words)| {
+        found.get(field).filter(|value| wanted.get(field) != Some(*value)).map(|value| (value, words))
+    })?;
+    Some(format!("{words} {}", value.to_string().trim_matches('"')))
 }
 
 /// The error for a directory that cannot be begun or continued.
@@ -227,20 +221,14 @@ fn refusal(error: PartsError, request: &str) -> Error {
     match error {
         PartsError::Unfinished(error) => error.into(),
         PartsError::OtherRequest(path) => {
-            let detail = format!(
-                "an interrupted export {} has left this directory; repeat that one, or remove the directory",
-                other_export(&path, request)
-            );
-            usage(&detail).in_file(path, None)
+            let which = difference(&path, request).unwrap_or_else(|| "with other options".to_owned());
+            let advice = "has left this directory; repeat that one, or remove the directory";
+            usage(&format!("an interrupted export {which} {advice}")).in_file(path, None)
         }
         PartsError::WasComplete(path) => {
             let error = Error::usage("an interrupted run was continuing this export, which was complete");
             error.in_file(path, None).with_remedies([Remedy::RepeatOptions, Remedy::OtherName])
         }
-        PartsError::OtherContent(path) => {
-            let detail = "it has a complete export with other options; export into another directory";
-            usage(detail).in_file(path, None)
-        }
-        PartsError::Foreign(_) | PartsError::WouldLose { .. } => usage(&error.to_string()),
+        error => usage(&error.to_string()),
     }
 }
