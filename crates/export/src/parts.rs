@@ -35,14 +35,9 @@ pub enum PartsError {
     OtherRequest(PathBuf),
     #[error("{}: an interrupted run was continuing this, which was complete", .0.display())]
     WasComplete(PathBuf),
-    /// The directory is complete, and has something else than what it was to be continued with.
-    #[error("{}: it has a complete export with other options; export into another directory", .0.display())]
-    OtherContent(PathBuf),
-    #[error("{}: a file belongs here, but no export has written this one; move it away", .0.display())]
-    Foreign(PathBuf),
-    /// Continuing the directory would lose rows of it.
+    /// The directory, or a file in it, is not what can be continued. `flaw` also says what to do.
     #[error("{}: {flaw}", .path.display())]
-    WouldLose { path: PathBuf, flaw: String },
+    Refused { path: PathBuf, flaw: String },
 }
 
 /// What a directory has that is continued.
@@ -153,10 +148,12 @@ impl<'d> Parts<'d> {
         // This refuses a directory that is complete.
         let Some(file) = places.into_iter().find(is_there) else { return Self::open(disk, path, request) };
         let (found, lock) = read_and_lock(disk, &file)?;
-        let flaw = |flaw| PartsError::WouldLose { path: dir.clone(), flaw };
-        let Some(Continued { files, mut outdated, to_come }) = continued(&found).map_err(flaw)? else {
-            let refusal = if is_complete { PartsError::OtherContent } else { left_by_another(disk, path) };
-            return Err(refusal(dir.clone()));
+        let refused = |path, flaw| PartsError::Refused { path, flaw };
+        let continued = continued(&found).map_err(|flaw| refused(dir.clone(), flaw))?;
+        let Some(Continued { files, mut outdated, to_come }) = continued else {
+            let flaw = "it has a complete export with other options; export into another directory";
+            let left = left_by_another(disk, path)(dir.clone());
+            return Err(if is_complete { refused(dir.clone(), flaw.to_owned()) } else { left });
         };
         let len = |name: &String| {
             let path = dir.join(name);
@@ -169,7 +166,8 @@ impl<'d> Parts<'d> {
         let is_new = |name: &&String| files.iter().all(|(known, _)| known != *name);
         for name in to_come.iter().filter(is_new) {
             if len(name)?.is_some() {
-                return Err(PartsError::Foreign(dir.join(name)));
+                let flaw = "a file belongs here, but no export has written this one; move it away";
+                return Err(refused(dir.join(name), flaw.to_owned()));
             }
         }
         if is_complete && disk.exists(&temporary).during("look for", &temporary)? {

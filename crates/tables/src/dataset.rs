@@ -16,6 +16,7 @@ use export::{Columns, FileFormat, Parts, PartsError, RowFile, Table};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -97,21 +98,9 @@ impl ColumnText {
 }
 
 /// What the values of columns mean.
-#[derive(Serialize)]
-struct Units {
-    amounts: &'static str,
-    times: &'static str,
-    hashes: &'static str,
-}
-
-impl Default for Units {
-    fn default() -> Self {
-        Self {
-            amounts: "satoshis",
-            times: "UTC",
-            hashes: "bytes in the order of the hash function, in CSV reversed",
-        }
-    }
+fn units() -> BTreeMap<&'static str, &'static str> {
+    let hashes = "bytes in the order of the hash function, in CSV reversed";
+    BTreeMap::from([("amounts", "satoshis"), ("hashes", hashes), ("times", "UTC")])
 }
 
 /// The content of `.dataset.json`.

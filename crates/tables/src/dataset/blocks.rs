@@ -1,6 +1,6 @@
 //! A dataset of what blocks contain: a file for each so many blocks. One that is complete can be continued.
 
-use super::{ColumnText, DatasetOptions, Files, PROGRAM, Units, WrittenFiles, refusal, text};
+use super::{ColumnText, DatasetOptions, Files, PROGRAM, WrittenFiles, refusal, text, units};
 use crate::rows::BlockRows;
 use engine::{
     Error, Height, RealDisk,
@@ -8,7 +8,7 @@ use engine::{
 };
 use export::{Continued, FileFormat, ParquetOptions, Parts};
 use serde::{Deserialize, Serialize};
-use std::{marker::PhantomData, ops::RangeInclusive};
+use std::{collections::BTreeMap, marker::PhantomData, ops::RangeInclusive};
 
 /// See the module. Several threads can write its files at the same time.
 pub struct BlockDataset<T> {
@@ -72,7 +72,7 @@ struct Content {
     row_group: Option<u32>,
     columns: Vec<ColumnText>,
     #[serde(skip_deserializing)]
-    units: Units,
+    units: BTreeMap<&'static str, &'static str>,
     chain: String,
     /// Height of the first block.
     from: u32,
@@ -128,7 +128,7 @@ impl Content {
             zstd_level,
             row_group: row_group.map(u32::from),
             columns: ColumnText::all::<T>(columns),
-            units: Units::default(),
+            units: units(),
             chain: blocks.network.name().to_owned(),
             from,
             to,

@@ -1,6 +1,6 @@
 //! A dataset of what each output script got and spent: files by script hash, in folders, and by height.
 
-use super::{ColumnText, DatasetFile, DatasetOptions, Files, PROGRAM, Units, WrittenFiles, refusal, text};
+use super::{ColumnText, DatasetFile, DatasetOptions, Files, PROGRAM, WrittenFiles, refusal, text, units};
 use crate::rows::{history_row, with_script_row};
 use engine::{
     Error, Height, RealDisk,
@@ -46,7 +46,7 @@ struct Content {
     prefixes: Option<String>,
     /// The values of `from_height`.
     heights: Vec<Heights>,
-    units: Units,
+    units: BTreeMap<&'static str, &'static str>,
 }
 
 #[derive(Serialize)]
@@ -109,7 +109,7 @@ impl HistoryDataset {
             prefix_digits: digits,
             prefixes: asked,
             heights: (0..=to / file_blocks).map(heights).collect(),
-            units: Units::default(),
+            units: units(),
         });
         let flushed_rows = u64::from(FOLDER_ROWS / (to / file_blocks + 1)).max(1);
         let parts = Parts::open(&RealDisk, output, &content).map_err(|error| refusal(error, &content))?;
