@@ -48,8 +48,8 @@ pub struct ChainParams {
     pub segwit_height: Height,
     /// Blocks that are allowed to repeat an earlier coinbase (BIP-0030).
     pub bip30_exceptions: &'static [(Height, BlockHash)],
-    /// Blocks whose coinbase was overwritten by those of `bip30_exceptions`, in the same order: its coins were
-    /// never spent and never can be.
+    /// Blocks whose coinbase was overwritten, each by the block in the same place of `bip30_exceptions`: its
+    /// coins were never spent and never can be.
     pub overwritten_coinbases: &'static [(Height, BlockHash)],
     /// Blocks that break a script rule that applies to all others from the genesis block on, with those of
     /// these rules that apply to them.

@@ -131,8 +131,7 @@ impl Span {
 }
 
 impl<E: FnMut(&AgesAt) -> Result<(), Error>> Ages<E> {
-    /// Gives the ages after the blocks at `heights`, of which the highest is the last that is read, to `each`,
-    /// in order.
+    /// Gives the ages after the blocks at `heights`, the last of which is the last one, to `each` in order.
     pub fn new(bands: AgeBands, heights: BTreeSet<Height>, each: E) -> Self {
         let blocks = heights.last().map_or(0, |last| last.0 as usize + 1);
         let held = array::from_fn(|_| vec![Held::default(); blocks]);

@@ -157,7 +157,7 @@ fn make_small(path: &Path) -> u64 {
     len
 }
 
-/// Continues the directory for a file with two rows, which takes the place of that with one, of `small` bytes.
+/// Continues the directory for a file with two rows, in place of that with one, which has `small` bytes.
 fn grow<'d>(disk: &'d dyn Disk, path: &Path, small: u64) -> Parts<'d> {
     let continued = |found: &[u8]| {
         let is_small = found == request_of(1).as_bytes();

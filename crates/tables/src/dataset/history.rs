@@ -73,7 +73,7 @@ impl HistoryDataset {
     /// yet, and what the format makes of them.
     pub const FOLDER_BYTES: u64 = 48 << 20;
 
-    /// Begins the dataset, or continues what an interrupted run has left. `file_blocks`: the number of blocks of
+    /// Begins the dataset, or continues what an interrupted run has left. `file_blocks`: number of blocks of
     /// a file; `asked`: the first and the last prefix, if not all were asked for.
     ///
     /// # Errors
