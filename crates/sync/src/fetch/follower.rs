@@ -63,7 +63,8 @@ pub trait Follower {
     }
 
     /// Whether the download stays at the tip. Otherwise it ends when all blocks are stored, and of the
-    /// functions below only [`Follower::take_lock`] and [`Follower::is_over`] are called.
+    /// functions below only [`Follower::has_lock`], [`Follower::take_lock`] and [`Follower::is_over`] are
+    /// called.
     fn stays(&self) -> bool {
         false
     }
