@@ -273,7 +273,7 @@ impl Disk for RealDisk {
 
     fn share_space(&self, a: &Path, b: &Path) -> io::Result<bool> {
         let [a_device, b_device] = [fs::metadata(a)?.dev(), fs::metadata(b)?.dev()];
-        let can_share = is_virtual(a_device) && is_virtual(b_device);
+        let can_share = can_share([a_device, b_device]);
         Ok(a_device == b_device || can_share && self.free_space(a)? == self.free_space(b)?)
     }
 
@@ -525,10 +525,10 @@ fn chown_error(error: io::Error) -> io::Error {
     if is_unsupported(&error) { io::Error::new(io::ErrorKind::PermissionDenied, error) } else { error }
 }
 
-/// Whether a device is no disk's: subvolumes of btrfs and datasets of ZFS have such devices of their own, and
-/// share the free space.
-pub(crate) fn is_virtual(device: u64) -> bool {
-    rustix::fs::major(device as _) == 0 // The type differs between systems.
+/// Whether one of the devices is no disk's: subvolumes of btrfs, datasets of ZFS and overlays have such
+/// devices of their own, and share the free space.
+pub(crate) fn can_share(devices: [u64; 2]) -> bool {
+    devices.into_iter().any(|device| rustix::fs::major(device as _) == 0) // The type differs between systems.
 }
 
 /// Whether `dir` is the root of a mount, including a bind mount of the same file system; `None` where the
