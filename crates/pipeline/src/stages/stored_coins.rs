@@ -1,6 +1,6 @@
 //! The coins of a chainstate, as the source below a cache.
 
-use api::error::Error;
+use api::{error::Error, subject::Subject};
 use chain::threads::for_all;
 use coins::{Changes, CoinSource, CoinsCache, OwnedCoin};
 use disk::{DiskError, chainstate::ChainstateReader};
@@ -56,11 +56,19 @@ pub fn flush(
     })
 }
 
-/// Merges tables, on up to `threads` threads. If `interrupt` is set, nothing is merged.
+/// Merges tables, on up to `threads` threads. If `interrupt` is set, or the disk is full, nothing is merged.
 ///
 /// # Errors
 /// The same errors as [`flush`]; damage to the chainstate.
 pub fn merge(coins: &mut TipCoins<'_>, threads: usize, interrupt: &AtomicBool) -> Result<(), Error> {
+    match merge_or_fail(coins, threads, interrupt) {
+        // The coins are the same, and what must be written may still have space.
+        Err(error) if error.is_about(Subject::DiskSpace) => Ok(()),
+        done => done,
+    }
+}
+
+fn merge_or_fail(coins: &mut TipCoins<'_>, threads: usize, interrupt: &AtomicBool) -> Result<(), Error> {
     let Some(merge) = coins.source_mut().0.begin_merge()? else { return Ok(()) };
     // All other rows are in the first range.
     let first = |range: usize| match range {
@@ -86,9 +94,10 @@ mod tests {
     use testkit::fault::FaultDisk;
     use wire::BlockHash;
 
-    /// An update once merged tables on one thread, whatever was interrupted.
+    /// An update once merged tables on one thread, whatever was interrupted. Later, one that was committed
+    /// failed because the merge found the disk full.
     #[test]
-    fn an_interrupt_prevents_the_merge_and_not_the_change() {
+    fn an_interrupt_or_a_full_disk_prevents_the_merge_and_not_the_change() {
         let (dir, disk) = (tempfile::tempdir().unwrap(), FaultDisk::healthy());
         let mut new = ChainstateReader::create(&disk, dir.path(), Obfuscation::from_key([7; 8])).unwrap();
         new.update(BlockHash::default()).unwrap().commit([]).unwrap();
@@ -108,6 +117,11 @@ mod tests {
         while let (block, false) = flush_next(false) {
             assert!(block < 1_000);
         }
-        assert!(flush_next(true).1 && flush_next(true).1 && !flush_next(false).1);
+        assert!(flush_next(true).1 && flush_next(true).1);
+        let full = FaultDisk::full_after(0);
+        let stored = StoredCoins(ChainstateReader::open(&full, dir.path()).unwrap());
+        let mut on_full = CoinsCache::new(stored, BlockHash::default(), SipKey(1, 2));
+        merge(&mut on_full, 2, &AtomicBool::new(false)).unwrap();
+        assert!(open().has_many_tables() && !flush_next(false).1);
     }
 }
