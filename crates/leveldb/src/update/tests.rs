@@ -266,7 +266,7 @@ fn new_tables_go_to_the_deepest_level_above_all_that_they_overlap() {
 
 /// A long update once left levels 1 to 4 with gigabytes above LevelDB's limits.
 #[test]
-fn a_level_with_much_more_than_its_limit_is_full_unless_a_merge_would_leave_it() {
+fn a_level_with_much_more_than_its_limit_is_full_unless_it_cannot_be_merged() {
     let (_dir, mut model, mut database) = new_database();
     for value in 0..6 {
         let ends = [(key(1), Some(vec![value])), (key(KEYS - 1), None)];
@@ -288,6 +288,10 @@ fn a_level_with_much_more_than_its_limit_is_full_unless_a_merge_would_leave_it()
         let found = found.map(|(size, are_lower_large)| is_full(level, size, are_lower_large));
         assert_eq!(found, [false, true, false], "level {level}");
     }
+    database.manifest.levels[5][0].size = 1 << 60;
+    assert!(database.has_full_level());
+    database.dir.pop();
+    assert!(!database.has_full_level(), "no disk has space for a copy");
 }
 
 #[test]
