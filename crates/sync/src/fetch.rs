@@ -352,8 +352,15 @@ impl Fetch<'_> {
                 self.sink.peer(PeerEvent::Closed { peer, reason });
             }
             self.client.spent.set_wanted(self.claims().is_some_and(PeerClaims::are_wanted));
+            let new = self.client.poll(POLL_TIME).map_err(poll_failed)?;
+            for event in &new {
+                // Before the block waits: a peer that closes without a block is forgotten.
+                if let ClientEvent::Block { peer, bytes, .. } = event {
+                    self.seen.peers.count_block(*peer, bytes.len());
+                }
+            }
             let mut events = mem::take(&mut self.writing.waiting);
-            events.extend(self.client.poll(POLL_TIME).map_err(poll_failed)?);
+            events.extend(new);
             let is_block = |event: &ClientEvent| matches!(event, ClientEvent::Block { .. });
             if events.iter().any(is_block) {
                 if !self.follower.take_lock()? {
@@ -419,9 +426,8 @@ impl Fetch<'_> {
             }
             ClientEvent::Headers(batch) => self.headers(&batch),
             ClientEvent::CoinsRefused { target, fault } => self.note_refused(&target, &fault),
-            ClientEvent::Block { peer, height, hash, bytes, coins } => {
+            ClientEvent::Block { height, hash, bytes, coins, .. } => {
                 let height = Height(height);
-                self.seen.peers.count_block(peer, bytes.len());
                 self.seen.sources.note_progress(self.client.pool.now());
                 if self.chain.hash(height) != Some(hash) {
                     // Headers that came before it lead to another branch, whose times are not this block's.

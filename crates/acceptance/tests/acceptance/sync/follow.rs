@@ -84,11 +84,12 @@ fn a_block_is_reported_after_the_datadir_is_unlocked() {
     assert!(is_unlocked.into_inner());
 }
 
-/// As long as others read the datadir, peers were once not answered, and all closed their connections.
+/// As long as others read the datadir, peers were once not answered, and all closed their connections. Later,
+/// the report did not have the block of a peer that did so.
 #[test]
 fn peers_are_answered_and_a_block_is_kept_while_the_datadir_is_read() {
     let (dir, peer, blocks) = (scratch(), peer(&main_to(tip() - 1)), main_to(tip()));
-    run(&staying(dir.path(), &[&peer]), |seen| {
+    let (report, _) = run(&staying(dir.path(), &[&peer]), |seen| {
         seen.wait_for_tip();
         let datadir = Datadir::at(dir.path(), Network::Regtest);
         let reader = DatadirLock::take(&RealDisk, &datadir, LockMode::Read).unwrap();
@@ -104,6 +105,8 @@ fn peers_are_answered_and_a_block_is_kept_while_the_datadir_is_read() {
         wait_until("the block is connected", || seen.has_tip(&blocks));
     });
     assert_sound(dir.path(), &blocks, "after a reader");
+    let sent: Vec<u32> = report.peers.iter().map(|peer| peer.blocks).collect();
+    assert_eq!(sent, [TIP]);
 }
 
 /// When a branch came back, the undo data of its blocks was once appended a second time.
