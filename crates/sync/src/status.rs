@@ -20,12 +20,12 @@ pub struct Peers {
     last_report: Option<Instant>,
 }
 
-fn sorted(mut peers: Vec<PeerStatus>) -> Vec<PeerStatus> {
+fn sort(peers: &mut [PeerStatus]) {
     peers.sort_by_key(|peer| Reverse(peer.bytes));
-    peers
 }
 
-/// Adds what peers have sent; one that was connected several times is one peer.
+/// Adds what peers have sent; one that was connected several times is one peer. The one that has sent the
+/// most bytes comes first.
 pub fn add_senders(to: &mut Vec<PeerStatus>, senders: impl IntoIterator<Item = PeerStatus>) {
     for sender in senders {
         match to.iter_mut().find(|peer| peer.peer == sender.peer) {
@@ -36,6 +36,7 @@ pub fn add_senders(to: &mut Vec<PeerStatus>, senders: impl IntoIterator<Item = P
             None => to.push(sender),
         }
     }
+    sort(to);
 }
 
 impl Peers {
@@ -92,7 +93,8 @@ impl Peers {
         self.last_report = Some(Instant::now());
         self.measure(client);
         let connected = self.connected.iter().filter_map(|id| self.all.get(id).cloned());
-        let peers = sorted(connected.collect());
+        let mut peers: Vec<_> = connected.collect();
+        sort(&mut peers);
         let limit = match peers.is_empty() {
             true => DownloadLimit::NoPeers,
             false if waiting >= WAITING_BLOCKS * writers => DownloadLimit::Storing,
@@ -106,6 +108,28 @@ impl Peers {
         let mut senders = Vec::new();
         // Of each, the last connection was measured last.
         add_senders(&mut senders, self.all.into_values().rev().filter(|peer| peer.blocks > 0));
-        sorted(senders)
+        senders
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those of other rounds were once added last, whatever they had sent.
+    #[test]
+    fn the_peer_that_has_sent_the_most_bytes_comes_first() {
+        let sent = |blocks: &[(&str, usize)]| {
+            let mut peers = Peers::default();
+            for ((name, bytes), id) in blocks.iter().zip(0..) {
+                peers.add(PeerId(id), (*name).to_owned(), String::new(), TransportVersion::V1);
+                peers.count_block(PeerId(id), *bytes);
+            }
+            peers.into_senders()
+        };
+        let mut all = sent(&[("a", 1), ("b", 4), ("a", 2)]);
+        add_senders(&mut all, sent(&[("c", 5), ("a", 3)]));
+        let all: Vec<_> = all.iter().map(|peer| (peer.peer.as_str(), peer.blocks, peer.bytes)).collect();
+        assert_eq!(all, [("a", 3, 6), ("c", 1, 5), ("b", 1, 4)]);
     }
 }
