@@ -1,6 +1,7 @@
 //! Tests of the header chain with regtest headers.
 
 use super::*;
+use std::collections::BTreeSet;
 use testkit::block;
 use wire::Network;
 
@@ -143,13 +144,16 @@ fn no_peer_displaces_the_branch_of_another() {
 #[test]
 fn of_branches_that_are_too_long_together_the_longest_is_forgotten() {
     let (mut chain, main, hashes) = grown(3);
-    let long =
-        |len| Branch { fork: Height(0), headers: main[..1].repeat(len), tip: hashes[0], work: chain.work };
-    chain.branches.extend([(1, long(400_000)), (2, long(500_000)), (3, long(100_001))]);
+    let (other, others) = mine((hashes[0], main[0].time), 1, 2);
+    let work = chain.work;
+    let long = |len| Branch { fork: Height(0), headers: main[..1].repeat(len), tip: hashes[0], work };
+    let kept = |chain: &HeaderChain| chain.branches.keys().copied().collect::<BTreeSet<u64>>();
+    chain.branches.extend([(1, long(400_000)), (2, long(500_000)), (3, long(100_000))]);
+    chain.add(4, hashes[0], &other, &others, NOW).unwrap();
+    assert_eq!(kept(&chain), BTreeSet::from([1, 3, 4]));
+    chain.branches.insert(2, long(500_000));
     chain.limit_branches(2);
-    let mut kept: Vec<u64> = chain.branches.keys().copied().collect();
-    kept.sort_unstable();
-    assert_eq!(kept, [2, 3]);
+    assert_eq!(kept(&chain), BTreeSet::from([2, 3, 4]));
 }
 
 /// Its headers were once added above another block of the same height.
