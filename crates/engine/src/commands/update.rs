@@ -358,7 +358,7 @@ impl<'a> BlockSink<'a> for Uncommitted<'_, 'a> {
     }
 
     /// Commits, if there is something to commit, and adds it to the report. Merges tables that bitcoind would
-    /// compact for long.
+    /// compact for long. This can take minutes, of which nothing is shown.
     fn commit(&mut self, _: bool) -> Result<(), Error> {
         if self.disconnected == 0 && self.counts.blocks == 0 {
             return Ok(());
