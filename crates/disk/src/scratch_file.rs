@@ -1,8 +1,8 @@
 //! A temporary file of pieces, which are appended and read back by their positions.
 //!
 //! It begins with a magic, so that leftovers of killed processes are recognised. The caller keeps the
-//! [`Piece`]s, which have the checksums; for a file that another process has left, they can be computed again
-//! if the pieces state their lengths.
+//! [`Piece`]s, or of a [`Stack`] the last one, which have the checksums; for a file that another process has
+//! left, they can be computed again if the pieces state their lengths.
 
 use crate::error::DiskError;
 use std::path::{Path, PathBuf};
