@@ -186,9 +186,11 @@ impl Follower for AtTip<'_> {
                 return Ok(Some(block));
             }
         };
+        let (now, arrived) = (Instant::now(), self.arrived);
+        // A sink can block, as a terminal that is stopped does.
+        self.release()?;
         if done.commits > 0 {
-            let (now, tip) = (Instant::now(), plan.chain.tip());
-            let arrived = self.arrived.unwrap_or(now);
+            let (tip, arrived) = (plan.chain.tip(), arrived.unwrap_or(now));
             let step = ConnectedAtTip {
                 height: plan.chain.tip_height(),
                 hash: tip.hash,
@@ -204,12 +206,9 @@ impl Follower for AtTip<'_> {
                 self.report.last.pop_front();
             }
             self.report.last.push_back(step);
-            // A sink can block, as a terminal that is stopped does.
-            self.release()?;
             self.watch.sink.event(Event::Note(Note::ConnectedAtTip(step)));
         }
         self.plan = Some(plan);
-        self.release()?;
         Ok(None)
     }
 
