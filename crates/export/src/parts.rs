@@ -188,7 +188,9 @@ impl<'d> Parts<'d> {
     fn with_request(mut self, request: &str) -> Result<Self, PartsError> {
         let file = self.temporary.join(REQUEST);
         unfinished::write(self.disk, &file, request.as_bytes())?;
-        self.locks.push(unfinished::lock(self.disk, &file, DIRECTORY_IN_USE)?);
+        let lock = unfinished::lock(self.disk, &file, DIRECTORY_IN_USE);
+        // Another run has the directory now.
+        self.locks.push(lock.inspect_err(|_| self.made = None)?);
         Ok(self)
     }
 

@@ -192,6 +192,21 @@ fn a_run_that_completes_no_file_leaves_the_directory_as_it_was() {
     assert!(snapshot(&out).unwrap().keys().eq([Path::new(GROWN)]));
 }
 
+/// Once, a run that did not get the lock took the directory away from the one that had it.
+#[test]
+fn a_directory_that_another_run_has_locked_stays() {
+    let (_dir, out) = testkit::fresh_path("out");
+    make_small(&out);
+    let request = out.with_extension("peregrine-part").join("dataset.json");
+    let (path, mut other) = (request.clone(), None);
+    let disk = FaultDisk::healthy().watched(request.clone(), move || {
+        other = other.take().or_else(|| RealDisk.lock(&path).unwrap());
+    });
+    let error = Parts::append(&disk, &out, &request_of(2), |_| Ok(Some(Continued::default()))).err();
+    assert!(matches!(error, Some(PartsError::Unfinished(UnfinishedError::Refused { .. }))), "{error:?}");
+    assert!(!out.exists() && request.exists());
+}
+
 /// Once, a power cut brought the shorter file back, and the next run took it for a complete one.
 #[test]
 fn no_crash_makes_an_outdated_file_a_complete_one() {
