@@ -239,7 +239,13 @@ impl<'d> Parts<'d> {
         let request = temporary.join(REQUEST);
         remove_if_there(*disk, &request)?;
         sync_dir_of(*disk, &request)?;
-        files().try_for_each(|file| rename_if_there(*disk, &set_aside(&file), &file))?;
+        for file in files() {
+            rename_if_there(*disk, &set_aside(&file), &file)?;
+            if dir_of(&file) != temporary {
+                // Only if it is empty.
+                let _ = disk.remove_dir(dir_of(&file));
+            }
+        }
         rename_if_there(*disk, temporary, path)
     }
 }

@@ -133,8 +133,10 @@ fn a_directory_that_was_complete_before_it_was_continued_is_not_to_be_removed() 
 
 /// A file in a folder, which a longer one takes the place of.
 const GROWN: &str = "from_height=2/outputs";
+/// A file that is new, as is its folder.
+const NEXT: &str = "from_height=3/outputs";
 
-/// Writes that file.
+/// Writes the first one.
 fn write_grown(parts: &Parts<'_>, rows: u32) -> u64 {
     let columns = Columns::all::<OutputTable>(false);
     let mut file = parts.begin::<OutputTable>(GROWN, FileFormat::Csv, &columns).unwrap();
@@ -161,16 +163,17 @@ fn make_small(path: &Path) -> u64 {
 fn grow<'d>(disk: &'d dyn Disk, path: &Path, small: u64) -> Parts<'d> {
     let continued = |found: &[u8]| {
         let is_small = found == request_of(1).as_bytes();
-        let (name, to_come) = (GROWN.to_owned(), vec![GROWN.to_owned(), "next".to_owned()]);
+        let (name, to_come) = (GROWN.to_owned(), vec![GROWN.to_owned(), NEXT.to_owned()]);
         let outdated = if is_small { vec![name.clone()] } else { Vec::new() };
-        let next = (!is_small).then(|| ("next".to_owned(), None));
+        let next = (!is_small).then(|| (NEXT.to_owned(), None));
         let files = [(name, is_small.then_some(small))].into_iter().chain(next).collect();
         Ok(Some(Continued { files, outdated, to_come }))
     };
     Parts::append(disk, path, &request_of(2), continued).unwrap()
 }
 
-/// Once, a block that could not be read took the complete directory away, and its last file.
+/// Once, a block that could not be read took the complete directory away, and its last file. Later, the
+/// folder of a new file stayed.
 #[test]
 fn a_run_that_completes_no_file_leaves_the_directory_as_it_was() {
     let (dir, out) = testkit::fresh_path("out");
@@ -178,8 +181,10 @@ fn a_run_that_completes_no_file_leaves_the_directory_as_it_was() {
     let before = snapshot(dir.path()).unwrap();
     let parts = grow(&RealDisk, &out, small);
     assert!(parts.complete_len(GROWN).unwrap().is_none() && !out.exists());
+    drop(parts.begin::<OutputTable>(NEXT, FileFormat::Csv, &Columns::all::<OutputTable>(false)).unwrap());
     drop(parts);
     assert_eq!(snapshot(dir.path()).unwrap(), before);
+    assert!(!out.join(NEXT).parent().unwrap().exists() && out.join(GROWN).exists());
     let parts = grow(&RealDisk, &out, small);
     write_grown(&parts, 2);
     drop(parts);
