@@ -46,7 +46,7 @@ use pipeline::{
 };
 use rules::ChainParams;
 use std::path::Path;
-use vfs::{Disk, dir_of};
+use vfs::{Disk, dir_of, unfinished};
 use wire::{BlockHash, Height, Network};
 
 api::reported! {
@@ -126,9 +126,11 @@ pub fn make_of_chainstate(
             .about(Subject::BlockIndex)
     })?;
     let reader = &chainstate.reader;
-    let need = reader.table_bytes();
+    let output = unfinished::target(disk, path)?;
+    // A table has a key of its own for each coin, and lengths.
+    let need = reader.table_bytes() / 4 * 3;
     let needs = format!("the snapshot needs about {}", HumanSize(need));
-    check_space(disk, &[(dir_of(path), need, &[Remedy::OtherOutput])], &needs)?;
+    check_space(disk, &[(dir_of(&output), need, &[Remedy::OtherOutput])], &needs)?;
     watch.sink.event(Event::Started(Stage::Prove));
     let stats = read_back(reader, None, job::memory::affordable_threads(options), watch)?;
     let stats = UtxoStatsReport::new(&stats, network, Some(height), hash);

@@ -130,6 +130,27 @@ fn a_snapshot_of_a_chainstate_is_shown_and_can_be_interrupted() {
     assert_offers(&error, &[Remedy::OtherOutput]);
 }
 
+/// Once, as much space as the chainstate has was wanted, in the folder of a link instead of the file's.
+#[test]
+fn a_snapshot_of_a_chainstate_needs_less_space_than_it_where_its_link_leads() {
+    let (case, files, elsewhere) = (Case::new(), scratch(), scratch());
+    let (chain, link) = (case.options().chain, files.path().join("utxo.dat"));
+    let path = elsewhere.path().join("snapshot.dat");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let tables = std::fs::read_dir(case.net("chainstate")).unwrap().map(Result::unwrap);
+    let tables = tables.filter(|file| file.path().extension().is_some_and(|suffix| suffix == "ldb"));
+    let bytes: u64 = tables.map(|file| file.metadata().unwrap().len()).sum();
+    let make = |full: &Path, free: u64| {
+        let disk = FaultDisk::healthy().with_free_space(full, free);
+        engine::snapshot::make_of_chainstate(&disk, &chain, &link, unwatched())
+    };
+    assert_fails(make(elsewhere.path(), bytes / 5 * 3), ErrorKind::Environment, &["disk space"]);
+    for (full, free) in [(files.path(), 0), (elsewhere.path(), bytes / 5 * 4)] {
+        make(full, free).unwrap();
+        std::fs::remove_file(&path).unwrap();
+    }
+}
+
 /// Changes a coin: removes it, changes outpoint, code, amount or script, or adds another one.
 fn change(coins: &mut Vec<StoredCoin>, rng: &mut Rng, kind: u64) {
     let at = rng.below(coins.len() as u64) as usize;
