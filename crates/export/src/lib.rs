@@ -20,7 +20,7 @@ mod table;
 pub use batches::Batches;
 pub use column::SCRIPT_TYPES;
 pub use columns::{Columns, UnknownColumn};
-pub use parts::{Continued, Parts, PartsError};
+pub use parts::{Continued, Parts, PartsError, REQUEST, REQUEST_LEN};
 pub use rows::{FileFormat, ParquetOptions, RowFile};
 pub use table::{
     AgeRow, AgeTable, BlockRow, BlockTable, CoinRow, CoinTable, HistoryRow, HistoryTable, InputRow,

@@ -19,9 +19,9 @@ use vfs::{
 
 /// The file that states what a directory is for: its name in the directory, and the end of its name beside
 /// it.
-const REQUEST: &str = "dataset.json";
+pub const REQUEST: &str = "dataset.json";
 /// Maximum length of that file, in bytes.
-const REQUEST_LEN: u64 = 1 << 24;
+pub const REQUEST_LEN: u64 = 1 << 24;
 /// How all of these files begin.
 const REQUEST_START: &[u8] = b"{\n  \"program\": \"peregrine ";
 

@@ -12,7 +12,7 @@ use engine::{
     ChainOptions, Disk as _, Error, Height, RealDisk, Remedy,
     blocks::{BlockData, BlockRange, PartConsumer, ReadBlocksOptions, SpendsOptions, SpentTo},
 };
-use export::{Columns, FileFormat, Parts, PartsError, RowFile, Table};
+use export::{Columns, FileFormat, Parts, PartsError, REQUEST, REQUEST_LEN, RowFile, Table};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -192,7 +192,7 @@ impl<T: BlockRows> PartConsumer for DatasetFile<'_, T> {
 
 /// In what the interrupted export that has left a directory differs from this one, unless in other options.
 fn difference(dir: &Path, request: &str) -> Option<String> {
-    let found = RealDisk.read(&dir.join("dataset.json"), u64::MAX).ok()?;
+    let found = RealDisk.read(&dir.join(REQUEST), REQUEST_LEN).ok()?;
     let [found, wanted] =
         [found.as_slice(), request.as_bytes()].map(|text| serde_json::from_slice::<Value>(text).ok());
     let (found, wanted) = (found?, wanted?);
@@ -211,7 +211,8 @@ fn refusal(error: PartsError, request: &str) -> Error {
         PartsError::Unfinished(error) => error.into(),
         PartsError::OtherRequest(path) => {
             let which = difference(&path, request).unwrap_or_else(|| "with other options".to_owned());
-            let advice = "has left this directory; repeat that one, or remove the directory";
+            let advice =
+                "has left this directory; repeat that one, with its options, or remove the directory";
             usage(&format!("an interrupted export {which} {advice}")).in_file(path, None)
         }
         PartsError::WasComplete(path) => {
