@@ -219,6 +219,6 @@ fn refusal(error: PartsError, request: &str) -> Error {
             let error = Error::usage("an interrupted run was continuing this export, which was complete");
             error.in_file(path, None).with_remedies([Remedy::RepeatOptions, Remedy::OtherName])
         }
-        error => usage(&error.to_string()),
+        PartsError::Refused { path, flaw } => usage(&flaw).in_file(path, None),
     }
 }
