@@ -65,18 +65,18 @@ pub struct CoinProgress {
 }
 
 /// Says when progress events are due: the first one at once, and then one in each interval.
-struct Throttle {
+pub struct Throttle {
     begun: Instant,
     /// Number of intervals up to the last event.
     intervals: AtomicU32,
 }
 
 impl Throttle {
-    fn new() -> Self {
+    pub fn begin() -> Self {
         Self { begun: Instant::now(), intervals: AtomicU32::new(0) }
     }
 
-    fn is_due(&self) -> bool {
+    pub fn is_due(&self) -> bool {
         let now = (self.begun.elapsed().as_millis() / PROGRESS_INTERVAL.as_millis()) as u32 + 1;
         self.intervals.fetch_max(now, Ordering::Relaxed) < now
     }
@@ -93,7 +93,7 @@ pub struct CoinMeter<'a> {
 impl<'a> CoinMeter<'a> {
     /// A count that begins now; sends the first event, unless the total is 0, or not known.
     pub fn new(sink: &'a dyn EventSink, coins_total: u64) -> Self {
-        let meter = Self { sink, coins: AtomicU64::new(0), coins_total, throttle: Throttle::new() };
+        let meter = Self { sink, coins: AtomicU64::new(0), coins_total, throttle: Throttle::begin() };
         if coins_total > 0 {
             meter.show(0, coins_total);
         }
@@ -124,7 +124,7 @@ pub struct BlockMeter<'a> {
 
 impl<'a> BlockMeter<'a> {
     pub fn new(sink: &'a dyn EventSink, blocks_total: u32, bytes_total: u64) -> Self {
-        let (blocks, bytes, throttle) = (AtomicU32::new(0), AtomicU64::new(0), Throttle::new());
+        let (blocks, bytes, throttle) = (AtomicU32::new(0), AtomicU64::new(0), Throttle::begin());
         Self { sink, blocks, blocks_total, bytes, bytes_total, throttle }
     }
 

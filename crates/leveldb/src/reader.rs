@@ -153,7 +153,7 @@ impl<'d> Database<'d> {
     /// Checks the length, the footer and the index of each live table, and reads its filter, where damage is
     /// no error, as in LevelDB: what is read when a table is opened, a 30th of its bytes. Reads and verifies
     /// all blocks of those with up to `read_up_to` bytes. Ends early if `should_stop` returns true, which is
-    /// told before each table how many bytes of how many are done.
+    /// told before each table, and at the end, how many bytes of how many are done.
     ///
     /// # Errors
     /// [`LevelDbError::Damaged`] for the first table that is damaged; [`LevelDbError::File`].
@@ -165,7 +165,7 @@ impl<'d> Database<'d> {
         let (mut done, total) = (0u64, self.table_bytes());
         for live in self.manifest.levels.iter().flatten() {
             if should_stop(done, total) {
-                break;
+                return Ok(());
             }
             let table = self.open_table(live, false)?;
             if live.size <= read_up_to {
@@ -173,6 +173,7 @@ impl<'d> Database<'d> {
             }
             done = done.saturating_add(live.size);
         }
+        should_stop(done, total);
         Ok(())
     }
 

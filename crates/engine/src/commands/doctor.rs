@@ -423,7 +423,7 @@ impl Examination<'_> {
         let dir = self.datadir.chainstate_dir();
         let opened = ChainstateReader::open(self.disk, &dir);
         let flush_interrupted = matches!(opened, Err(DiskError::InterruptedFlush { .. }));
-        let look = |bytes, total| indexes::look_at_tables(self.watch, bytes, total);
+        let look = indexes::look_at_tables(self.watch);
         let checked = opened.and_then(|_| check_tables(self.disk, &dir, WITHOUT_COINS_LEN, look));
         let read = checked.map_err(Error::from);
         let read = if flush_interrupted { Ok(()) } else { read };

@@ -1,10 +1,10 @@
 //! Reads everything: each block of the chain with its undo data, all tables of the indexes, and all coins.
 
 use super::diagnosis::{ChainstateState, DatadirState, DeepState};
-use super::indexes::{FoundIndex, IndexStanding};
+use super::indexes::{FoundIndex, IndexStanding, show_tables};
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, Progress, Watch},
+    event::{Event, Watch},
     options::{ChainOptions, Reconsider, ScriptChecks},
     remedy::Remedy,
     stage::Stage,
@@ -28,7 +28,7 @@ use pipeline::{
         walk::BlockWalk,
     },
 };
-use std::{path::Path, sync::atomic::Ordering};
+use std::path::Path;
 use wire::Height;
 
 /// Reads blocks, undo data and coins of a datadir, of which the rest is in `found`, where it notes which
@@ -69,10 +69,7 @@ pub fn read_all(
 /// Reads all tables of the databases that bitcoind goes on with besides the chainstate and the block index.
 fn read_tables(files: &Files<'_>, found: &mut DatadirState, watch: Watch<'_>) -> Result<(), Error> {
     let flaw_of = |dir: &Path| -> Result<Option<Error>, Error> {
-        let read = check_tables(files.disk, dir, u64::MAX, |bytes, bytes_total| {
-            watch.sink.event(Event::Progress(Progress { blocks: 0, blocks_total: 0, bytes, bytes_total }));
-            watch.interrupt.load(Ordering::Relaxed)
-        });
+        let read = check_tables(files.disk, dir, u64::MAX, show_tables(watch, 1));
         Error::check_interrupt(watch.interrupt)?;
         Ok(read.err().map(Error::from))
     };

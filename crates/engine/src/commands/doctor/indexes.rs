@@ -2,7 +2,7 @@
 
 use api::{
     error::{Error, ErrorKind},
-    event::{Event, Progress, Watch},
+    event::{Event, Progress, Throttle, Watch},
     stage::Stage,
 };
 use chain::{blocks::files::Files, plan::tree::Tree};
@@ -157,7 +157,7 @@ pub fn find(
         }
         if !is_held {
             let dir = files.datadir.net_dir().join(index.kind.database_dir());
-            check_tables(files.disk, &dir, 0, |bytes, total| look_at_tables(watch, bytes, total))?;
+            check_tables(files.disk, &dir, 0, look_at_tables(watch))?;
         }
         let Some((tree, block_index)) = tree else { return Ok(IndexStanding::NotExamined) };
         if branch.is_empty() {
@@ -205,15 +205,27 @@ pub fn find(
 }
 
 /// Shows how many bytes of the tables of a database were looked at, if it has many. Returns whether to stop.
-pub fn look_at_tables(watch: Watch<'_>, bytes: u64, bytes_total: u64) -> bool {
-    if bytes_total >= MANY_TABLES_BYTES {
-        if bytes == 0 {
+pub fn look_at_tables(watch: Watch<'_>) -> impl Fn(u64, u64) -> bool {
+    let show = show_tables(watch, MANY_TABLES_BYTES);
+    move |bytes, bytes_total| {
+        if bytes == 0 && bytes_total >= MANY_TABLES_BYTES {
             // The stage that an interrupt ends even if the disk does not answer.
             watch.sink.event(Event::Started(Stage::Plan));
         }
-        watch.sink.event(Event::Progress(Progress { blocks: 0, blocks_total: 0, bytes, bytes_total }));
+        show(bytes, bytes_total)
     }
-    watch.interrupt.load(Ordering::Relaxed)
+}
+
+/// Shows how many bytes of the tables of a database are done, if it has at least `from`, a few times a second
+/// and at the end. Returns whether to stop.
+pub fn show_tables(watch: Watch<'_>, from: u64) -> impl Fn(u64, u64) -> bool {
+    let throttle = Throttle::begin();
+    move |bytes, bytes_total| {
+        if bytes_total >= from && (throttle.is_due() || bytes == bytes_total) {
+            watch.sink.event(Event::Progress(Progress { blocks: 0, blocks_total: 0, bytes, bytes_total }));
+        }
+        watch.interrupt.load(Ordering::Relaxed)
+    }
 }
 
 /// What is wrong with the rows from which bitcoind continues an index: `own` is the branch of its best block,
@@ -340,12 +352,15 @@ mod tests {
     fn many_tables_are_shown_and_few_are_not() {
         let (events, interrupt) = (AtomicU32::new(0), AtomicBool::new(false));
         let sink = |_: Event| _ = events.fetch_add(1, Ordering::Relaxed);
-        let watch = Watch { sink: &sink, interrupt: &interrupt };
-        for (bytes, total, shown) in [(0, 1 << 20, 0), (0, 11 << 30, 2), (2 << 20, 11 << 30, 1)] {
-            assert!(!look_at_tables(watch, bytes, total));
+        let look = look_at_tables(Watch { sink: &sink, interrupt: &interrupt });
+        for (bytes, total, shown) in [(0, 1 << 20, 0), (0, 11 << 30, 2), (11 << 30, 11 << 30, 1)] {
+            assert!(!look(bytes, total));
             assert_eq!(events.swap(0, Ordering::Relaxed), shown, "{bytes} of {total}");
         }
+        // Thousands of tables were once thousands of events.
+        assert!((1..1 << 10).all(|bytes| !look(bytes, 11 << 30)));
+        assert!(events.load(Ordering::Relaxed) < 1 << 9);
         interrupt.store(true, Ordering::Relaxed);
-        assert!(look_at_tables(watch, 0, 1 << 20));
+        assert!(look(0, 1 << 20));
     }
 }
