@@ -52,7 +52,11 @@ const VALUES: [ValueRule; 10] = [
     ("peertimeout", |value| leading_number(value) > 0, "it must be more than 0"),
     ("port", is_port, "there is no such port"),
     ("rpcport", is_port, "there is no such port"),
-    ("vbparams", is_vbparams, "it is not testdummy:START:END or testdummy:START:END:HEIGHT"),
+    (
+        "vbparams",
+        is_vbparams,
+        "it is not NAME:START:END or NAME:START:END:HEIGHT of a deployment that bitcoind knows",
+    ),
 ];
 
 /// Options of which bitcoind takes all values, and not only one.
@@ -217,11 +221,12 @@ fn is_port(value: &str) -> bool {
     value.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
-/// Core knows no other deployment (`deploymentinfo.cpp`), and no number with a `+` (`ToIntegral`).
+/// Releases up to 31 know taproot too (`deploymentinfo.cpp`). Core knows no number with a `+` (`ToIntegral`).
 fn is_vbparams(value: &str) -> bool {
-    let Some(numbers) = value.strip_prefix("testdummy:") else { return false };
+    let Some((name, numbers)) = value.split_once(':') else { return false };
     let mut parts = numbers.split(':');
-    (2..=3).contains(&parts.clone().count())
+    ["testdummy", "taproot"].contains(&name)
+        && (2..=3).contains(&parts.clone().count())
         && parts.all(|part| !part.starts_with('+') && part.parse::<i64>().is_ok())
 }
 
@@ -243,7 +248,7 @@ mod tests {
     use std::fs;
     use tempfile::TempDir;
 
-    /// bitcoind was advised to be started with these.
+    /// bitcoind was advised to be started with these; and a release that knows taproot not to be.
     #[test]
     fn options_for_tests_keep_the_nodes_of_other_chains_from_starting() {
         let dir = TempDir::new().unwrap();
@@ -264,7 +269,8 @@ mod tests {
             ("vbparams=testdummy:0:1:2", [1, 0, 0, 0, 0]),
             ("vbparams=testdummy:0:-1:2:3", [2, 1, 1, 1, 1]),
             ("vbparams=testdummy:0:+1", [2, 1, 1, 1, 1]),
-            ("vbparams=taproot:0:1", [2, 1, 1, 1, 1]),
+            ("vbparams=taproot:0:1", [1, 0, 0, 0, 0]),
+            ("vbparams=segwit:0:1", [2, 1, 1, 1, 1]),
             ("vbparams=testdummy:0:1\nvbparams=testdummy:0", [2, 1, 1, 1, 1]),
             ("onlynet=ipv4\nonlynet=tor", [1; 5]),
             ("maxconnections=-1", [1; 5]),
