@@ -92,9 +92,8 @@ fn own_plan(job: &IndexJob<'_>, mut hash: BlockHash, fork: Height) -> Result<Pla
         hash = entry.header.prev;
     }
     branch.reverse();
-    let mut own = job.plan.up_to(fork);
-    own.chain = own.chain.with_branch(fork, &branch);
-    Ok(own)
+    let chain = job.plan.chain.with_branch(fork, &branch);
+    Ok(Plan { block_bytes: job.plan.bytes_of(chain.block_count() as u64), chain, ..job.plan.up_to(fork) })
 }
 
 /// Finds the changes that take an index back to the block of `chain` at `fork`. The job's chain is that of

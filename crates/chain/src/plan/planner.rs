@@ -119,6 +119,7 @@ impl Plan {
         Self {
             chain: self.chain.up_to(height),
             choice: self.choice.clone(),
+            block_bytes: self.bytes_of(u64::from(height.0) + 1),
             new_index: None,
             index_files: Vec::new(),
             missing_files: Vec::new(),

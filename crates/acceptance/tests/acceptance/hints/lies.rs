@@ -289,6 +289,28 @@ fn the_space_of_all_coins_that_hints_name_is_needed() {
     assert!(few <= truth && truth < lie && lie == many, "{needs:?}");
 }
 
+/// Progress and disk space were those of the whole chain.
+#[test]
+fn the_search_for_the_first_wrong_hint_reads_the_blocks_up_to_the_hints_only() {
+    let (case, files) = (buried(), TempDir::new().unwrap());
+    let (file, mut hints) = (files.path().join("hints"), TRUTH.hints(TIP / 2));
+    flip_any(&mut hints, &mut Rng::new(1, "search"), false);
+    TRUTH.write(&file, HintFormat::Peregrine, &hints);
+    let options = with_join_fallback(&with_hints(&case.options(), &file, AGGREGATES[0]));
+    let (done, events) = run_seen(&options);
+    let report = done.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((report.hints, report.matching), (None, Matching::Parallel));
+    let bytes = |event: &Event| match event {
+        Event::Planned { block_bytes, .. } => Some(*block_bytes),
+        Event::Progress(progress) => Some(progress.bytes_total),
+        _ => None,
+    };
+    let has_failed = |event: &&Event| matches!(event, Event::Note(Note::HintsFailed { .. }));
+    let whole = events.iter().find_map(bytes).unwrap();
+    let searched = events.iter().skip_while(|event| !has_failed(event)).find_map(bytes).unwrap();
+    assert!(3 * searched < 2 * whole, "{searched} of {whole}");
+}
+
 /// Only `hints info` once compared the hints with their number, from which that space is calculated.
 #[test]
 fn hints_whose_number_is_false_are_refused() {
