@@ -188,7 +188,9 @@ fn match_spends<'a>(
     let makes_undo = job.method.makes_undo();
     let needs_other_plan = options.without_undo && !makes_undo;
     let replanned = needs_other_plan.then(|| hints::plan_with_undo(&job)).transpose()?;
-    let job = Job { plan: replanned.as_ref().unwrap_or(job.plan), ..job };
+    // The plan that failed is still in memory.
+    let budget = replanned.as_ref().map_or(job.budget, |plan| MemoryBudget::after_plan(job.options, plan));
+    let job = Job { plan: replanned.as_ref().unwrap_or(job.plan), budget, ..job };
     let first_wrong = hints::first_wrong(&job, options)?;
     job.watch.sink.event(Event::Note(Note::RebuildingWithoutHints { first_wrong }));
     let method = &if makes_undo { Method::of(job.options.undo) } else { Method::Join };

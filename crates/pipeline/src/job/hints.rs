@@ -192,8 +192,9 @@ fn first_difference(hinted: &[u32], unspent: &[u32], height: Height, hash: Block
 pub fn first_wrong(job: &Job<'_>, options: &HintOptions) -> Result<Option<WrongHint>, Error> {
     let mut reader = HintReader::open(job.work.disk(), &options.file.name(), options.format)?;
     // At the hints' last block, outputs that later blocks spend are still unspent.
-    let plan = &job.plan.up_to(reader.info().height);
-    let job = &Job { plan, undo_sink: None, ..*job };
+    let end = reader.info().height;
+    let cut = (end < job.plan.chain.tip_height()).then(|| job.plan.up_to(end));
+    let job = &Job { plan: cut.as_ref().unwrap_or(job.plan), undo_sink: None, ..*job };
     Ok(compare(&mut reader, job, &mut Clock::start())?.first)
 }
 
