@@ -210,11 +210,11 @@ impl Fetch<'_> {
         if self.seen.sources.last_question.is_none_or(|last| now - last >= ASK_INTERVAL) {
             self.seen.sources.last_question = Some(now);
             if self.phase == Phase::Headers {
-                // A peer is not at fault if the clock of this machine is behind.
-                let all = &self.seen.sources.all;
-                let is_early =
-                    |peer: PeerId| all.values().any(|it| it.peer == Some(peer) && it.early.is_some());
-                self.client.replace_finished(is_early);
+                // A peer is not at fault if the clock of this machine is behind, and its chain is the best.
+                let (all, tip) = (&self.seen.sources.all, self.chain.tip_height().0);
+                let is_early = |it: &Source| it.early.is_some() && it.headers >= tip;
+                let is_kept = |peer: PeerId| all.values().any(|it| it.peer == Some(peer) && is_early(it));
+                self.client.replace_finished(is_kept);
             }
             self.client.headers.restart(locator(&self.chain));
         }
