@@ -2,8 +2,9 @@
 //!
 //! The copy is in a directory of its own, `peregrine-hints` beside the work directory, since it may outlive a
 //! job: a checkpoint is bound to the digest of the plain hints, and another download could be another file.
-//! So a copy of downloaded hints stays after an interrupt or an error about something else, and the next run
-//! uses it. What is unpacked from a file on this machine does not stay: the next run unpacks it again.
+//! So a copy of downloaded hints stays after an interrupt or an error about something else, except an invalid
+//! block, and the next run uses it. What is unpacked from a file on this machine does not stay: the next run
+//! unpacks it again.
 
 use super::download::Download;
 use crate::stages::work_dir::{WorkDir, hint_copy_name, is_hint_copy, temp_dir};
@@ -77,10 +78,14 @@ pub fn with_plain_hints<T>(
     };
     let plain = HintOptions { file: FileSource::Path(file.clone()), ..options.clone() };
     let result = run(Some(plain)).map_err(|error| name_original(error, &file, &options.file.name()));
-    // The hints may be what was wrong. Then the next run needs others.
+    // The hints may be what was wrong. Then the next run needs others; with an invalid block, it needs none.
     let is_kept = |error: &Error| {
         let is_of_others = error.file.as_deref() != Some(&*options.file.name());
-        error.kind == ErrorKind::Environment || error.kind != ErrorKind::Hints && is_of_others
+        // With a wrong clock, the checkpoint stays too.
+        let is_invalid =
+            error.kind == ErrorKind::Consensus && !error.remedies.contains(&Remedy::CorrectClock);
+        let is_final = error.kind == ErrorKind::Hints || is_invalid;
+        error.kind == ErrorKind::Environment || !is_final && is_of_others
     };
     let is_remote = matches!(options.file, FileSource::Remote(_));
     if !(is_remote && result.as_ref().is_err_and(is_kept)) {

@@ -189,6 +189,19 @@ fn hints_that_are_wrong_or_unwanted_are_downloaded_again() {
     assert_eq!(server.opened(), 5);
 }
 
+/// They stayed for good: the same command finds the same block.
+#[test]
+fn downloaded_hints_do_not_stay_after_an_invalid_block() {
+    let (base, files) = (base_chain(6), scratch());
+    let (truth, path) = (Truth::of(&base), files.path().join("hints"));
+    truth.write(&path, HintFormat::Peregrine, &truth.hints(60));
+    let greedy = mutations().find(|mutation| mutation.name == "reward-1-too-much").unwrap();
+    let dir = datadir_of(&greedy.apply(&base).chain);
+    let server = Server::new(Answer::Bytes(std::fs::read(&path).unwrap()));
+    refused(&remote(&options(dir.path()), &server), ErrorKind::Consensus, &[]);
+    assert_eq!(server.opened(), 1);
+}
+
 #[test]
 fn downloads_that_fail_leave_nothing() {
     let (case, files, bytes) = hints(HintFormat::Peregrine, 120);
