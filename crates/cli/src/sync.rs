@@ -59,9 +59,9 @@ pub struct SyncArgs {
     #[arg(long, value_name = "FILE|URL")]
     pub hints: Option<HintLocation>,
 
-    /// With --hints: what to do if the hints turn out to be wrong; not with --prune
+    /// With --hints: what to do if the hints turn out to be wrong; join: not with --prune
     #[arg(long, value_enum, default_value_t = OnHintFailure::Stop, requires = "hints")]
-    #[arg(conflicts_with = "prune", hide_short_help = true)]
+    #[arg(hide_short_help = true)]
     pub on_hint_failure: OnHintFailure,
 
     #[command(flatten)]
@@ -86,13 +86,16 @@ fn prune_size(text: &str) -> Result<u64, String> {
 }
 
 impl SyncArgs {
-    /// Refuses indexes that cannot be made because of other options.
+    /// Refuses what cannot be done because of other options.
     fn check(&self) -> Result<(), Error> {
         let kinds = &self.indexes.named.kinds;
         let needs_undo = |does: bool| kinds.iter().any(|kind| kind.needs_undo() == does);
         let detail = match self {
             Self { prune: Some(_), .. } if needs_undo(false) => {
                 "bitcoind keeps no txindex and no txospenderindex with -prune; leave out these or --prune"
+            }
+            Self { prune: Some(_), on_hint_failure: OnHintFailure::Join, .. } => {
+                "--on-hint-failure join needs the blocks that --prune deletes; leave out one of them"
             }
             Self { hints: Some(_), .. } if needs_undo(true) => {
                 "blockfilterindex and coinstatsindex are made from the coins that blocks spend, which are \
@@ -303,6 +306,8 @@ mod tests {
             "--spent-coins --index coinstatsindex",
             "--prune 1G --index blockfilterindex",
             "--hints h --index txindex",
+            // It was refused, though it changes nothing.
+            "--hints h --on-hint-failure stop --prune 1G",
             "--index txindex",
             &format!("--connect {onion} --proxy 127.0.0.1:9050"),
         ] {

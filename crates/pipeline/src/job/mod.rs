@@ -301,7 +301,8 @@ impl Job<'_> {
             let above = plan.bytes_of(plan.chain.tip_height().0.saturating_sub(height.0).into());
             let of_hints = need.with_hinted_coins(coins, above, join_bytes);
             // Hints that are wrong may be followed by a rebuild without them.
-            let falls_back = self.hints.is_some_and(|hints| hints.on_failure_join);
+            let can_fall_back = self.pruned_download().is_none();
+            let falls_back = can_fall_back && self.hints.is_some_and(|hints| hints.on_failure_join);
             let without_hints = if falls_back { need.temporary } else { 0 };
             need = DiskNeed { temporary: of_hints.temporary.max(without_hints), ..of_hints };
         }
