@@ -10,7 +10,10 @@ use super::stream::{Genesis, HintFile, Layout, Records, ScanFailure, VARIANTS, V
 use super::{HintFormat, HintInfo};
 use crate::HintsError;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 use vfs::{Disk, During as _};
 use wire::Height;
 
@@ -149,11 +152,11 @@ impl HintReader {
 
     /// Checks everything that can be checked without the chain. For Peregrine's own format, it reads the
     /// whole file and checks all checksums and totals; files of other formats were checked when they were
-    /// opened.
+    /// opened. Ends early, with nothing proven, once `interrupt` is set: look at that afterwards.
     ///
     /// # Errors
     /// The same errors as [`HintReader::next_block`].
-    pub fn verify(&self) -> Result<(), HintsError> {
+    pub fn verify(&self, interrupt: &AtomicBool) -> Result<(), HintsError> {
         let Self { file, info, body, .. } = self;
         let (Body::Groups { index, .. }, Some(sha256)) = (body, info.checksum) else { return Ok(()) };
         let content_len = file.len.saturating_sub(peregrine::SHA256_LEN as u64);
@@ -163,6 +166,9 @@ impl HintReader {
         let (mut decoded, mut buffer, mut height) = (DecodedGroup::default(), Vec::new(), 1);
         let (mut hints, mut outputs) = (0, 0);
         while height <= info.height.0 {
+            if interrupt.load(Ordering::Relaxed) {
+                return Ok(());
+            }
             index.read(file, height, &mut buffer, &mut decoded)?;
             let (more_hints, more_outputs) = decoded.counts();
             (hints, outputs) = (hints + more_hints, outputs + more_outputs);

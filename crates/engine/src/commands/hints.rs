@@ -58,9 +58,10 @@ pub struct HintFileInfo {
 /// # Errors
 /// [`ErrorKind::Damaged`] if the file has no known format or is incomplete.
 pub fn info(disk: &dyn Disk, path: &Path, format: Option<HintFormat>) -> Result<HintFileInfo, Error> {
-    let hints = with_plain_file(disk, path, None, &AtomicBool::new(false), |plain| {
+    let never = &AtomicBool::new(false);
+    let hints = with_plain_file(disk, path, None, never, |plain| {
         let reader = HintReader::open(disk, plain, format)?;
-        reader.verify()?;
+        reader.verify(never)?;
         Ok(reader.info().clone())
     })?;
     describe(disk, path, hints)
@@ -218,7 +219,8 @@ pub fn check(
 ) -> Result<HintCheck, Error> {
     with_plain_file(disk, path, options.work_dir.as_deref(), watch.interrupt, |path| {
         let mut reader = HintReader::open(disk, path, format)?;
-        reader.verify()?;
+        reader.verify(watch.interrupt)?;
+        Error::check_interrupt(watch.interrupt)?;
         let info = reader.info().clone();
         let options = &ChainOptions { stop_at_height: Some(info.height), ..options.clone() };
         with_read_only_job(disk, options, None, watch, |job, clock| {

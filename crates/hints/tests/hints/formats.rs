@@ -7,7 +7,7 @@ use hex_conservative::{DisplayHex as _, decode_to_vec};
 use peregrine_hints::{
     HintFormat, HintInfo, HintReader, HintWriter, HintsError, Numbering, NumberingError, renumber,
 };
-use std::{fs, io::Write as _, path::PathBuf};
+use std::{fs, io::Write as _, path::PathBuf, sync::atomic::AtomicBool};
 use tempfile::TempDir;
 use testkit::rng::Rng;
 use vfs::RealDisk;
@@ -91,7 +91,7 @@ fn every_format_round_trips_and_is_recognised_by_content() {
             assert_eq!(info, HintInfo { format, height, outputs, ..written }, "{}", chain.name);
             check(&mut reader, &chain);
             check(&mut reader.fork(), &chain);
-            reader.verify().unwrap();
+            reader.verify(&AtomicBool::new(false)).unwrap();
             let names: Vec<_> = std::fs::read_dir(dir.0.path()).unwrap().collect();
             assert_eq!(names.len(), 1, "no other file is left");
         }
@@ -328,7 +328,7 @@ fn all_damage_to_files_with_checksums_is_found() {
         let whole = bytes_of(format, &chain);
         let is_refused = |bytes: &[u8], words: &str| {
             let read = open(bytes, Some(format)).and_then(|reader| {
-                reader.verify()?;
+                reader.verify(&AtomicBool::new(false))?;
                 read(reader)
             });
             read.is_err_and(|error| error.to_string().contains(words))
@@ -407,6 +407,17 @@ fn writers_refuse_what_their_format_cannot_represent() {
     }
 }
 
+/// An interrupt waited until a file was decoded.
+#[test]
+fn an_interrupt_ends_the_check_of_a_file() {
+    let mut bytes = bytes_of(HintFormat::Peregrine, &simulated(70, 8));
+    let number = bytes.len() - 52;
+    bytes[number..number + 8].copy_from_slice(&1_u64.to_le_bytes());
+    testkit::fuzz::reseal::hints(&mut bytes);
+    let is_valid = |interrupt| open(&bytes, None).unwrap().verify(&AtomicBool::new(interrupt)).is_ok();
+    assert_eq!([false, true].map(is_valid), [false, true]);
+}
+
 #[test]
 fn a_file_written_without_outputs_returns_none_for_them() {
     let (chain, dir) = (simulated(100, 11), Dir::new());
@@ -416,7 +427,7 @@ fn a_file_written_without_outputs_returns_none_for_them() {
     assert_eq!((info.network, info.block_hash, info.outputs), (None, None, None));
     check(&mut reader, &chain);
     assert_eq!(reader.outputs(), None);
-    reader.verify().unwrap();
+    reader.verify(&AtomicBool::new(false)).unwrap();
 }
 
 #[test]

@@ -90,7 +90,8 @@ pub fn method(
     let (chain, end, with_undo) = (&plan.chain, reader.info().height, !options.without_undo);
     let (height, above) = use_of(all, options, reader.info(), plan)?;
     // A worker would find damage only after hours, and the space is calculated from what the footer says.
-    reader.verify()?;
+    reader.verify(interrupt)?;
+    Error::check_interrupt(interrupt)?;
     let digest = reader.sha256()?;
     // The key is drawn now that hints and chain are fixed.
     let aggregate = Aggregate::new(options.aggregate, AggregateKey::new(machine::random()?));

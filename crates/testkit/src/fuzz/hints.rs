@@ -4,7 +4,10 @@ use super::{memory::MemoryDisk, reseal};
 use crate::prelude::*;
 use flate2::{Compression, write::GzEncoder};
 use hints::{HintFormat, HintReader, HintWriter, MAX_OUTPUTS, packed::Unpacked};
-use std::io::{Read as _, Write as _};
+use std::{
+    io::{Read as _, Write as _},
+    sync::atomic::AtomicBool,
+};
 
 /// Maximum number of blocks that are read: gzip makes millions of empty ones out of few bytes.
 const MAX_BLOCKS: u32 = 5_000;
@@ -32,7 +35,7 @@ pub fn peregrine(bytes: &[u8]) -> bool {
     reseal::hints(&mut sealed);
     let disk = MemoryDisk::default().with("hints", sealed);
     let Some(reader) = open(&disk, Some(HintFormat::Peregrine)) else { return false };
-    let verified = reader.verify().is_ok();
+    let verified = reader.verify(&AtomicBool::new(false)).is_ok();
     let walked = walk(reader, HintFormat::Peregrine);
     assert!(walked || !verified, "what is verified can be read");
     walked
