@@ -208,6 +208,11 @@ impl BitcoinConf {
         choices.collect()
     }
 
+    /// Removes the settings of a name.
+    pub fn forget(&mut self, name: &str) {
+        self.settings.retain(|setting| setting.name != name);
+    }
+
     /// Returns the network that the file chooses.
     ///
     /// # Errors

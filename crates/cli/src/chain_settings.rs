@@ -64,14 +64,19 @@ impl CoreArgs {
     }
 
     /// Returns these options with those that bitcoind got only on its command line when it last started: the
-    /// chain follows their rules. Says so.
-    pub fn with_last_start(&self, root: &Path, network: Network, conf: &BitcoinConf) -> Self {
+    /// chain follows their rules. Says so. What was taken back there does not count in `conf` either.
+    pub fn with_last_start(&self, root: &Path, network: Network, conf: &mut BitcoinConf) -> Self {
         let mut all = self.clone();
         if network == Network::Main {
             return all;
         }
         let log = self.datadir_at(root, network, conf).net_dir().join("debug.log");
         let last = LastStart::read(&RealDisk, &log);
+        for (name, own) in [("testactivationheight", &self.testactivationheight), ("test", &self.test)] {
+            if own.is_empty() && last.takes_back(name) {
+                conf.forget(name);
+            }
+        }
         // As in bitcoind, values of the file count beside these; only a challenge has one value.
         if self.testactivationheight.is_empty() {
             all.testactivationheight = last.told("testactivationheight");
@@ -200,6 +205,10 @@ mod tests {
         fs::write(dir.path().join("bitcoin.conf"), "testactivationheight=csv@7\n").unwrap();
         let from_file = located(&args(&[])).params;
         assert_eq!((from_file.csv_height, from_file.bip65_height), (csv, Height(6)));
+        // What it took back in the end counted if the file had it.
+        let log = "2026 Bitcoin Core version v31.0.0\n2026 Command-line arg: testactivationheight=false\n";
+        fs::write(dir.path().join("regtest/debug.log"), log).unwrap();
+        assert_eq!(located(&args(&[])).params.csv_height, ChainParams::of(Network::Regtest).csv_height);
     }
 
     /// They were for regtest only, and the file's did not count beside those of the command line.

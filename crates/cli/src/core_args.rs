@@ -242,7 +242,7 @@ impl CoreArgs {
             let error = Error::usage(detail).in_file(base, None);
             return Err(error.with_remedies([Remedy::ChooseNetwork(other)]));
         }
-        let read = match only {
+        let mut read = match only {
             // Read as if the command line had named this network.
             Some(other) if other != Network::Main || read.is_err() => self.read(base, only)?,
             _ => read?,
@@ -255,8 +255,8 @@ impl CoreArgs {
         };
         let is_named = read.chosen != Some(network) && (network != Network::Main || read.chosen.is_some());
         set_chain(network.name());
+        let all = self.with_last_start(&read.root, network, &mut read.conf);
         let conf = &read.conf;
-        let all = self.with_last_start(&read.root, network, conf);
         let prune = conf.get(network, "prune").as_deref().map(node_settings::leading_number);
         let mut located = Located {
             params: all.params(network, conf)?,

@@ -111,6 +111,12 @@ impl LastStart {
         told.rsplit(|value| value == "false").next().unwrap_or_default().to_vec()
     }
 
+    /// Whether its command line took an option back at its end, and with it what files say.
+    pub fn takes_back(&self, option: &str) -> bool {
+        let mut told = self.settings.iter().take(self.told);
+        told.rfind(|[_, name, _]| name == option).is_some_and(|[.., value]| value == "false")
+    }
+
     /// To how many MiB bitcoind pruned.
     pub fn prune(&self, network: Network) -> Option<u64> {
         self.value(network, "prune")?.parse().ok().filter(|&mebibytes| mebibytes > 0)
