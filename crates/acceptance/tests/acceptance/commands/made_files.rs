@@ -203,7 +203,6 @@ fn hints_show_their_progress_also_after_matching() {
     };
     assert_shown_and_interrupted(Stage::Finish, make);
     assert_shown_and_interrupted(Stage::Finish, check);
-    assert_shown_and_interrupted(Stage::Read, of_coins);
     assert_shown_and_interrupted(Stage::Finish, of_coins);
 }
 
