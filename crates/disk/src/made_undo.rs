@@ -52,7 +52,7 @@ use std::{
     path::{Path, PathBuf},
     sync::Mutex,
 };
-use vfs::{Disk, During as _, remove_if_there};
+use vfs::{Disk, During as _, exists, remove_if_there};
 use wire::{BlockHash, ByteOffset, FileNo};
 
 /// The undo data that is made for one `rev` file.
@@ -108,14 +108,14 @@ impl<'d> MadeUndo<'d> {
         datadir: &Datadir,
         result: &Datadir,
         obfuscation: Obfuscation,
-        used: Vec<u32>,
+        mut used: Vec<u32>,
     ) -> Result<Self, DiskError> {
         let blocks = result.blocks_dir();
         if used.len() > MAX_FILES as usize {
             let flaw = format!("{} pairs of files, above the limit of {MAX_FILES}", used.len());
             return Err(DiskError::CallerError { dir: blocks, flaw });
         }
-        check_used(disk, datadir, &used)?;
+        check_used(disk, datadir, &mut used)?;
         disk.create_dir_all(&blocks).during_creation(&blocks)?;
         let made = Self::new(disk, [datadir, result], obfuscation)?;
         made.dir.withdraw(disk)?;
@@ -143,8 +143,8 @@ impl<'d> MadeUndo<'d> {
         obfuscation: Obfuscation,
     ) -> Result<Self, DiskError> {
         let made = Self::new(disk, [datadir, result], obfuscation)?;
-        let used = made.dir.read_used(disk)?;
-        check_used(disk, datadir, &used)?;
+        let mut used = made.dir.read_used(disk)?;
+        check_used(disk, datadir, &mut used)?;
         made.dir.take_back(disk)?;
         Ok(made.with_used(&used))
     }
@@ -296,12 +296,16 @@ const fn record_len(undo_len: usize) -> u64 {
     (RECORD_HEADER_LEN + undo_len + CHECKSUM_LEN) as u64
 }
 
-/// Checks that the `rev` files of `datadir` have the bytes in use.
-fn check_used(disk: &dyn Disk, datadir: &Datadir, used: &[u32]) -> Result<(), DiskError> {
-    for (number, &used) in (0..).zip(used).filter(|(_, used)| **used > 0) {
-        let path = datadir.rev_path(FileNo(number));
+/// Checks that the `rev` files of `datadir` have the bytes in use; none are where pruning has deleted both
+/// files of a pair since they were listed.
+fn check_used(disk: &dyn Disk, datadir: &Datadir, used: &mut [u32]) -> Result<(), DiskError> {
+    for (number, used) in (0..).map(FileNo).zip(used).filter(|(_, used)| **used > 0) {
+        let path = datadir.rev_path(number);
         let found = disk.metadata(&path).during("look at", &path)?;
-        check_len(&path, found.map_or(0, |found| found.len), used)?;
+        if found.is_none() && !exists(disk, &datadir.blk_path(number))? {
+            *used = 0;
+        }
+        check_len(&path, found.map_or(0, |found| found.len), *used)?;
     }
     Ok(())
 }

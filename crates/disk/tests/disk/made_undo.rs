@@ -270,6 +270,19 @@ fn a_file_without_the_bytes_in_use_is_refused() {
     }
 }
 
+/// If the first record was made after pruning had deleted a file, a download ended with "restore it".
+#[test]
+fn records_are_made_after_a_pair_of_files_was_deleted() {
+    let case = Case::new();
+    [case.datadir.blk_path(FileNo(0)), case.datadir.rev_path(FileNo(0))]
+        .map(|path| fs::remove_file(path).unwrap());
+    let made = case.begin().unwrap();
+    assert_eq!(made.undo_sizes()[0], 0);
+    made.reserve(FileNo(1), 10).unwrap();
+    drop(made);
+    assert_eq!(case.resume().unwrap().undo_sizes()[0], 0);
+}
+
 #[test]
 fn a_resumed_run_completes_what_was_written() {
     let case = Case::new();
