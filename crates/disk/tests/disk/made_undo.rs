@@ -274,8 +274,8 @@ fn a_file_without_the_bytes_in_use_is_refused() {
 #[test]
 fn records_are_made_after_a_pair_of_files_was_deleted() {
     let case = Case::new();
-    [case.datadir.blk_path(FileNo(0)), case.datadir.rev_path(FileNo(0))]
-        .map(|path| fs::remove_file(path).unwrap());
+    fs::remove_file(case.datadir.blk_path(FileNo(0))).unwrap();
+    fs::remove_file(case.datadir.rev_path(FileNo(0))).unwrap();
     let made = case.begin().unwrap();
     assert_eq!(made.undo_sizes()[0], 0);
     made.reserve(FileNo(1), 10).unwrap();
