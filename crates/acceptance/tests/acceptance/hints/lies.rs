@@ -294,7 +294,7 @@ fn the_space_of_all_coins_that_hints_name_is_needed() {
 fn the_search_for_the_first_wrong_hint_reads_the_blocks_up_to_the_hints_only() {
     let (case, files) = (buried(), TempDir::new().unwrap());
     let (file, mut hints) = (files.path().join("hints"), TRUTH.hints(TIP / 2));
-    flip_any(&mut hints, &mut Rng::new(1, "search"), false);
+    flip_any(&mut hints, &mut Rng::new(1, "search"), true);
     TRUTH.write(&file, HintFormat::Peregrine, &hints);
     let options = with_join_fallback(&with_hints(&case.options(), &file, AGGREGATES[0]));
     let (done, events) = run_seen(&options);
