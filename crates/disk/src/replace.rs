@@ -111,9 +111,6 @@ impl ReplacedDatabase {
 
     /// Refuses what could not be exchanged later.
     fn check(&self, disk: &dyn Disk, keep_old: bool) -> Result<(), DiskError> {
-        let refuse = |path: &Path, obstacle: Obstacle| {
-            Err(DiskError::NotReplaceable { path: path.to_owned(), obstacle })
-        };
         if let Some(found) = disk.metadata(&self.live).during("look at", &self.live)? {
             if !found.is_dir {
                 return refuse(&self.live, Obstacle::NotDirectory);
@@ -170,8 +167,7 @@ impl ReplacedDatabase {
     fn rename(&self, [from, to]: [&Path; 2], disk: &dyn Disk, action: &'static str) -> Result<(), DiskError> {
         // The lock files outside of the databases still exclude bitcoind.
         disk.unlock(&self.live.join("LOCK"));
-        let is_taken = exists(disk, to)?;
-        if is_taken { disk.exchange(&self.beside, &self.live) } else { disk.rename(from, to) }
+        if exists(disk, to)? { disk.exchange(&self.beside, &self.live) } else { disk.rename(from, to) }
             .during(action, &self.live)?;
         Ok(sync_dir_of(disk, &self.live)?)
     }
@@ -400,8 +396,11 @@ pub enum CommitError {
 /// Refuses a mount point, which can be neither renamed nor exchanged.
 pub fn refuse_mount_point(disk: &dyn Disk, path: &Path) -> Result<(), DiskError> {
     let is_mounted = disk.is_mount_point(path).during("look at", path)?;
-    let refusal = DiskError::NotReplaceable { path: path.to_owned(), obstacle: Obstacle::MountPoint };
-    if is_mounted { Err(refusal) } else { Ok(()) }
+    if is_mounted { refuse(path, Obstacle::MountPoint) } else { Ok(()) }
+}
+
+pub(crate) fn refuse(path: &Path, obstacle: Obstacle) -> Result<(), DiskError> {
+    Err(DiskError::NotReplaceable { path: path.to_owned(), obstacle })
 }
 
 /// Checks that this process can create files for the owner of the databases `names` below `home`, or, if one
@@ -416,7 +415,7 @@ pub fn check_owner(disk: &dyn Disk, home: &Path, names: &[&Path]) -> Result<(), 
         let database = ReplacedDatabase::new(disk, home, name)?;
         let path = &database.live;
         if disk.is_link(path).during("look at", path)? {
-            return Err(DiskError::NotReplaceable { path: path.clone(), obstacle: Obstacle::DanglingLink });
+            return refuse(path, Obstacle::DanglingLink);
         }
         let mut replaced = database.live.as_path();
         while !exists(disk, replaced)? {

@@ -5,7 +5,7 @@ use crate::{
     error::{DiskError, Obstacle},
     index::{FileInfo, IndexRows, MAX_FILES},
     pack::put_all,
-    replace::{MARK, lock_of, needs_recovery, owner_of, set_owner, without_links},
+    replace::{MARK, lock_of, needs_recovery, owner_of, refuse, set_owner, without_links},
     sealed::{with_checksum, without_checksum},
 };
 use leveldb::LevelDbError;
@@ -140,8 +140,7 @@ impl MadeUndoDir {
     /// Creates the directory, with its mark. On error, what was created is removed.
     pub fn create(&self, disk: &dyn Disk, used: &[u32]) -> Result<(), DiskError> {
         if exists(disk, &self.path)? {
-            let obstacle = Obstacle::ForeignFiles;
-            return Err(DiskError::NotReplaceable { path: self.path.clone(), obstacle });
+            return refuse(&self.path, Obstacle::ForeignFiles);
         }
         let create = || {
             disk.create_dir_all(&self.path).during_creation(&self.path)?;
@@ -252,13 +251,12 @@ impl MadeUndoDir {
             return Ok(());
         };
         let used = mark.into_iter().map(|[_, used]| used).chain(iter::repeat(0));
-        for (number, (undo_size, used)) in (0..).zip(undo_sizes.into_iter().zip(used)) {
-            let path = self.result.rev_path(FileNo(number));
-            let waiting = self.waiting(FileNo(number));
+        let has_index = exists(disk, &self.result.index_dir())?;
+        for (number, (undo_size, used)) in (0..).map(FileNo).zip(undo_sizes.into_iter().zip(used)) {
+            let (path, waiting) = (self.result.rev_path(number), self.waiting(number));
             // Records that were appended to a file still wait. Where there are block files or their index,
             // only a file of which nothing was in use was made anew.
-            let has_blocks = exists(disk, &self.result.index_dir())?
-                || exists(disk, &self.result.blk_path(FileNo(number)))?;
+            let has_blocks = has_index || exists(disk, &self.result.blk_path(number))?;
             let was_renamed = used == 0 || !has_blocks;
             let is_in_place = undo_size > used && was_renamed && !exists(disk, &waiting)?;
             let found = disk.metadata(&path).during("look at", &path)?;

@@ -79,8 +79,7 @@ impl<'a> Download<'a> {
             let text = format!("the system cannot start another thread: {error}");
             io::Error::new(io::ErrorKind::OutOfMemory, text)
         })?;
-        let (total, received, is_at_end, piece) = (None, 0, false, Cursor::default());
-        let waited = Duration::ZERO;
+        let (total, received, waited, is_at_end, piece) = (None, 0, Duration::ZERO, false, Cursor::default());
         let mut new =
             Self { pieces, piece, total, received, waited, max_len, is_at_end, on_piece, interrupt };
         let Piece::Length(total) = new.next()? else { return Err(io::ErrorKind::InvalidInput.into()) };
