@@ -1,17 +1,17 @@
 //! The history of all scripts: what a naive program finds in the same blocks, whatever the threads and the
 //! memory, or an error.
 
+use super::spending_inputs;
 use acceptance::{lies::falsified, prelude::*};
 use bitcoin::{Block, consensus::deserialize};
 use digest::sha256::sha256;
 use engine::{
-    blocks::{BlockConsumer, BlockData, HashAt, PartConsumer, ReadBlocksOptions, SpendsOptions},
+    blocks::{HashAt, ReadBlocksOptions, SpendsOptions},
     history::{
         HistoryConsumer, HistoryEntry, HistoryRange, HistoryReport, HistorySink, ReadHistoryOptions,
         ScriptHistory,
     },
 };
-use std::ops::RangeInclusive;
 
 /// An entry: height, index of the transaction, 0 for an input, index, txid, time, amount, balance.
 type Entry = (u32, u32, u8, u32, [u8; 32], u32, i64, i64);
@@ -129,25 +129,6 @@ fn naive(chain: &Chain, to: u32) -> History {
         }
     }
     history
-}
-
-/// Takes all blocks.
-struct Taken;
-
-impl BlockConsumer for Taken {
-    fn begin_part(&self, _: RangeInclusive<u32>) -> Result<Option<Box<dyn PartConsumer + '_>>, Error> {
-        Ok(Some(Box::new(Self)))
-    }
-}
-
-impl PartConsumer for Taken {
-    fn block(&mut self, _: &BlockData<'_>) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn finish(self: Box<Self>) -> Result<(), Error> {
-        Ok(())
-    }
 }
 
 #[test]
@@ -280,8 +261,8 @@ fn a_coinbase_that_is_repeated_above_the_last_block_has_coins() {
         let spends = Some(SpendsOptions { to: Some(Height(LAST)), with_txids: false });
         let (from, with_coins, chain) = (Height(0), false, part.chain);
         let outputs = ReadBlocksOptions { chain, from, with_coins, spends, part_blocks: 7 };
-        let done = engine::blocks::read(&FaultDisk::healthy(), &outputs, |_, _| Ok(Taken), unwatched());
-        coins.push(done.unwrap().0.spent_to.unwrap().unspent.unwrap().muhash);
+        let (range, _) = spending_inputs::read(&outputs).unwrap();
+        coins.push(range.spent_to.unwrap().unspent.unwrap().muhash);
     }
     assert!(coins.iter().all(|muhash| *muhash == coins[0]), "of the same blocks");
 }

@@ -93,7 +93,8 @@ fn read_on(disk: &FaultDisk, options: &ReadBlocksOptions, kept: Kept) -> Result<
     Ok((range, kept.spends.into_inner().unwrap()))
 }
 
-fn read(options: &ReadBlocksOptions) -> Result<(BlockRange, Spends), Error> {
+/// Reads all blocks and what spends their outputs.
+pub fn read(options: &ReadBlocksOptions) -> Result<(BlockRange, Spends), Error> {
     read_on(&FaultDisk::healthy(), options, Kept::default())
 }
 
