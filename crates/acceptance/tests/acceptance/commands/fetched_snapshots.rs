@@ -455,8 +455,7 @@ fn a_file_that_gets_the_name_during_a_fetch_stays() {
         }
     };
     let disk = FaultDisk::healthy().watched(part(&output), write);
-    let options = shared.fetching(&[&good], &output);
-    let done = engine::snapshot::fetch(&disk, &options, quiet(&AtomicBool::new(false)));
+    let done = engine::snapshot::fetch(&disk, &shared.fetching(&[&good], &output), unwatched());
     assert_fails(done, ErrorKind::Environment, &["something else has that name by now"]);
     assert_eq!(fs::read(&output).unwrap(), b"mine");
     assert!(part(&output).exists(), "the proven chunks are kept");
@@ -546,6 +545,13 @@ fn a_remote_folder_gives_no_more_than_was_asked_for() {
     assert_fails(done, ErrorKind::Environment, &["the server answered with status 404", "0 of"]);
     assert!(!part(&output).exists(), "there is nothing to keep");
     assert_mentions(&fetch(&with("endless tree")).unwrap_err(), &["it has more than 4000000 bytes"]);
+    // A source that gave each piece just in time was asked for all chunks: 11 GB took a month.
+    let late = remote("late");
+    let sources = vec![FileSource::Remote(late.clone()), FileSource::Path(good.clone())];
+    let output = files.path().join("late");
+    let faults = fetch(&FetchOptions { sources, ..shared.fetching(&[], &output) }).unwrap().faults;
+    assert!(faults.is_empty(), "a slow source is asked again while another is fast: {faults:?}");
+    assert!(late.is_asked.load(Ordering::Relaxed));
     // An interrupt does not wait for the network.
     let slow = remote("slow");
     let options = FetchOptions { sources: vec![FileSource::Remote(slow.clone())], ..with("") };
@@ -560,16 +566,4 @@ fn a_remote_folder_gives_no_more_than_was_asked_for() {
     });
     assert!(started.elapsed() < Duration::from_secs(15));
     assert!(fetch(&with("")).unwrap().chunks_kept > 0);
-}
-
-/// A source that gave each piece just in time was asked for all chunks: 11 GB took a month.
-#[test]
-fn a_slow_source_is_not_asked_again_while_another_is_fast() {
-    let (shared, files) = (Shared::of_chain(), scratch());
-    let good = shared.copy(&files, "good");
-    let late = Arc::new(Remote { folder: good.clone(), way: "late", is_asked: AtomicBool::new(false) });
-    let sources = vec![FileSource::Remote(late.clone()), FileSource::Path(good)];
-    let options = FetchOptions { sources, ..shared.fetching(&[], &files.path().join("out")) };
-    let report = fetch(&options).unwrap();
-    assert!(report.faults.is_empty() && late.is_asked.load(Ordering::Relaxed), "{:?}", report.faults);
 }
