@@ -142,20 +142,18 @@ impl FaultDisk {
             in_memory: Mutex::default(),
             watcher: Mutex::default(),
         };
-        let (mounted, lower, denied, unreadable, lie, user, foreign_group, free) = Default::default();
-        let (state, exchange_in_steps, frozen) = (Arc::new(state), false, None);
         Self {
-            state,
-            exchange_in_steps,
-            mounted,
-            lower,
-            denied,
-            unreadable,
-            lie,
-            user,
-            foreign_group,
-            free,
-            frozen,
+            state: Arc::new(state),
+            exchange_in_steps: false,
+            mounted: None,
+            lower: None,
+            denied: None,
+            unreadable: None,
+            lie: None,
+            user: None,
+            foreign_group: None,
+            free: None,
+            frozen: None,
         }
     }
 
@@ -655,8 +653,7 @@ impl Disk for FaultDisk {
 
     fn forget_cached(&self, path: &Path) {
         if let Some((_, len)) = locked(&self.state.in_memory).take_if(|file| file.0 == path) {
-            let cut = OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(len));
-            cut.expect("the file can be cut");
+            crate::corrupt::truncate(path, len).expect("the file can be cut");
         }
     }
 
