@@ -198,8 +198,7 @@ fn hints_show_their_progress_also_after_matching() {
     let make = |watch: Watch<'_>| engine::hints::make(&disk, &chain, &path, format, watch);
     let check = |watch: Watch<'_>| engine::hints::check(&disk, &chain, &true_hints, None, watch);
     let of_coins = |watch: Watch<'_>| {
-        let coins = &CoinSource::Chainstate;
-        engine::hints::make_from_coins(&disk, &chain, coins, &path, format, watch)
+        engine::hints::make_from_coins(&disk, &chain, &CoinSource::Chainstate, &path, format, watch)
     };
     assert_shown_and_interrupted(Stage::Finish, make);
     assert_shown_and_interrupted(Stage::Finish, check);

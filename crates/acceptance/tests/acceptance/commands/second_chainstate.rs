@@ -315,8 +315,7 @@ fn a_mark_in_the_chainstate_is_not_to_be_reconsidered_beside_a_second_one() {
     assert_offers(&execute("update --reconsider", &case).map(drop).unwrap_err(), &[Remedy::MoveSnapshotAway]);
     assert_eq!(doctor(&case).advice, Advice::MoveSnapshotAway);
     fs::rename(second_dir(&case), case.net("chainstate_snapshot.old")).unwrap();
-    let advice = Advice::Reconsider { block: Some(hash(50)), rebuilds: false };
-    assert_eq!(doctor(&case).advice, advice);
+    assert_eq!(doctor(&case).advice, Advice::Reconsider { block: Some(hash(50)), rebuilds: false });
 }
 
 /// bitcoind was to be started, and ended; and a sound node was to be repaired, which was refused.

@@ -242,9 +242,8 @@ fn a_gap_above_the_chainstate_is_in_the_way_of_what_connects_blocks_only() {
         flip_bit(&table, 5, 0).unwrap();
     };
     let damages: [fn(&Case); 3] = [|case| case.flip_undo(60), |case| case.flip_undo(70), break_chainstate];
-    let make_undo = (Advice::MakeUndo, "undo make");
-    let repair = (Advice::Repair, "repair");
-    for (damage, (advice, command)) in damages.into_iter().zip([make_undo, repair.clone(), repair]) {
+    let ways = [(Advice::MakeUndo, "undo make"), (Advice::Repair, "repair"), (Advice::Repair, "repair")];
+    for (damage, (advice, command)) in damages.into_iter().zip(ways) {
         let case = Case::at_tip();
         run(&lowered(case.options(), 60)).unwrap();
         case.forget_blocks(|entry| entry.height == Height(100));

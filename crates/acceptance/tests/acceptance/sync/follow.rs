@@ -105,8 +105,7 @@ fn peers_are_answered_and_a_block_is_kept_while_the_datadir_is_read() {
         wait_until("the block is connected", || seen.has_tip(&blocks));
     });
     assert_sound(dir.path(), &blocks, "after a reader");
-    let sent: Vec<u32> = report.peers.iter().map(|peer| peer.blocks).collect();
-    assert_eq!(sent, [TIP]);
+    assert_eq!(report.peers.iter().map(|peer| peer.blocks).collect::<Vec<_>>(), [TIP]);
 }
 
 /// When a branch came back, the undo data of its blocks was once appended a second time.
