@@ -99,7 +99,7 @@ impl BitcoinConf {
     ) -> Result<(Self, Option<PathBuf>), Error> {
         let real = |file: &Path| Some(RealDisk.resolve(file.parent()?).ok()?.join(file.file_name()?));
         let own = real(&datadir.join("bitcoin.conf"));
-        let last = LastStart::read(&RealDisk, &net_dir.join("debug.log"));
+        let last = LastStart::read(&RealDisk, net_dir);
         let Some(path) = last.conf.filter(|file| real(file) != own) else { return Ok(Default::default()) };
         // The log of a copy names the file of the other node, and perhaps its block files.
         let is_own = last.net_dir.is_some_and(|dir| real(&dir) == real(net_dir));
@@ -206,11 +206,6 @@ impl BitcoinConf {
             }
         });
         choices.collect()
-    }
-
-    /// Removes the settings of a name.
-    pub fn forget(&mut self, name: &str) {
-        self.settings.retain(|setting| setting.name != name);
     }
 
     /// Returns the network that the file chooses.

@@ -70,11 +70,11 @@ impl CoreArgs {
         if network == Network::Main {
             return all;
         }
-        let log = self.datadir_at(root, network, conf).net_dir().join("debug.log");
-        let last = LastStart::read(&RealDisk, &log);
+        let datadir = self.datadir_at(root, network, conf);
+        let last = LastStart::read(&RealDisk, datadir.net_dir());
         for (name, own) in [("testactivationheight", &self.testactivationheight), ("test", &self.test)] {
             if own.is_empty() && last.takes_back(name) {
-                conf.forget(name);
+                conf.settings.retain(|setting| setting.name != name);
             }
         }
         // As in bitcoind, values of the file count beside these; only a challenge has one value.
@@ -84,17 +84,17 @@ impl CoreArgs {
         if self.test.is_empty() && network == Network::Regtest {
             all.test = last.told("test").into_iter().filter(|name| name == "bip94").collect();
         }
-        let has_challenge =
-            self.signetchallenge.is_some() || !conf.list(network, "signetchallenge").is_empty();
-        if network == Network::Signet && !has_challenge {
+        let is_public = self.signetchallenge.is_none() && conf.list(network, "signetchallenge").is_empty();
+        if network == Network::Signet && is_public {
             all.signetchallenge = last.told("signetchallenge").pop();
         }
         let own = self.repeated(None);
         let is_said = |it: &(_, _)| !own.contains(it) && !running::errors_as_json();
         for (name, value) in all.repeated(None).into_iter().filter(is_said) {
-            let log = log.display();
+            let log = datadir.net_dir().join("debug.log");
             print_message(&format!(
-                "note: bitcoind was last started with {name}={value} ({log}), so this counts here too"
+                "note: bitcoind was last started with {name}={value} ({}), so this counts here too",
+                log.display()
             ));
         }
         all

@@ -173,21 +173,17 @@ fn sync_session<'d>(
 fn require_checkpoint(files: &Files<'_>, options: &SyncOptions, work: &WorkDir<'_>) -> Result<(), Error> {
     let SyncOptions { prune_bytes, blocks_only, chain, .. } = options;
     let starts_over = prune_bytes.is_none() || *blocks_only || chain.resume.restart;
-    let waits = || -> Result<bool, Error> {
-        let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
-        if !rows.is_pruned()? {
-            return Ok(false);
-        }
-        let has_undo = has_made_undo(files.disk, files.datadir)?;
-        if has_undo || options.hints.is_none() {
-            return Ok(has_undo);
-        }
-        // With hints, no undo data may have been made: then only a first run has connected no block.
+    if starts_over || work.may_have_checkpoint() || !is_pruned(files)? {
+        return Ok(());
+    }
+    // With hints, no undo data may have been made: then only a first run has connected no block.
+    let is_first = || -> Result<bool, Error> {
         let mut is_connected = false;
+        let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
         rows.stream(|it| is_connected |= it.height > Height(0) && it.status.was_connected())?;
         Ok(!is_connected)
     };
-    if starts_over || work.may_have_checkpoint() || !waits()? {
+    if !has_made_undo(files.disk, files.datadir)? && (options.hints.is_none() || !is_first()?) {
         return Ok(());
     }
     let detail = "an interrupted run may have deleted blocks, and its checkpoint is not here";

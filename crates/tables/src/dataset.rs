@@ -198,10 +198,10 @@ fn difference(dir: &Path, request: &str) -> Option<String> {
     let (found, wanted) = (found?, wanted?);
     let fields =
         [("program", "by"), ("to", "up to"), ("spent_to", "with spends up to"), ("block_hash", "up to")];
-    let (value, words) = fields.into_iter().find_map(|(field, words)| {
-        found.get(field).filter(|value| wanted.get(field) != Some(*value)).map(|value| (value, words))
-    })?;
-    Some(format!("{words} {}", value.to_string().trim_matches('"')))
+    fields.into_iter().find_map(|(field, words)| {
+        let value = found.get(field).filter(|value| wanted.get(field) != Some(*value))?;
+        Some(format!("{words} {}", value.to_string().trim_matches('"')))
+    })
 }
 
 /// The error for a directory that cannot be begun or continued.

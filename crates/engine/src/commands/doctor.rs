@@ -169,7 +169,7 @@ fn is_of_node(disk: &dyn Disk, datadir: &Datadir) -> bool {
     let mut magic = [0; 4];
     let peers = disk.open(&datadir.net_dir().join("peers.dat"));
     peers.and_then(|file| file.read_exact_at(&mut magic, 0)).is_ok() && magic == datadir.magic()
-        || LastStart::read(disk, &datadir.net_dir().join("debug.log")).version.is_some()
+        || LastStart::read(disk, datadir.net_dir()).version.is_some()
 }
 
 /// Whether databases are here, and block files are to be elsewhere: the disk there may not be mounted.
@@ -233,7 +233,7 @@ impl Examination<'_> {
         // With a wrong key, nothing can be read.
         let at_start = at_start.filter(|_| key.is_none());
         let at_start = at_start.map(|fault| start::scan_if_elsewhere(files, fault));
-        let last_start = LastStart::read(disk, &datadir.net_dir().join("debug.log"));
+        let last_start = LastStart::read(disk, datadir.net_dir());
         let is_unknown = !index.state.is_sound() || chainstate.is_unknown();
         let may_be_lost = is_unknown && key.is_none() && index.departed == 0;
         if let Some(best) = chainstate.best_block.filter(|_| may_be_lost)

@@ -44,8 +44,9 @@ pub struct LastStart {
 }
 
 impl LastStart {
-    /// Reads the end of a log. What the log does not have is unknown.
-    pub fn read(disk: &dyn Disk, path: &Path) -> Self {
+    /// Reads the end of the log in the directory of a network. What the log does not have is unknown.
+    pub fn read(disk: &dyn Disk, net_dir: &Path) -> Self {
+        let path = &net_dir.join("debug.log");
         let of_part = |text: &str| {
             let lines: Vec<&str> = text.lines().collect();
             let start = lines.iter().rposition(|line| version_of(line).is_some())?;
@@ -188,7 +189,7 @@ mod tests {
     fn read(text: &str) -> LastStart {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("debug.log"), text).unwrap();
-        LastStart::read(&RealDisk, &dir.path().join("debug.log"))
+        LastStart::read(&RealDisk, dir.path())
     }
 
     #[test]
