@@ -452,18 +452,21 @@ impl Located {
         words
     }
 
-    /// Returns to how many MiB bitcoind is to prune a datadir whose block files were deleted: as the settings
-    /// say, or else as it did at its last start, or else so that it deletes nothing that is there.
+    /// Returns to how many MiB bitcoind prunes: as the settings say, or else as it did at its last start.
+    pub fn prunes_to(&self) -> Option<u64> {
+        self.prune.or_else(|| LastStart::read(&RealDisk, self.datadir().net_dir()).prune(self.network()))
+    }
+
+    /// The same for a datadir whose block files were deleted, or else so that nothing more is deleted.
     pub fn prune_target(&self) -> u64 {
         let datadir = self.datadir();
-        let last = || LastStart::read(&RealDisk, &datadir.net_dir().join("debug.log")).prune(self.network());
         let bytes_of = |kind: FileKind| {
             let files = datadir.block_files(&RealDisk, kind).unwrap_or_default().into_iter();
             let len = |file| Some(RealDisk.metadata(&datadir.block_file_path(kind, file)).ok()??.len);
             files.filter_map(len).sum::<u64>()
         };
         let stored = || (bytes_of(FileKind::Blk) + bytes_of(FileKind::Rev)).div_ceil(1 << 20);
-        self.prune.or_else(last).unwrap_or_else(|| (stored() + PRUNE_ROOM).max(MIN_PRUNE_TARGET))
+        self.prunes_to().unwrap_or_else(|| (stored() + PRUNE_ROOM).max(MIN_PRUNE_TARGET))
     }
 
     /// The configuration file, if it is not the one that belongs to the datadir.

@@ -3,7 +3,7 @@
 use crate::{core_args::Located, node_settings::MIN_PRUNE_TARGET, run_note::RunNote};
 use engine::{
     Disk as _, IndexKind, Network, RealDisk,
-    doctor::{Advice, ChainstatePosition, DatadirState, Diagnosis, FoundIndex, IndexStanding, LastStart},
+    doctor::{Advice, ChainstatePosition, DatadirState, Diagnosis, FoundIndex, IndexStanding},
     free_name,
 };
 use peregrine::shell::{as_user, command_line, user_name};
@@ -234,13 +234,10 @@ impl<'a> NextLine<'a> {
         owned([program]).chain(flags).chain(prune).chain(last.map(str::to_owned)).collect()
     }
 
-    /// Whether the node is pruned; without a block index that tells, whether it is to be, or was to be at its
-    /// last start.
+    /// Whether the node is pruned; without a block index that tells, whether it is to be.
     fn is_pruned(&self) -> bool {
         let state = self.state.filter(|state| state.index.state.is_sound());
-        let log = || self.located.datadir().net_dir().join("debug.log");
-        let last = || LastStart::read(&RealDisk, &log()).prune(self.network);
-        state.map_or_else(|| self.located.prune.or_else(last).is_some(), |state| state.index.is_pruned)
+        state.map_or_else(|| self.located.prunes_to().is_some(), |state| state.index.is_pruned)
     }
 
     /// A line that writes the key of the block files.
