@@ -20,10 +20,6 @@ pub struct Peers {
     last_report: Option<Instant>,
 }
 
-fn sort(peers: &mut [PeerStatus]) {
-    peers.sort_by_key(|peer| Reverse(peer.bytes));
-}
-
 /// Adds what peers have sent; one that was connected several times is one peer. The one that has sent the
 /// most bytes comes first.
 pub fn add_senders(to: &mut Vec<PeerStatus>, senders: impl IntoIterator<Item = PeerStatus>) {
@@ -36,7 +32,7 @@ pub fn add_senders(to: &mut Vec<PeerStatus>, senders: impl IntoIterator<Item = P
             None => to.push(sender),
         }
     }
-    sort(to);
+    to.sort_by_key(|peer| Reverse(peer.bytes));
 }
 
 impl Peers {
@@ -92,9 +88,8 @@ impl Peers {
         }
         self.last_report = Some(Instant::now());
         self.measure(client);
-        let connected = self.connected.iter().filter_map(|id| self.all.get(id).cloned());
-        let mut peers: Vec<_> = connected.collect();
-        sort(&mut peers);
+        let mut peers: Vec<_> = self.connected.iter().filter_map(|id| self.all.get(id).cloned()).collect();
+        peers.sort_by_key(|peer| Reverse(peer.bytes));
         let limit = match peers.is_empty() {
             true => DownloadLimit::NoPeers,
             false if waiting >= WAITING_BLOCKS * writers => DownloadLimit::Storing,
