@@ -193,9 +193,8 @@ impl<T: BlockRows> PartConsumer for DatasetFile<'_, T> {
 /// In what the interrupted export that has left a directory differs from this one, unless in other options.
 fn difference(dir: &Path, request: &str) -> Option<String> {
     let found = RealDisk.read(&dir.join(REQUEST), REQUEST_LEN).ok()?;
-    let [found, wanted] =
-        [found.as_slice(), request.as_bytes()].map(|text| serde_json::from_slice::<Value>(text).ok());
-    let (found, wanted) = (found?, wanted?);
+    let found: Value = serde_json::from_slice(&found).ok()?;
+    let wanted: Value = serde_json::from_str(request).ok()?;
     let fields =
         [("program", "by"), ("to", "up to"), ("spent_to", "with spends up to"), ("block_hash", "up to")];
     fields.into_iter().find_map(|(field, words)| {
