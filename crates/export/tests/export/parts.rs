@@ -18,9 +18,14 @@ fn name(number: u32) -> String {
 /// How the requests of the program begin.
 const REQUEST: &[u8] = b"{\n  \"program\": \"peregrine all";
 
+/// The request of a run that writes this.
+fn request_of(what: &str) -> String {
+    String::from_utf8_lossy(REQUEST).replace("all", what)
+}
+
 /// Writes the files that are missing, of 0 to 2.
 fn write(disk: &dyn Disk, path: &Path, format: FileFormat, request: &str) -> Result<u32, PartsError> {
-    let request = &String::from_utf8_lossy(REQUEST).replace("all", request);
+    let request = &request_of(request);
     let (parts, mut written) = (Parts::open(disk, path, request)?, 0);
     for number in 0..3 {
         if parts.complete_len(&name(number))?.is_some() {
@@ -146,30 +151,25 @@ fn write_grown(parts: &Parts<'_>, rows: u32) -> u64 {
     file.finish(&[]).unwrap()
 }
 
-/// The request of the run that writes so many rows.
-fn request_of(rows: u32) -> String {
-    String::from_utf8_lossy(REQUEST).replace("all", &rows.to_string())
-}
-
 /// Makes a complete directory whose file has one row. Returns the size of that file.
 fn make_small(path: &Path) -> u64 {
-    let parts = Parts::open(&RealDisk, path, &request_of(1)).unwrap();
+    let parts = Parts::open(&RealDisk, path, &request_of("1")).unwrap();
     let len = write_grown(&parts, 1);
-    parts.finish(&request_of(1)).unwrap();
+    parts.finish(&request_of("1")).unwrap();
     len
 }
 
 /// Continues the directory for a file with two rows, in place of that with one, which has `small` bytes.
 fn grow<'d>(disk: &'d dyn Disk, path: &Path, small: u64) -> Parts<'d> {
     let continued = |found: &[u8]| {
-        let is_small = found == request_of(1).as_bytes();
+        let is_small = found == request_of("1").as_bytes();
         let (name, to_come) = (GROWN.to_owned(), vec![GROWN.to_owned(), NEXT.to_owned()]);
         let outdated = if is_small { vec![name.clone()] } else { Vec::new() };
         let next = (!is_small).then(|| (NEXT.to_owned(), None));
         let files = [(name, is_small.then_some(small))].into_iter().chain(next).collect();
         Ok(Some(Continued { files, outdated, to_come }))
     };
-    Parts::append(disk, path, &request_of(2), continued).unwrap()
+    Parts::append(disk, path, &request_of("2"), continued).unwrap()
 }
 
 /// Once, a block that could not be read took the complete directory away, and its last file. Later, the
@@ -193,7 +193,7 @@ fn a_run_that_completes_no_file_leaves_the_directory_as_it_was() {
     assert!(!out.exists() && left.values().any(|bytes| before.values().any(|file| file == bytes)));
     let parts = grow(&RealDisk, &out, small);
     assert!(parts.complete_len(GROWN).unwrap() > Some(small));
-    parts.finish(&request_of(2)).unwrap();
+    parts.finish(&request_of("2")).unwrap();
     assert!(snapshot(&out).unwrap().keys().eq([Path::new(GROWN)]));
 }
 
@@ -207,7 +207,7 @@ fn a_directory_that_another_run_has_locked_stays() {
     let disk = FaultDisk::healthy().watched(request.clone(), move || {
         other = other.take().or_else(|| RealDisk.lock(&path).unwrap());
     });
-    let error = Parts::append(&disk, &out, &request_of(2), |_| Ok(Some(Continued::default()))).err();
+    let error = Parts::append(&disk, &out, &request_of("2"), |_| Ok(Some(Continued::default()))).err();
     assert!(matches!(error, Some(PartsError::Unfinished(UnfinishedError::Refused { .. }))), "{error:?}");
     assert!(!out.exists() && request.exists());
 }
@@ -223,7 +223,7 @@ fn no_crash_makes_an_outdated_file_a_complete_one() {
             write_grown(&parts, 2);
         }
         parts.complete_len(GROWN).unwrap();
-        parts.finish(&request_of(2)).unwrap();
+        parts.finish(&request_of("2")).unwrap();
     };
     let run = |disk: &FaultDisk| complete(disk, &place.path().join("out"));
     let crashes = Crashes { cuts: 8, ..Crashes::default() };
