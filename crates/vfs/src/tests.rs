@@ -231,8 +231,8 @@ fn not_only_device_numbers_distinguish_mounts_and_disks() {
     assert!(!RealDisk.share_space(proc, dir.path()).unwrap());
     assert!(RealDisk.is_mount_point(proc).unwrap());
     assert!(!RealDisk.is_mount_point(dir.path()).unwrap());
-    // Once, two empty disks of one model were taken for one: they have the same free space. Then a container's
-    // overlay and its volume were taken for two.
+    // Once, two empty disks of one model were taken for one: they have the same free space. Then a
+    // container's overlay and its volume were taken for two.
     let [partition, subvolume] = [(254, 1), (0, 27)].map(|(major, minor)| rustix::fs::makedev(major, minor));
     assert!(real::can_share([partition, subvolume]) && !real::can_share([partition; 2]));
 }

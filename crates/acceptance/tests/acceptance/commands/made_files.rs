@@ -147,7 +147,7 @@ fn a_run_that_is_refused_because_its_output_exists_removes_nothing() {
     };
     let counting = FaultDisk::counting_changes();
     make(&counting, scratch().path()).unwrap();
-    for at in counting.count() - 9..counting.count() {
+    for at in counting.count() - 14..counting.count() {
         let dir = scratch();
         // If only the removal of temporary files fails, that is a warning.
         let _ = make(&FaultDisk::killed_at(at), dir.path());
