@@ -38,6 +38,7 @@ struct Shared {
     /// Blocks that were asked for and that the peer has, in that order.
     asked: Mutex<Vec<BlockHash>>,
     coins_asked: AtomicUsize,
+    headers_asked: AtomicUsize,
     /// Number of blocks after which the peer waits.
     hold_at: AtomicUsize,
     is_offline: AtomicBool,
@@ -80,6 +81,7 @@ impl ScriptedPeer {
             accepted: AtomicUsize::new(0),
             asked: Mutex::default(),
             coins_asked: AtomicUsize::new(0),
+            headers_asked: AtomicUsize::new(0),
             hold_at: AtomicUsize::new(usize::MAX),
             is_offline: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
@@ -111,6 +113,11 @@ impl ScriptedPeer {
     /// Returns the number of questions for spent coins.
     pub fn coins_asked(&self) -> usize {
         self.shared.coins_asked.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of questions for headers.
+    pub fn headers_asked(&self) -> usize {
+        self.shared.headers_asked.load(Ordering::Relaxed)
     }
 
     /// Serves another chain from now on.

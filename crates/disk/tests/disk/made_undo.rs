@@ -274,10 +274,11 @@ fn a_file_without_the_bytes_in_use_is_refused() {
 #[test]
 fn records_are_made_after_a_pair_of_files_was_deleted() {
     let case = Case::new();
+    drop(case.begin().unwrap());
     fs::remove_file(case.datadir.blk_path(FileNo(0))).unwrap();
     fs::remove_file(case.datadir.rev_path(FileNo(0))).unwrap();
-    assert_eq!(case.begin().unwrap().undo_sizes()[0], 0);
     assert_eq!(case.resume().unwrap().undo_sizes()[0], 0);
+    assert_eq!(case.begin().unwrap().undo_sizes()[0], 0);
 }
 
 #[test]

@@ -148,7 +148,10 @@ impl Session {
                 let chain = self.shared.chain();
                 self.coins.answer(&chain, form, block).iter().try_for_each(|message| self.send(message))
             }
-            Message::GetHeaders { locator, .. } => self.headers(&locator),
+            Message::GetHeaders { locator, .. } => {
+                self.shared.headers_asked.fetch_add(1, Ordering::Relaxed);
+                self.headers(&locator)
+            }
             Message::GetData(list) => {
                 let wanted =
                     if self.fault == Fault::LyingPong { &mut self.put_off } else { &mut self.wanted };

@@ -308,7 +308,8 @@ fn block_files_in_another_directory_are_not_called_lost() {
 /// Once, `undo make` was advised, which was refused for this reason, for ever.
 #[test]
 fn what_is_in_the_place_of_new_files_is_to_be_moved() {
-    for name in ["blocks/peregrine-undo", "blocks/index.peregrine", "chainstate.peregrine.exchange"] {
+    let places = ["blocks/peregrine-undo", "blocks/index.peregrine", "chainstate.peregrine.exchange"];
+    for name in places.into_iter().chain(["chainstate.peregrine"]) {
         let case = Case::at_tip();
         let place = case.net(name);
         write_file(place.join("notes.txt"), "a user's");

@@ -120,7 +120,7 @@ fn snapshots_equal_cores() {
 fn a_snapshot_of_a_chainstate_is_shown_and_can_be_interrupted() {
     let (case, files) = (Case::new(), scratch());
     let (chain, path) = (case.options().chain, files.path().join("utxo.dat"));
-    for stage in [Stage::Prove, Stage::Finish] {
+    for stage in [Stage::Finish, Stage::Prove] {
         assert_shown_and_interrupted(stage, |watch| {
             engine::snapshot::make_of_chainstate(&FaultDisk::healthy(), &chain, &path, watch)
         });

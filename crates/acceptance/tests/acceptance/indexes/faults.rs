@@ -4,6 +4,7 @@ use ::indexes::make_indexes;
 use acceptance::indexes::{assert_sound, behind, check, make, of_case, update};
 use acceptance::prelude::*;
 use engine::recover;
+use std::sync::atomic::AtomicU32;
 
 fn tip() -> u32 {
     tiny().tip().height
@@ -46,6 +47,20 @@ fn reading_new_indexes_back_is_shown_and_can_be_interrupted() {
         let make = |watch: Watch<'_>| make_indexes(&FaultDisk::healthy(), options, watch);
         assert_shown_and_interrupted(Stage::Prove, make);
     }
+    // The filters are read after the rows, of which no block is counted.
+    let options = IndexOptions { kinds: vec![IndexKind::BlockFilter], ..options };
+    let ([is_there, interrupt], shown) = ([false; 2].map(AtomicBool::new), AtomicU32::new(0));
+    let sink = |event: Event| match event {
+        Event::Started(begun) => is_there.store(begun == Stage::Prove, Ordering::Relaxed),
+        Event::Progress(progress) if progress.blocks > 0 && is_there.load(Ordering::Relaxed) => {
+            shown.fetch_add(1, Ordering::Relaxed);
+            interrupt.store(true, Ordering::Relaxed);
+        }
+        _ => {}
+    };
+    let watch = Watch { sink: &sink, interrupt: &interrupt };
+    assert_fails(make_indexes(&FaultDisk::healthy(), &options, watch), ErrorKind::Interrupted, &[]);
+    assert_eq!(shown.into_inner(), 1, "it went on");
     assert_eq!(leftovers(case.root()), [] as [&Path; 0]);
 }
 
