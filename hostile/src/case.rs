@@ -541,8 +541,11 @@ impl Case<'_> {
         // Nothing records where blocks were that a crash has lost from the block index (docs/safety.md).
         let has_unknown_moves = self.scene.base.name == "indexed-killed"
             && ["blk-swap", "blk-far-number"].iter().any(|damage| self.log.contains(damage));
-        // A node that opens an index without CURRENT keeps what its log had, and misses the rest.
-        let had_broken = self.answers.is_none() && self.log.contains("damage node-index-");
+        // A node that opens an index without CURRENT keeps what its log had, and misses the rest. A flipped
+        // transaction has another txid until the run has repaired its block.
+        let had_broken = self.answers.is_none()
+            && (self.log.contains("damage node-index-")
+                || !self.runs.done && self.log.contains("a transaction flipped"));
         let is_known = |what: &&str| had_broken || has_unknown_moves && what.contains("spender");
         if let Some(what) = denied.filter(|what| !is_known(what)) {
             let what = what.to_owned();
@@ -638,7 +641,12 @@ impl Case<'_> {
 const NAMED_SETTINGS: [&str; 2] = ["bitcoind does not start", "bitcoind stops at this height"];
 
 /// What a node says that does not start because of a file that rebuilds do not read.
-const OTHER_FILES: [&str; 2] = ["Settings file could not be read", "Invalid or corrupt peers.dat"];
+const OTHER_FILES: [&str; 3] = [
+    "Settings file could not be read",
+    // `settings.json` is a folder.
+    "basic_filebuf::underflow error reading the file: Is a directory",
+    "Invalid or corrupt peers.dat",
+];
 
 /// What a node says that cannot go on because of a damaged index.
 const INDEX_ERRORS: [&str; 4] = ["index", "LevelDB", "filter", "leveldb"];
