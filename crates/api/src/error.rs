@@ -1,8 +1,10 @@
 //! The error type of the engine: what kind of error, where, which rule, and what to do.
 
-#[cfg(feature = "serde")]
-use crate::json::{OptionalPathText, texts, written};
-use crate::{remedy::Remedy, subject::Subject};
+use crate::{
+    json::{OptionalPathText, texts, written},
+    remedy::Remedy,
+    subject::Subject,
+};
 use ::hints::HintsError;
 use disk::block_files::{RecordError, RecordFlaw};
 use disk::{
@@ -46,9 +48,9 @@ pub enum ErrorKind {
 
 /// What went wrong, everything that is known about where, and what to do. One pointer in size; the fields are
 /// those of [`ErrorInfo`].
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
-#[cfg_attr(feature = "serde", serde(into = "ErrorFields"), schemars(with = "ErrorFields"))]
+#[derive(Clone, Debug, serde::Serialize, schemars::JsonSchema)]
+#[serde(into = "ErrorFields")]
+#[schemars(with = "ErrorFields")]
 pub struct Error(Box<ErrorInfo>);
 
 reported! {
@@ -353,7 +355,6 @@ impl fmt::Display for Error {
 }
 
 /// An error as reports have it.
-#[cfg(feature = "serde")]
 #[derive(serde::Serialize, schemars::JsonSchema)]
 #[schemars(rename = "Error")]
 pub struct ErrorFields {
@@ -365,7 +366,6 @@ pub struct ErrorFields {
 }
 
 /// The kind of an error. Missing files have a kind of their own.
-#[cfg(feature = "serde")]
 #[derive(serde::Serialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
@@ -379,7 +379,6 @@ enum Kind {
     Internal,
 }
 
-#[cfg(feature = "serde")]
 impl From<Error> for ErrorFields {
     fn from(error: Error) -> Self {
         let kind = match error.kind {
@@ -396,7 +395,6 @@ impl From<Error> for ErrorFields {
     }
 }
 
-#[cfg(feature = "serde")]
 written! {
     RemedyNames: Vec<Remedy> => Vec<&'static str>, |remedies| remedies.iter().map(Remedy::name).collect();
     /// Findings as texts only.

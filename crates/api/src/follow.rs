@@ -1,6 +1,5 @@
 //! Report of a download that stays at the tip.
 
-#[cfg(feature = "serde")]
 use crate::json::{JsonSchema, Seconds, Serialize};
 use std::{collections::VecDeque, time::Duration};
 use wire::{BlockHash, Height};
@@ -28,8 +27,8 @@ pub struct ConnectedAtTip {
 }
 
 /// Why a run no longer stays at the tip.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "kebab-case"))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum FollowEnd {
     /// The caller has interrupted it.
     #[default]

@@ -13,7 +13,6 @@ pub mod disk_need;
 pub mod error;
 pub mod event;
 pub mod follow;
-#[cfg(feature = "serde")]
 pub mod json;
 pub mod lower_tip;
 pub mod machine;

@@ -1,8 +1,11 @@
 //! A result that would be lower than what it replaces.
 
-#[cfg(feature = "serde")]
-use crate::json::{JsonSchema, Serialize};
-use crate::{error::Error, remedy::Remedy, subject::Subject};
+use crate::{
+    error::Error,
+    json::{JsonSchema, Serialize},
+    remedy::Remedy,
+    subject::Subject,
+};
 use std::{fmt, path::Path};
 use wire::{BlockHash, Height};
 
@@ -44,8 +47,8 @@ pub struct LowerTip {
 }
 
 /// Which part of a datadir would become lower.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "kebab-case"))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum LowerPart {
     /// The chainstate.
     Chainstate,
@@ -105,7 +108,6 @@ impl fmt::Display for LowerTip {
     }
 }
 
-#[cfg(feature = "serde")]
 crate::json::fields! {
     /// Why a chain ends, and at which height.
     GapFacts(gap: Option<Gap>) {

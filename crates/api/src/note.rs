@@ -2,11 +2,17 @@
 
 mod words;
 
-#[cfg(feature = "serde")]
-use crate::json::{BlkNames, DigestText, Outcome, PathText, WithText, texts, written};
 use crate::{
-    disk_need::DiskNeed, error::Error, follow::ConnectedAtTip, hex, lower_tip::LowerTip, remedy::Remedy,
-    size::HumanMemory, source_report::SourceReport, wrong_hint::WrongHint,
+    disk_need::DiskNeed,
+    error::Error,
+    follow::ConnectedAtTip,
+    hex,
+    json::{BlkNames, DigestText, Outcome, PathText, WithText, texts, written},
+    lower_tip::LowerTip,
+    remedy::Remedy,
+    size::HumanMemory,
+    source_report::SourceReport,
+    wrong_hint::WrongHint,
 };
 use derive_more::Display;
 use disk::replace::Recovery;
@@ -394,7 +400,6 @@ pub enum Warning {
 }
 }
 
-#[cfg(feature = "serde")]
 written! {
     /// Warnings, each with its text.
     Notes: Vec<Warning> => Vec<WithText<Warning>>, |notes| notes.iter().cloned().map(WithText::new).collect();

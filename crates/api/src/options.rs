@@ -1,8 +1,10 @@
 //! Options of the commands: each contains only what its command uses.
 
-#[cfg(feature = "serde")]
-use crate::json::{JsonSchema, Serialize};
-use crate::{block_observer::BlockObserver, machine};
+use crate::{
+    block_observer::BlockObserver,
+    json::{JsonSchema, Serialize},
+    machine,
+};
 use ::hints::HintFormat;
 use coins::aggregate::AggregateKind;
 use disk::{
@@ -29,8 +31,8 @@ pub const KEPT_BYTES_MAX: u64 = 128 << 20;
 
 wire::named! {
 /// How spends are matched with coins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "lowercase"))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Matching {
     /// In any order, on all cores; what this cannot prove is left to [`Matching::Sequential`].
     Parallel = "parallel",

@@ -1,16 +1,16 @@
 //! Reports of finished jobs.
 
 use crate::{
-    counts::Counts, machine::Sha256Limit, note::Warning, options::Matching, spend_ages::SpendAges,
-    stage::Stage,
-};
-#[cfg(feature = "serde")]
-use crate::{
+    counts::Counts,
     json::{
         AggregateName, DigestText, HashText, JsonSchema, KernelName, PathText, PathTexts, RevNames, Seconds,
         Serialize, TrueOrNull, written,
     },
-    note::Notes,
+    machine::Sha256Limit,
+    note::{Notes, Warning},
+    options::Matching,
+    spend_ages::SpendAges,
+    stage::Stage,
 };
 use coins::aggregate::AggregateKind;
 use digest::kernel::Kernel;
@@ -112,8 +112,8 @@ pub struct UndoReport {
 
 wire::named! {
 /// What limited the speed of a rebuild.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "snake_case"))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum BoundBy {
     /// Waiting for blocks to be downloaded.
@@ -150,8 +150,8 @@ pub struct HintsReport {
 }
 
 /// What an assumed-valid block vouches for where hints are used without undo data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, VariantArray)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "snake_case"))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, VariantArray, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum Trusted {
     /// Scripts.
     Scripts,
@@ -173,8 +173,7 @@ impl Trusted {
 }
 
 /// Which scripts were run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
 pub struct ScriptsReport {
     /// Whether these are all scripts, some or none.
     pub checked: CheckedScripts,
@@ -183,19 +182,18 @@ pub struct ScriptsReport {
     /// What is trusted there.
     pub trusted: Option<ScriptTrust>,
     /// Number of inputs whose scripts were run.
-    #[cfg_attr(feature = "serde", serde(skip))]
+    #[serde(skip)]
     pub inputs: u64,
 }
 
-#[cfg(feature = "serde")]
 written! {
     /// Without scripts, none were checked.
     ScriptsFields: Option<ScriptsReport> => ScriptsReport, |all| all.unwrap_or(ScriptsReport::NOT_RUN);
 }
 
 /// Which of the scripts of a chain were run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "snake_case"))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum CheckedScripts {
     /// All of them.
     All,
@@ -206,8 +204,8 @@ pub enum CheckedScripts {
 }
 
 /// Why scripts were assumed to be valid.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "snake_case"))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum ScriptTrust {
     /// The assumed-valid block vouches for them.
     AssumedValidBlock,

@@ -1,9 +1,9 @@
 //! Defines what is reported, as structs and as enums.
 
-/// Defines types that become JSON with the caller's feature `serde`. There, a field has the same name, or the
-/// one after `as`; it is written as `serde` does it, or as the type after `with` does, which `written!` or
-/// `fields!` has defined. Other `serde` attributes are in brackets. A variant of an enum is followed by its
-/// text; or the enum names a second one for its code, with the same variants without contents.
+/// Defines types that become JSON. There, a field has the same name, or the one after `as`; it is written as
+/// `serde` does it, or as the type after `with` does, which `written!` or `fields!` has defined. Other
+/// `serde` attributes are in brackets. A variant of an enum is followed by its text; or the enum names a
+/// second one for its code, with the same variants without contents.
 #[macro_export]
 macro_rules! reported {
     ($(
@@ -13,11 +13,11 @@ macro_rules! reported {
             pub $field:ident $(as $name:literal)? $(with $writer:literal)? $([$serde:meta])?: $type:ty,
         )*}
     )+) => {$(
-        #[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
+        #[derive(serde::Serialize, schemars::JsonSchema)]
         $(#[$meta])*
         pub struct $struct {$(
             $(#[$doc])*
-            #[cfg_attr(feature = "serde", serde($($serde,)? $(rename = $name,)? $(with = $writer)?))]
+            #[serde($($serde,)? $(rename = $name,)? $(with = $writer)?)]
             pub $field: $type,
         )*}
     )+};
@@ -27,8 +27,8 @@ macro_rules! reported {
             $(#[$doc:meta])* $field:ident $(as $name:literal)? $(with $writer:literal)?: $type:ty,
         )*})? => $text:literal $(, $value:expr)*;
     )*}) => {
-        #[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
-        #[cfg_attr(feature = "serde", serde(tag = "code", rename_all = "kebab-case"))]
+        #[derive(serde::Serialize, schemars::JsonSchema)]
+        #[serde(tag = "code", rename_all = "kebab-case")]
         $(#[$meta])*
         #[non_exhaustive]
         pub enum $enum {$(
@@ -36,7 +36,7 @@ macro_rules! reported {
             #[display($text $(, $value)*)]
             $kind $(($inner))? $({$(
                 $(#[$doc])*
-                #[cfg_attr(feature = "serde", serde($(rename = $name,)? $(with = $writer)?))]
+                #[serde($(rename = $name,)? $(with = $writer)?)]
                 $field: $type,
             )*})?,
         )*}
@@ -53,13 +53,11 @@ macro_rules! reported {
             $kind $(($inner))? $({$($(#[doc = $doc])* $field: $type,)*})?,
         )*}
 
-        #[cfg(feature = "serde")]
         #[derive(serde::Serialize, schemars::JsonSchema)]
         #[serde(rename_all = "kebab-case")]
         #[doc(hidden)]
         pub enum $code {$($(#[doc = $about])* $kind,)*}
 
-        #[cfg(feature = "serde")]
         impl $enum {
             const fn code(&self) -> $code {
                 match self {$(Self::$kind { .. } => $code::$kind,)*}

@@ -5,8 +5,8 @@ use wire::{Coin, Height};
 
 /// Numbers of spends by the age of the coin in blocks. The first number is of coins of the same block, and
 /// number n of ages from 2^(n-1) to 2^n - 1.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema), serde(transparent))]
+#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize, schemars::JsonSchema)]
+#[serde(transparent)]
 pub struct SpendAges(Vec<u64>);
 
 impl SpendAges {

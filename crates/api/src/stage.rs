@@ -1,12 +1,11 @@
 //! The stages of a rebuild, as events and reports name them.
 
-#[cfg(feature = "serde")]
 use crate::json::{JsonSchema, Serialize};
 
 wire::named! {
 /// A stage, as reports and events name it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "lowercase"))]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum Stage {
     /// Downloading headers from peers, and validating them.
     Headers = "headers",

@@ -1,11 +1,9 @@
 //! The options and the reports of the commands for indexes.
 
-use api::note::Warning;
-use api::options::ChainOptions;
-#[cfg(feature = "serde")]
 use api::{
     json::{JsonSchema, PathTexts, Seconds, Serialize},
-    note::Notes,
+    note::{Notes, Warning},
+    options::ChainOptions,
 };
 use digest::siphash::SipKey;
 use disk::node_indexes::IndexKind;
@@ -14,8 +12,8 @@ use wire::{BlockHash, Height, Network};
 
 wire::named! {
 /// The form of the rows of a `txindex`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), serde(rename_all = "kebab-case"))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum TxForm: "form" {
     /// By txid, which all releases read.
     ByTxid = "by-txid",
@@ -48,27 +46,27 @@ impl IndexOptions {
 }
 
 /// Result of a command for indexes.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(Serialize, JsonSchema), schemars(rename = "{T}Report"))]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "{T}Report")]
 pub struct IndexesReport<T> {
     /// The network.
-    #[cfg_attr(feature = "serde", serde(rename = "chain"))]
+    #[serde(rename = "chain")]
     pub network: Network,
     /// Height of the chainstate's best block.
     pub height: Height,
     /// Hash of the chainstate's best block.
-    #[cfg_attr(feature = "serde", serde(rename = "block_hash"))]
+    #[serde(rename = "block_hash")]
     pub hash: BlockHash,
     /// What was done.
-    #[cfg_attr(feature = "serde", serde(flatten))]
+    #[serde(flatten)]
     pub result: T,
     /// Number of threads.
     pub threads: usize,
     /// Time from the call to the end.
-    #[cfg_attr(feature = "serde", serde(rename = "seconds", with = "Seconds"))]
+    #[serde(rename = "seconds", with = "Seconds")]
     pub elapsed: Duration,
     /// Warnings for the operator.
-    #[cfg_attr(feature = "serde", serde(with = "Notes"))]
+    #[serde(with = "Notes")]
     pub notes: Vec<Warning>,
 }
 
@@ -146,7 +144,6 @@ pub struct IndexFlaw {
 }
 }
 
-#[cfg(feature = "serde")]
 api::written! {
     KindName: IndexKind => &'static str, |kind| kind.option();
 }

@@ -17,6 +17,8 @@ from conftest import generate
 @pytest.fixture
 def interrupt_after():
     """Returns a function that lets SIGINT arrive after some seconds."""
+    # A shell lets its background jobs ignore SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     before = signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
     signal.setitimer(signal.ITIMER_REAL, 0)

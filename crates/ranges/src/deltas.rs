@@ -1,9 +1,7 @@
 //! Deltas on disk, and what is said of them.
 
 use super::range_plan::RangePlan;
-#[cfg(feature = "serde")]
-use api::json::DigestText;
-use api::{counts::Counts, error::Error, remedy::Remedy};
+use api::{counts::Counts, error::Error, json::DigestText, remedy::Remedy};
 use disk::delta::Delta;
 use std::{collections::BTreeSet, path::PathBuf};
 use vfs::Disk;

@@ -11,17 +11,12 @@ use api::{
     disk_need::DiskNeed,
     error::Error,
     event::{Event, EventSink as _, Warnings, Watch},
-    machine,
-    note::Warning,
-    options::{ChainOptions, ReindexOptions, ScriptChecks},
-    report::ScriptsReport,
-    stage::Stage,
-};
-#[cfg(feature = "serde")]
-use api::{
     json::{HashText, PathText, Seconds, TrueOrNull},
-    note::Notes,
-    report::ScriptsFields,
+    machine,
+    note::{Notes, Warning},
+    options::{ChainOptions, ReindexOptions, ScriptChecks},
+    report::{ScriptsFields, ScriptsReport},
+    stage::Stage,
 };
 use chain::{commit::Destination, session::Session};
 use disk::{datadir::Datadir, delta::CheckedRange, utxo_stats::UtxoStats};

@@ -121,8 +121,7 @@ fn cut(sizes: &[u64], count: usize) -> Vec<u32> {
 }
 
 /// The bytes of a file that a range needs.
-#[derive(Clone, PartialEq, Eq, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, schemars::JsonSchema))]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, schemars::JsonSchema)]
 pub struct RangeFile {
     /// Its name in the directory `blocks`.
     pub file: String,

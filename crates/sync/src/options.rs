@@ -98,7 +98,6 @@ pub struct PeerStatus {
 }
 }
 
-#[cfg(feature = "serde")]
 api::json::written! {
     TransportName: TransportVersion => &'static str, |transport| transport.name();
 }

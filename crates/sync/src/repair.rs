@@ -65,7 +65,6 @@ impl RepairOptions {
     }
 }
 
-#[cfg(feature = "serde")]
 api::json::written! {
     /// If nothing was downloaded, all numbers are 0.
     Downloaded: Option<DownloadReport> => DownloadReport, |download| download.unwrap_or_default();

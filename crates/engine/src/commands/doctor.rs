@@ -9,7 +9,6 @@ mod advise;
 mod deep;
 mod diagnosis;
 mod estimate;
-#[cfg(feature = "serde")]
 mod fields;
 mod indexes;
 mod log;

@@ -71,7 +71,6 @@ pub struct Comparison {
     pub first: Vec<Difference>,
 }
 
-#[cfg(feature = "serde")]
 api::json::fields! {
     /// A comparison as reports have it.
     Differences(comparison: Option<Comparison>) {

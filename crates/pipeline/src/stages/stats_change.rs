@@ -24,7 +24,6 @@ pub struct BlockAmounts {
 }
 }
 
-#[cfg(feature = "serde")]
 api::json::fields! {
     /// What can never be spent, with its sum.
     Unspendables(amounts: UnspendableAmounts) {

@@ -1,6 +1,5 @@
 //! What an examination of a datadir advises.
 
-#[cfg(feature = "serde")]
 use api::json::{OptionalPathText, PathText, PathTexts, written};
 use derive_more::Display;
 use std::path::PathBuf;
@@ -135,7 +134,6 @@ pub enum Advice {
 }
 }
 
-#[cfg(feature = "serde")]
 written! {
     KeyText: [u8; 8] => String, |key| key.iter().map(|byte| format!("{byte:02x}")).collect();
 }

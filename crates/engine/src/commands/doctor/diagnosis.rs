@@ -1,14 +1,17 @@
 //! What an examination of a datadir reports.
 
-use super::{advice::Advice, indexes::FoundIndex, log::LastStart};
-#[cfg(feature = "serde")]
 use super::{
+    advice::Advice,
     fields::{AbsenceCode, Lock},
-    indexes::FoundIndexes,
+    indexes::{FoundIndex, FoundIndexes},
+    log::LastStart,
 };
-#[cfg(feature = "serde")]
-use api::json::{PathText, PathTexts, Seconds, WithText, fields, written};
-use api::{disk_need::DiskNeed, error::Error, subject::Subject};
+use api::{
+    disk_need::DiskNeed,
+    error::Error,
+    json::{PathText, PathTexts, Seconds, WithText, fields, written},
+    subject::Subject,
+};
 use derive_more::Display;
 use disk::{datadir::Absence, node_indexes::IndexKind};
 use pipeline::stages::undo_survey::UndoFileCheck;
@@ -502,7 +505,6 @@ impl DeepState {
     }
 }
 
-#[cfg(feature = "serde")]
 written! {
     AdviceText: Advice => WithText<Advice>, |advice| WithText::new(advice.clone());
     IndexText: IndexState => WithText<IndexState>, |index| WithText::new(index.clone());
@@ -524,7 +526,6 @@ written! {
     NeededBytes: DiskNeed => u64, DiskNeed::total;
 }
 
-#[cfg(feature = "serde")]
 fields! {
     Found(found: Result<Box<DatadirState>, Absence>) {
         is_sound: bool = found.as_ref().is_ok_and(|state| state.is_sound()),

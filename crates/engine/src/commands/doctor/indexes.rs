@@ -109,7 +109,6 @@ impl FoundIndex {
     }
 }
 
-#[cfg(feature = "serde")]
 api::json::fields! {
     FoundIndexes(indexes: Vec<FoundIndex>) {
         /// The names of their folders.
