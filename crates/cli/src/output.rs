@@ -114,7 +114,7 @@ pub fn message(label: &str, text: &str) -> String {
 fn print(text: &str, exit: Exit) -> Exit {
     match stop::writing(|| writeln!(io::stdout(), "{text}")) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            let detail = format!("cannot write the report to standard output: {error}");
+            let detail = format!("cannot write the report to standard output: {error}; what was done stays");
             print_message(&error_message(&Error::environment(detail)));
             Exit::Environment
         }
