@@ -274,8 +274,11 @@ impl Case<'_> {
         let done = reindex && ran.code == Some(0);
         let killed = disturbance.may_kill() && ran.code != Some(0);
         let is_dirty = self.runs.dirty && command != Command::Read;
-        // Only the making of indexes was interrupted.
-        let is_replaced = ran.stderr.contains("the chainstate is in place, but not all indexes");
+        // Only the making of indexes was interrupted; or what an earlier run had begun was finished.
+        let is_replaced =
+            ["the chainstate is in place, but not all indexes", "; the replacement is finished now"]
+                .iter()
+                .any(|words| ran.stderr.contains(words));
         if !(done || killed || is_dirty || is_replaced || command.changes_before_it_fails()) {
             found.extend(compared.refused());
         }
