@@ -27,10 +27,11 @@ use pipeline::{
 use vfs::Disk;
 use wire::{BlockHash, Height, Network};
 
-/// Most bytes of blocks whose outputs are looked up at one time.
+/// Most bytes of blocks whose outputs a thread looks up at one time.
 const PART_BLOCK_BYTES: u64 = 128 << 20;
-/// The part of the memory that these blocks may take: one in this many.
-const PART_SHARE: u64 = 8;
+/// The part of the memory that the blocks of all threads may take: one in this many. Their records take up
+/// to half as much.
+const PART_SHARE: u64 = 4;
 /// Minimum of the memory for spending inputs, in bytes.
 const MIN_INPUT_BYTES: u64 = 4 << 20;
 
@@ -144,7 +145,7 @@ fn give_with_spends(
     work: &WorkDir<'_>,
     watch: Watch<'_>,
 ) -> Result<Option<UnspentOutputs>, Error> {
-    let ChainOptions { memory_bytes: memory, ref hooks, .. } = options.chain;
+    let ChainOptions { memory_bytes: memory, threads, ref hooks, .. } = options.chain;
     // A quarter is for freed memory, which the allocator does not return to the system at once.
     let free = (memory / 2).saturating_sub(machine::resident_bytes().unwrap_or(memory / 8)) / 4 * 3;
     let request = SpendsRequest {
@@ -152,7 +153,7 @@ fn give_with_spends(
         work,
         last,
         with_txids: spends.with_txids,
-        part_block_bytes: PART_BLOCK_BYTES.min(memory / PART_SHARE),
+        part_block_bytes: PART_BLOCK_BYTES.min(memory / PART_SHARE / threads.get() as u64),
         memory_bytes: hooks.join_bytes.unwrap_or(free.max(MIN_INPUT_BYTES) as usize),
     };
     watch.sink.event(Event::Started(Stage::Read));
