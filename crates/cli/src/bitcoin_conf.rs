@@ -32,18 +32,18 @@ pub struct BitcoinConf {
     pub settings: Vec<Setting>,
     /// What bitcoind ignores, or what is not known of its settings, in words.
     pub ignored: Vec<String>,
-    /// The file that bitcoind read when it last started, if that is unreadable now or another node's.
-    pub unread: Option<PathBuf>,
+    /// The file without which it is not known how bitcoind last started, and why not.
+    pub unread: Option<(PathBuf, &'static str)>,
 }
 
 /// The part of the settings that contains one: the section of a chain, the part before all sections (empty),
-/// or `None` for `settings.json`, which takes precedence over the configuration file.
+/// or `None` for `settings.json` and a command line, which take precedence over the configuration file.
 type Part<'a> = Option<&'a str>;
 
 /// A line of a configuration file, or a member of `settings.json`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setting {
-    /// The chain to whose part it belongs; empty for the common part; `None` for `settings.json`.
+    /// The part that contains it, see [`Part`].
     section: Option<String>,
     pub name: String,
     /// `None` if the values before it are taken back.
@@ -100,6 +100,14 @@ impl BitcoinConf {
         let real = |file: &Path| Some(RealDisk.resolve(file.parent()?).ok()?.join(file.file_name()?));
         let own = real(&datadir.join("bitcoin.conf"));
         let last = LastStart::read(&RealDisk, net_dir);
+        let unknown = |file: PathBuf, why| {
+            let ignored = vec![format!("{}: {why}", file.display())];
+            Ok((Self { ignored, unread: Some((file, why)), ..Self::default() }, None))
+        };
+        // It writes that file when it has connected to peers.
+        if last.version.is_none() && net_dir.join("peers.dat").exists() {
+            return unknown(net_dir.join("debug.log"), "it does not tell how bitcoind was last started");
+        }
         let Some(path) = last.conf.filter(|file| real(file) != own) else { return Ok(Default::default()) };
         // The log of a copy names the file of the other node, and perhaps its block files.
         let is_own = last.net_dir.is_some_and(|dir| real(&dir) == real(net_dir));
@@ -107,10 +115,9 @@ impl BitcoinConf {
             Ok(Some(conf)) => Ok((conf, Some(path))),
             Err(error) if error.kind != ErrorKind::Environment => Err(error),
             _ => {
-                let what =
-                    "bitcoind read it when it last started here or elsewhere; its settings are unknown";
-                let ignored = vec![format!("{}: {what}", path.display())];
-                Ok((Self { ignored, unread: Some(path), ..Self::default() }, None))
+                let why = "bitcoind read this file when it last started, and it cannot be read now, or is \
+                           another node's";
+                unknown(path, why)
             }
         }
     }
@@ -166,21 +173,26 @@ impl BitcoinConf {
             .map_err(|error| wrong(format!("bitcoind does not start with this file: {error}")))?;
         for (name, value) in values {
             let values = if let Value::Array(values) = value { values } else { vec![value] };
-            self.settings.extend(values.into_iter().map(|value| Setting {
-                section: None,
-                name: name.clone(),
-                value: match value {
+            self.settings.extend(values.into_iter().map(|value| {
+                let value = match value {
                     Value::String(text) => Some(text),
                     Value::Bool(false) => None,
                     Value::Bool(true) => Some("1".to_owned()),
                     other => Some(other.to_string()),
-                },
-                file: path.to_owned(),
-                line: None,
-                has_comment: false,
+                };
+                Setting::preceding(&name, value, path)
             }));
         }
         Ok(())
+    }
+
+    /// Adds the command line of bitcoind's last start, by its log in a network's folder. It counts before
+    /// `settings.json`.
+    pub fn add_last_command_line(&mut self, net_dir: &Path) {
+        let log = net_dir.join("debug.log");
+        self.settings.extend(LastStart::read(&RealDisk, net_dir).command_line().iter().map(
+            |[_, name, value]| Setting::preceding(name, (value != "false").then(|| value.clone()), &log),
+        ));
     }
 
     /// Returns the settings with a name in a part that follow the last one that takes values back, and the
@@ -285,6 +297,12 @@ impl Setting {
         let (name, value) = (name.to_owned(), value.map(str::to_owned));
         let (section, file, line) = (Some(section.to_owned()), file.to_owned(), Some(line));
         Self { section, name, value, file, line, has_comment: false }
+    }
+
+    /// A setting that takes precedence over the configuration file.
+    fn preceding(name: &str, value: Option<String>, file: &Path) -> Self {
+        let (name, file) = (name.to_owned(), file.to_owned());
+        Self { section: None, name, value, file, line: None, has_comment: false }
     }
 
     /// Whether it is for all chains.

@@ -178,7 +178,7 @@ mod tests {
         for (root, challenge) in [(dir.path(), Some("51")), (&*own, None)] {
             let found = located(&args(root, Network::Signet, challenge, &[]));
             assert_eq!((found.prune, found.settings.faults.len()), (Some(700), 0));
-            assert!(found.ignored.concat().contains("signet_54d26fbd/node.conf"), "{:?}", found.ignored);
+            assert!(found.files.ignored.concat().contains("signet_54d26fbd/node.conf"));
         }
     }
 

@@ -91,10 +91,8 @@ pub struct Located {
     pub prune: Option<u64>,
     /// What the settings mean for a start of bitcoind.
     pub settings: NodeSettings,
-    /// How bitcoind connects, if its settings do not let it connect directly to arbitrary peers.
-    pub connections: Result<Option<Connections>, Error>,
-    /// What bitcoind ignores in the configuration file, or what is not known of it, in words.
-    pub ignored: Vec<String>,
+    /// What the configuration file and `settings.json` say.
+    pub files: BitcoinConf,
     /// The configuration file, if it was read.
     conf: Option<PathBuf>,
     /// Options that another command needs, besides those of the datadir and the configuration file, to work
@@ -263,8 +261,7 @@ impl CoreArgs {
             assume_valid: conf.get(network, "assumevalid").as_deref().map(conf_assume_valid).transpose()?,
             prune: prune.and_then(|mebibytes| mebibytes.try_into().ok()).filter(|&mebibytes| mebibytes > 0),
             settings: NodeSettings::default(),
-            connections: node_settings::connections(conf, network),
-            ignored: conf.ignored.clone(),
+            files: conf.clone(),
             repeated: all.repeated(is_named.then_some(network)),
             noconf: self.noconf,
             omits_datadir: self.datadir.is_none()
@@ -414,6 +411,19 @@ impl Located {
             params: self.params,
             ..ChainOptions::reading(&self.root, self.params.network)
         }
+    }
+
+    /// Returns how bitcoind connects, by its files and the command line of its last start; `None` if these let
+    /// it connect directly to arbitrary peers.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Usage`] if not all settings could be read.
+    pub fn connections(&self) -> Result<Option<Connections>, Error> {
+        let mut all = self.files.clone();
+        if !self.noconf {
+            all.add_last_command_line(self.datadir().net_dir());
+        }
+        node_settings::connections(&all, self.network())
     }
 
     /// The same with another network, which has its default parameters.

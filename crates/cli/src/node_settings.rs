@@ -160,10 +160,11 @@ pub struct Connections {
 /// # Errors
 /// [`engine::ErrorKind::Usage`] if not all settings could be read.
 pub fn connections(conf: &BitcoinConf, network: Network) -> Result<Option<Connections>, Error> {
-    if let Some(file) = &conf.unread {
-        let detail = "bitcoind read this file when it last started, and it cannot be read now, or is another \
-                      node's, so that this command does not know how to connect: name the file with --conf, \
-                      or pass --noconf";
+    if let Some((file, why)) = &conf.unread {
+        let detail = format!(
+            "{why}, so that this command does not know how to connect: name bitcoind's configuration file \
+             with --conf, or pass --noconf"
+        );
         let error = Error::usage(detail).in_file(file.clone(), None);
         return Err(error.with_remedies([Remedy::SayHowToConnect]));
     }

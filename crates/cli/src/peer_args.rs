@@ -185,7 +185,7 @@ impl PeerArgs {
         if says_how {
             return Ok(args);
         }
-        let Some(node) = located.connections.as_ref().map_err(Clone::clone)? else { return Ok(args) };
+        let Some(node) = located.connections()? else { return Ok(args) };
         let failed = |why: &str| {
             let what = "with it bitcoind connects to no peer directly, and this command cannot do the same";
             let detail = format!("{}: {what} ({why})", node.because);
@@ -258,7 +258,8 @@ mod tests {
         peers: PeerArgs,
     }
 
-    /// A service names the file with `-conf`: it was not found, and peers were dialled without its proxy.
+    /// A service names the file with `-conf`: it was not found, and peers were dialled without its proxy;
+    /// again with `-logtimestamps=0`, and if only the command line had a proxy.
     #[test]
     fn the_file_that_the_last_start_has_read_says_how_to_connect() {
         let dir = tempfile::tempdir().unwrap();
@@ -266,7 +267,7 @@ mod tests {
         fs::create_dir(&datadir).unwrap();
         let log = |dir: &Path, conf: &Path| {
             let text = format!(
-                "2026 Bitcoin Core version v31.0.0\n2026 Using data directory {}\n2026 Config file: {}\n",
+                "Bitcoin Core version v31.0.0\nUsing data directory {}\nConfig file: {}\n",
                 dir.display(),
                 conf.display()
             );
@@ -292,5 +293,17 @@ mod tests {
         // The datadir's own file was removed.
         log(&datadir, &datadir.join("bitcoin.conf"));
         assert_eq!(proxy(&named).unwrap(), None);
+        fs::write(datadir.join("bitcoin.conf"), "proxy=127.0.0.1:1\n").unwrap();
+        for (option, port) in [("", Some(1)), ("proxy=\"127.0.0.1:2\"", Some(2)), ("proxy=false", None)] {
+            let text = format!("Bitcoin Core version v31.0.0\n2026 Command-line arg: {option}\n");
+            fs::write(datadir.join("debug.log"), text).unwrap();
+            assert_eq!(proxy(&named).unwrap().map(|address| address.port()), port, "{option}");
+        }
+        // It has been here, and nothing tells how it connected.
+        fs::remove_file(datadir.join("bitcoin.conf")).unwrap();
+        for name in ["debug.log", "peers.dat"] {
+            fs::write(datadir.join(name), "").unwrap();
+        }
+        assert_eq!(proxy(&named).unwrap_err().file, Some(datadir.join("debug.log")));
     }
 }

@@ -66,13 +66,13 @@ impl LastStart {
         for line in lines {
             if let Some(version) = version_of(line) {
                 (last.version, last.database_error) = (Some(version), None);
-            } else if let Some((_, dir)) = line.split_once(" Using data directory ") {
+            } else if let Some((_, dir)) = line.split_once("Using data directory ") {
                 last.net_dir = Some(PathBuf::from(dir));
-            } else if let Some((_, file)) = line.split_once(" Config file: ") {
+            } else if let Some((_, file)) = line.split_once("Config file: ") {
                 let is_read = !file.ends_with(')') && file != "<disabled>";
                 last.conf = is_read.then(|| PathBuf::from(file));
             } else if let Some((_, rest)) =
-                line.split_once(" Using obfuscation key for blocksdir *.dat files (")
+                line.split_once("Using obfuscation key for blocksdir *.dat files (")
             {
                 last.blocks_dir = rest.rsplit_once("): ").map(|(dir, _)| PathBuf::from(dir));
             } else if let Some((kind, setting)) = line.split_once(" arg: ") {
@@ -87,7 +87,9 @@ impl LastStart {
                 // The text can be in parentheses.
                 let parts = line.split(": ").map(|part| part.trim_end().trim_end_matches(')'));
                 let table = parts.map(Path::new).find(is_table);
-                let text = printable(line.split_once(' ').map_or(line, |(_, text)| text), ERROR_LEN);
+                // With `-logtimestamps=0`, it begins with no time.
+                let timed = line.split_once(' ').filter(|(time, _)| time.starts_with(char::is_numeric));
+                let text = printable(timed.map_or(line, |(_, text)| text), ERROR_LEN);
                 last.database_error = Some((text, table.map(Path::to_owned)));
             }
         }
@@ -104,17 +106,21 @@ impl LastStart {
         self.settings.iter().find(is_it).map(|[.., value]| &**value)
     }
 
+    /// The options of its command line: an empty part, the name, and the value, `false` for `-noNAME`.
+    pub fn command_line(&self) -> &[[String; 3]] {
+        self.settings.get(..self.told).unwrap_or_default()
+    }
+
     /// All values of an option on its command line that were not taken back there.
     pub fn told(&self, option: &str) -> Vec<String> {
-        let told = self.settings.iter().take(self.told).filter(|[_, name, _]| name == option);
+        let told = self.command_line().iter().filter(|[_, name, _]| name == option);
         let told: Vec<String> = told.map(|[.., value]| value.clone()).collect();
-        // So the log has `-noNAME`, which takes back what is before it.
         told.rsplit(|value| value == "false").next().unwrap_or_default().to_vec()
     }
 
     /// Whether its command line took an option back at its end, and with it what files say.
     pub fn takes_back(&self, option: &str) -> bool {
-        let mut told = self.settings.iter().take(self.told);
+        let mut told = self.command_line().iter();
         told.rfind(|[_, name, _]| name == option).is_some_and(|[.., value]| value == "false")
     }
 
@@ -139,7 +145,7 @@ fn end_error(text: &str) -> Option<String> {
     let is_shutdown = |line: &&str| line.contains("hutdown") && line.contains("n progress");
     let mut before = of_start.skip_while(|line| !is_shutdown(line));
     let last = before.find(|line| !is_shutdown(line) && !line.ends_with(" thread exit"))?;
-    let (_, error) = last.split_once("[error] ").or_else(|| last.split_once(" Error: "))?;
+    let (_, error) = last.split_once("[error] ").or_else(|| last.split_once("Error: "))?;
     Some(printable(error, ERROR_LEN))
 }
 
