@@ -6,7 +6,7 @@ use engine::{
     BuriedDeployment, ChainParams, Datadir, Error, Height, Location, Network, RealDisk, doctor::LastStart,
 };
 use hex_conservative::decode_to_vec;
-use peregrine::{output::print_message, running};
+use peregrine::output::print_note;
 use std::path::Path;
 
 impl CoreArgs {
@@ -89,11 +89,10 @@ impl CoreArgs {
             all.signetchallenge = last.told("signetchallenge").pop();
         }
         let own = self.repeated(None);
-        let is_said = |it: &(_, _)| !own.contains(it) && !running::errors_as_json();
-        for (name, value) in all.repeated(None).into_iter().filter(is_said) {
+        for (name, value) in all.repeated(None).into_iter().filter(|it| !own.contains(it)) {
             let log = datadir.net_dir().join("debug.log");
-            print_message(&format!(
-                "note: bitcoind was last started with {name}={value} ({}), so this counts here too",
+            print_note(&format!(
+                "bitcoind was last started with {name}={value} ({}), so this counts here too",
                 log.display()
             ));
         }

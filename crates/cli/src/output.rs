@@ -131,6 +131,13 @@ pub fn print_message(text: &str) {
     let _ = stop::writing(|| writeln!(anstream::stderr(), "{text}"));
 }
 
+/// Writes a note to stderr, if a human reads that.
+pub fn print_note(text: &str) {
+    if !running::errors_as_json() {
+        print_message(&format!("note: {text}"));
+    }
+}
+
 /// Handles signals as [`stop::interrupt`] does. With `json`, an interrupt is also reported as JSON.
 pub fn interrupt(json: bool) -> Result<&'static AtomicBool, Error> {
     stop::interrupt(move || {

@@ -3,7 +3,7 @@
 use crate::{peers, prelude::*};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use engine::Remedy;
-use peregrine::{output::print_message, running};
+use peregrine::output::print_note;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use sync::{Host, NetworkKind, PeerAddress, PeerOptions, Target, default_port};
 
@@ -202,10 +202,7 @@ impl PeerArgs {
         if node.are_off {
             return Err(failed("it connects to no peer by itself"));
         }
-        let note = format!("note: {}: this command connects to peers as bitcoind does", node.because);
-        if !running::errors_as_json() {
-            print_message(&note);
-        }
+        print_note(&format!("{}: this command connects to peers as bitcoind does", node.because));
         Ok(args)
     }
 

@@ -10,7 +10,7 @@ use crate::{
     sync::shortfall_text,
 };
 use engine::Remedy;
-use peregrine::remedy::remedy_text;
+use peregrine::{output::print_note, remedy::remedy_text};
 use sync::{DownloadReport, PeerOptions, RepairOptions, RepairReport};
 
 #[derive(Args, Debug)]
@@ -43,8 +43,9 @@ impl RepairArgs {
     fn options(&self, located: &Located) -> Result<RepairOptions, Error> {
         let chain = self.marks.of(self.datadir.chain_options(located, &self.run));
         let peers = match self.peers.like_node(located) {
-            // What these files lack stays missing: nobody is asked.
-            Err(_) if !self.from.is_empty() && self.peers.addnode.is_empty() => {
+            // What files lack stays missing: nobody is asked.
+            Err(error) if self.peers.addnode.is_empty() => {
+                print_note(&format!("no peer is asked: {error}"));
                 PeerOptions { use_dns_seeds: false, use_fixed_seeds: false, ..PeerOptions::default() }
             }
             peers => peers?.options(located)?,
