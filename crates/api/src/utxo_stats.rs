@@ -48,9 +48,9 @@ impl UtxoStatsReport {
             transactions: stats.counts.transactions,
             bogosize: stats.counts.bogosize,
             total_amount: stats.counts.total_amount?,
-            hash_serialized_3: stats.hash_serialized_3.0,
-            pinned: ChainParams::of(network).has_pinned_hash(&best_block, &stats.hash_serialized_3.0),
-            muhash: stats.muhash.map(|muhash| muhash.0),
+            hash_serialized_3: stats.hash_serialized_3,
+            pinned: ChainParams::of(network).has_pinned_hash(&best_block, &stats.hash_serialized_3),
+            muhash: stats.muhash,
         })
     }
 

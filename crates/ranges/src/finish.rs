@@ -161,8 +161,8 @@ pub fn finish_ranges(
         counts,
         txouts: stats.counts.txouts,
         total_amount,
-        hash_serialized_3: stats.hash_serialized_3.0,
-        muhash: stats.muhash.map_or([0; 32], |hash| hash.0),
+        hash_serialized_3: stats.hash_serialized_3,
+        muhash: stats.muhash.unwrap_or_default(),
         is_pinned,
         scripts: plan.scripts(counts.scripts),
         ranges: first.delta.ranges.iter().map(|range| of_range(plan, range, &rechecked)).collect(),
@@ -194,7 +194,7 @@ fn build(
     sink.event(Event::Started(Stage::Prove));
     let stats = finish.prove(&written, true)?;
     let (height, hash) = plan.tip();
-    let is_pinned = job::check_pinned_hash(params, height, &hash, &stats.hash_serialized_3.0)?;
+    let is_pinned = job::check_pinned_hash(params, height, &hash, &stats.hash_serialized_3)?;
     sink.event(Event::Started(Stage::Commit));
     finish.target.commit(sink)?;
     Ok((total_amount, stats, is_pinned))

@@ -1,6 +1,6 @@
 //! Encodes coins as the elements that the hashes cover, and hashes them.
 
-use super::{CoinCounter, UtxoCounts, UtxoHash, UtxoStats};
+use super::{CoinCounter, UtxoCounts, UtxoStats};
 use digest::{muhash::MuHash3072, sha256::Sha256};
 use wire::coin::{CoinError, write_utxo_element};
 use wire::read::Reader;
@@ -141,8 +141,8 @@ impl UtxoHasher {
     pub fn finish(self) -> UtxoStats {
         UtxoStats {
             counts: self.counts,
-            hash_serialized_3: UtxoHash(self.sha.finalize_double()),
-            muhash: self.muhash.map(|muhash| UtxoHash(muhash.finalize())),
+            hash_serialized_3: self.sha.finalize_double(),
+            muhash: self.muhash.map(MuHash3072::finalize),
         }
     }
 }
@@ -167,13 +167,13 @@ mod tests {
     }
 
     /// The model: all elements in numeric order, hashed at once.
-    fn model_hash(mut coins: Vec<(OutPoint, Vec<u8>)>) -> UtxoHash {
+    fn model_hash(mut coins: Vec<(OutPoint, Vec<u8>)>) -> [u8; 32] {
         coins.sort_by_key(|(outpoint, _)| *outpoint);
         let mut all = Vec::new();
         coins.iter().for_each(|(outpoint, out)| {
             Coin { code: 7, out }.write_utxo_element(outpoint, &mut all).unwrap()
         });
-        UtxoHash(digest::sha256::sha256d(&all))
+        digest::sha256::sha256d(&all)
     }
 
     proptest! {

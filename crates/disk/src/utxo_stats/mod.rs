@@ -16,44 +16,16 @@ pub use count::CoinCounter;
 pub use elements::{StatsPart, UtxoHasher};
 pub use read_back::{ElementSink, READER_BYTES, ReadBackProgress, stats_unless_stopped};
 
-use std::fmt;
-use std::str::FromStr;
-use wire::hash::ParseHashError;
-use wire::{BlockHash, Sats};
+use wire::Sats;
 
-/// The hash of a set of coins. The bytes are in the order of the hash function; as text they are reversed, as
-/// Core prints them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct UtxoHash(pub [u8; 32]);
-
-impl fmt::Display for UtxoHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        BlockHash(self.0).fmt(f)
-    }
-}
-
-impl fmt::Debug for UtxoHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-impl FromStr for UtxoHash {
-    type Err = ParseHashError;
-
-    fn from_str(text: &str) -> Result<Self, ParseHashError> {
-        text.parse().map(|BlockHash(bytes)| Self(bytes))
-    }
-}
-
-/// The results of `gettxoutsetinfo`.
+/// The results of `gettxoutsetinfo`. Hashes have the byte order of the hash function; as text, Core reverses it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UtxoStats {
     /// What does not depend on the order of ranges.
     pub counts: UtxoCounts,
-    pub hash_serialized_3: UtxoHash,
+    pub hash_serialized_3: [u8; 32],
     /// `muhash`, if it was requested.
-    pub muhash: Option<UtxoHash>,
+    pub muhash: Option<[u8; 32]>,
 }
 
 /// The statistics that do not depend on the order of ranges.

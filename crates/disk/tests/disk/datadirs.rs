@@ -18,8 +18,8 @@ fn check_stats(dir: &Path, threads: usize, known: &Value) {
     let stats = stats_unless_stopped(&reader, true, threads, &mut |_, _| false).unwrap().unwrap();
     assert_eq!(Some(stats.counts.txouts), known["txouts"].as_u64());
     assert_eq!(Some(stats.counts.bogosize), known["bogosize"].as_u64());
-    assert_eq!(stats.hash_serialized_3.to_string(), known["hash_serialized_3"]);
-    assert_eq!(stats.muhash.unwrap().to_string(), known["muhash"]);
+    assert_eq!(BlockHash(stats.hash_serialized_3).to_string(), known["hash_serialized_3"]);
+    assert_eq!(BlockHash(stats.muhash.unwrap()).to_string(), known["muhash"]);
     if let Some(transactions) = known["transactions"].as_u64() {
         assert_eq!(stats.counts.transactions, transactions);
     }

@@ -312,7 +312,7 @@ impl History<'_> {
             Ok(())
         };
         let stats = read_elements(&reader, None, is_all, self.memory.takers, &mut each, self.watch)?;
-        let found = stats.muhash.map_or_else(|| of_wanted.finalize(), |found| found.0);
+        let found = stats.muhash.unwrap_or_else(|| of_wanted.finalize());
         if found == *muhash {
             return Ok(());
         }

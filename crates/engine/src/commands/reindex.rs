@@ -447,7 +447,7 @@ impl<'a> Rebuild<'a> {
         sink.event(Event::Started(Stage::Prove));
         let utxo_stats = finish.prove(&written, false)?;
         let tip = job.plan.chain.tip().hash;
-        let (height, found) = (job.plan.chain.tip_height(), &utxo_stats.hash_serialized_3.0);
+        let (height, found) = (job.plan.chain.tip_height(), &utxo_stats.hash_serialized_3);
         let is_pinned = job::check_pinned_hash(options.chain.params, height, &tip, found)?;
         clock.lap(Stage::Prove);
         Ok(Proven { stats, hints, total_amount, utxo_stats, is_pinned })
@@ -585,7 +585,7 @@ impl<'a> Rebuild<'a> {
             counts: stats.counts,
             txouts: utxo_stats.counts.txouts,
             total_amount,
-            hash_serialized_3: utxo_stats.hash_serialized_3.0,
+            hash_serialized_3: utxo_stats.hash_serialized_3,
             is_pinned,
             scripts: job::scripts_report(&options.chain, plan, &stats.counts),
             matching: if hints.is_some() { Matching::Swiftsync } else { stats.matching },

@@ -94,7 +94,7 @@ impl Job<'_> {
         self.watch.sink.event(Event::Started(Stage::Prove));
         let reader = ChainstateReader::open(self.work.disk(), dir)?;
         let found = read_back(&reader, None, self.threads(), self.watch)?;
-        let (hash, found) = (self.plan.chain.block(height).hash, found.hash_serialized_3.0);
+        let (hash, found) = (self.plan.chain.block(height).hash, found.hash_serialized_3);
         check_pinned_hash(self.files.params, height, &hash, &found)?;
         self.watch.sink.event(Event::Note(Note::PinnedHash { height }));
         Ok(())

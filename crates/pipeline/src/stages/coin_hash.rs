@@ -42,7 +42,7 @@ impl CoinHash {
     /// Returns the hash in internal byte order.
     pub fn finish(mut self) -> [u8; 32] {
         self.hasher.merge(self.part);
-        self.hasher.finish().hash_serialized_3.0
+        self.hasher.finish().hash_serialized_3
     }
 }
 

@@ -42,7 +42,7 @@ fn assert_loaded(case: &Case, before: &disk::index::BlockIndex) {
     assert_eq!(reader.best_block(), tip.hash);
     let stats =
         disk::utxo_stats::stats_unless_stopped(&reader, false, 2, &mut |_, _| false).unwrap().unwrap();
-    assert_eq!(stats.hash_serialized_3.0, chain().model.stats().hash_serialized_3);
+    assert_eq!(stats.hash_serialized_3, chain().model.stats().hash_serialized_3);
     assert_eq!(fs::read(snapshot_dir(case).join("base_blockhash")).unwrap(), tip.hash.0);
     let is_main = |entry: &IndexEntry| chain().main().any(|block| block.hash == entry.hash);
     let mut expected = before.clone();

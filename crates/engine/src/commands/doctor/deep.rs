@@ -95,7 +95,7 @@ fn count_coins(
 ) -> Result<(u64, [u8; 32]), Error> {
     let reader = ChainstateReader::open(files.disk, &files.datadir.chainstate_dir())?;
     let stats = finish::read_back(&reader, None, affordable_threads(options), watch)?;
-    Ok((stats.counts.txouts, stats.hash_serialized_3.0))
+    Ok((stats.counts.txouts, stats.hash_serialized_3))
 }
 
 /// Reads the blocks of the most-work chain on disk, and those of the chainstate's branch, if that is another,

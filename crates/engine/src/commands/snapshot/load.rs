@@ -246,8 +246,9 @@ impl Load<'_> {
         let written = ChainstateReader::open(disk, dir).map_err(|error| of_written(error.into()))?;
         let threads = affordable_threads(self.options);
         let stats = read_back(&written, Some(coins), threads, watch).map_err(of_written)?;
-        if stats.hash_serialized_3.0 != pinned.hash_serialized_3 {
-            let (found, expected) = (stats.hash_serialized_3, hex_reversed(&pinned.hash_serialized_3));
+        if stats.hash_serialized_3 != pinned.hash_serialized_3 {
+            let [found, expected] =
+                [stats.hash_serialized_3, pinned.hash_serialized_3].map(|hash| hex_reversed(&hash));
             let detail = format!(
                 "the coins have the hash {found}, but Bitcoin Core's source has {expected} for this block; \
                  the snapshot is damaged or forged, get it from elsewhere"

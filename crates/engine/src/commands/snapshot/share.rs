@@ -221,7 +221,7 @@ fn share_chainstate(
     job.watch.sink.event(Event::Started(Stage::Prove));
     let reader = ChainstateReader::open(disk, dir)?;
     let stats = read_back(&reader, None, job.threads(), job.watch)?;
-    let hash_serialized_3 = stats.hash_serialized_3.0;
+    let hash_serialized_3 = stats.hash_serialized_3;
     let is_pinned = job::check_pinned_hash(params, height, &hash, &hash_serialized_3)?;
     let (magic, coins) = (params.magic, stats.counts.txouts);
     let metadata = SnapshotMetadata { magic, base_block: hash, base_height: None, coins };
