@@ -25,9 +25,6 @@ use wire::{
     SpentCoinsForm,
 };
 
-/// Bytes that are appended before they are written to the medium, so that few files are open.
-const FLUSH_BYTES: u64 = 1 << 30;
-
 pub struct ArrivedBlock {
     /// What it must be; its hash is that of its first 80 bytes.
     pub expected: ExpectedBlock,
@@ -62,38 +59,10 @@ pub struct HandledBlock {
     pub outcome: BlockOutcome,
 }
 
-/// The appender, and how much was appended since the last flush.
-struct Appending<'a> {
-    appender: BlockAppender<'a>,
-    unflushed: u64,
-}
-
-impl Appending<'_> {
-    fn append(
-        &mut self,
-        height: Height,
-        time: BlockTime,
-        bytes: &[u8],
-    ) -> Result<(FileNo, ByteOffset), Error> {
-        let position = self.appender.append_block(height, time, bytes)?;
-        self.unflushed += bytes.len() as u64;
-        if self.unflushed >= FLUSH_BYTES {
-            self.flush()?;
-        }
-        Ok(position)
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        self.appender.flush()?;
-        self.unflushed = 0;
-        Ok(())
-    }
-}
-
 pub struct BlockWriter<'a> {
     params: &'static ChainParams,
     verifier: Option<&'a dyn ScriptVerifier>,
-    appending: Mutex<Appending<'a>>,
+    appender: Mutex<BlockAppender<'a>>,
 }
 
 impl<'a> BlockWriter<'a> {
@@ -103,7 +72,7 @@ impl<'a> BlockWriter<'a> {
         verifier: Option<&'a dyn ScriptVerifier>,
         appender: BlockAppender<'a>,
     ) -> Self {
-        Self { params, verifier, appending: Mutex::new(Appending { appender, unflushed: 0 }) }
+        Self { params, verifier, appender: Mutex::new(appender) }
     }
 
     /// Starts `threads` threads that handle the blocks of `arrived`, and send the results to `handled`. They
@@ -154,10 +123,10 @@ impl<'a> BlockWriter<'a> {
                 let (bytes, txids) = (block.bytes, std::mem::take(&mut hashes.txids));
                 let block = CheckedBlock { hash, bytes, facts: BlockFacts { txids, legacy_sigops } };
                 // The lock is held until the result is sent, so that nobody flushes before.
-                let appending = &mut *lock(&self.appending);
-                send(match appending.append(height, time, &block.bytes) {
+                let appender = &mut *lock(&self.appender);
+                send(match appender.append_block(height, time, &block.bytes) {
                     Ok((file, data_pos)) => BlockOutcome::Stored { file, data_pos, block, undo },
-                    Err(error) => failed(error),
+                    Err(error) => failed(error.into()),
                 })
             }
         };
@@ -168,19 +137,18 @@ impl<'a> BlockWriter<'a> {
     /// Appends the genesis block, whose file is going to be deleted: bitcoind never downloads it.
     pub fn append_genesis(&self) -> Result<(FileNo, ByteOffset), Error> {
         let genesis = &self.params.genesis;
-        let appending = &mut *lock(&self.appending);
-        Ok(appending.appender.append_block(Height(0), genesis.time, &self.params.genesis_block())?)
+        Ok(lock(&self.appender).append_block(Height(0), genesis.time, &self.params.genesis_block())?)
     }
 
     /// Records that files were deleted, which are not the last ones.
     pub fn forget(&self, files: &[FileNo]) {
-        let appending = &mut *lock(&self.appending);
-        files.iter().for_each(|&file| appending.appender.forget(file));
+        let appender = &mut *lock(&self.appender);
+        files.iter().for_each(|&file| appender.forget(file));
     }
 
     /// What the block index must record about each pair of files once all that was appended is flushed.
     pub fn infos(&self) -> Vec<FileInfo> {
-        lock(&self.appending).appender.infos().to_vec()
+        lock(&self.appender).infos().to_vec()
     }
 
     /// Changes what the block index must record about each pair of files, when blocks were found in them, and
@@ -189,7 +157,7 @@ impl<'a> BlockWriter<'a> {
         &self,
         change: impl FnOnce(&mut Vec<FileInfo>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        change(lock(&self.appending).appender.infos_mut())
+        change(lock(&self.appender).infos_mut())
     }
 
     /// Calls `take_handled` when all that was appended is on the medium; the results of all these blocks have
@@ -198,10 +166,10 @@ impl<'a> BlockWriter<'a> {
     /// # Errors
     /// Any I/O error; those of `take_handled`.
     pub fn flush(&self, take_handled: impl FnOnce() -> Result<(), Error>) -> Result<Vec<FileInfo>, Error> {
-        let appending = &mut *lock(&self.appending);
-        appending.flush()?;
+        let appender = &mut *lock(&self.appender);
+        appender.flush()?;
         take_handled()?;
-        Ok(appending.appender.infos().to_vec())
+        Ok(appender.infos().to_vec())
     }
 }
 
@@ -264,9 +232,7 @@ mod tests {
     /// Appends the genesis block and flushes twice. Returns the results, and the number of operations.
     fn flush_twice(disk: &FaultDisk, root: &Path) -> ([Result<(), Error>; 3], u64) {
         let writer = writer(disk, root);
-        let params = writer.params;
-        let genesis = (Height(0), params.genesis.time, &params.genesis_block());
-        let appended = lock(&writer.appending).append(genesis.0, genesis.1, genesis.2).map(drop);
+        let appended = writer.append_genesis().map(drop);
         let before = disk.count();
         let flushes = [(); 2].map(|()| writer.flush(|| Ok(())).map(drop));
         let [first, second] = flushes;

@@ -31,6 +31,9 @@ use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Height};
 /// Length in bytes that a `blk` file stays below (Core `MAX_BLOCKFILE_SIZE`).
 pub const MAX_BLOCK_FILE_LEN: u32 = 128 << 20;
 
+/// Bytes of blocks that are appended before they are written to the medium, so that few files are open.
+const FLUSH_BYTES: u64 = 1 << 30;
+
 /// Space for the files of a kind is reserved in chunks of this many bytes (Core `BLOCKFILE_CHUNK_SIZE`,
 /// `UNDOFILE_CHUNK_SIZE`).
 pub const fn chunk_len(kind: FileKind) -> u64 {
@@ -85,6 +88,8 @@ pub struct BlockAppender<'a> {
     /// Height of the highest block of the last file whose undo data was appended.
     undo_height: Option<Height>,
     open: BTreeMap<(FileKind, FileNo), OpenFile>,
+    /// Bytes of blocks that were appended since the last flush.
+    unflushed: u64,
     /// Whether a flush has failed. What was appended before it may be lost, although a second flush would
     /// succeed: the system reports a failed write once.
     is_in_doubt: bool,
@@ -103,6 +108,7 @@ impl<'a> BlockFiles<'a> {
             examined: None,
             undo_height: None,
             open: BTreeMap::new(),
+            unflushed: 0,
             is_in_doubt: false,
             record: Vec::new(),
         }
@@ -120,7 +126,7 @@ impl BlockAppender<'_> {
         &mut self.infos
     }
 
-    /// Appends a block, and returns its file and its position there.
+    /// Appends a block, and returns its file and its position there. After many, flushes them.
     ///
     /// # Errors
     /// Any I/O error; [`DiskError::Damaged`] if a file has fewer bytes than are in use;
@@ -144,6 +150,10 @@ impl BlockAppender<'_> {
         let pos = self.append_record(FileKind::Blk, number, false)?;
         if let Some(info) = self.infos.last_mut() {
             info.add_block(height, time.0.into());
+        }
+        self.unflushed += len;
+        if self.unflushed >= FLUSH_BYTES {
+            self.flush()?;
         }
         Ok((number, pos))
     }
@@ -197,6 +207,7 @@ impl BlockAppender<'_> {
             self.files.disk.sync_dir(&dir).during("sync", &dir)?;
         }
         self.open.clear();
+        self.unflushed = 0;
         self.is_in_doubt = false;
         Ok(())
     }
