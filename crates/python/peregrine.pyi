@@ -8,7 +8,7 @@ All functions raise `Error`, or `OverflowError` or `ValueError` for a number out
 interrupted with Ctrl-C.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, final, type_check_only
@@ -176,7 +176,7 @@ def utxo(
     chain: _Chain | None = None,
     blocksdir: _Path | None = None,
     addresses: bool = False,
-    columns: Sequence[str] | None = None,
+    columns: list[str] | tuple[str, ...] | None = None,
     scan: bool = False,
     threads: int | None = None,
     memory: int | None = None,
@@ -197,8 +197,8 @@ def utxo(
       those that begin with `spent_`
     - `scan`: with `height`, find blocks and undo data by reading their files, without the block index
     - `threads`: the number of worker threads; if it is None, one for each core
-    - `memory`: the limit in bytes for the whole process, without the rows that the caller keeps;
-      if it is None, a quarter of the machine's memory
+    - `memory`: the limit in bytes for the whole process, with what it has already, and at least
+      128 MiB; if it is None, a quarter of the machine's memory
     - `work_dir`: the directory for temporary files; if it is None, the system's
 
     Columns:
@@ -222,7 +222,7 @@ def blocks(
     *,
     chain: _Chain | None = None,
     blocksdir: _Path | None = None,
-    columns: Sequence[str] | None = None,
+    columns: list[str] | tuple[str, ...] | None = None,
     scan: bool = False,
     threads: int | None = None,
     memory: int | None = None,
@@ -244,8 +244,8 @@ def blocks(
       those that begin with `spent_`
     - `scan`: find blocks and undo data by reading their files, without the block index
     - `threads`: the number of worker threads; if it is None, one for each core
-    - `memory`: the limit in bytes for the whole process, without the rows that the caller keeps;
-      if it is None, a quarter of the machine's memory
+    - `memory`: the limit in bytes for the whole process, with what it has already, and at least
+      128 MiB; if it is None, a quarter of the machine's memory
 
     Columns:
 
@@ -301,7 +301,7 @@ def transactions(
     *,
     chain: _Chain | None = None,
     blocksdir: _Path | None = None,
-    columns: Sequence[str] | None = None,
+    columns: list[str] | tuple[str, ...] | None = None,
     scan: bool = False,
     threads: int | None = None,
     memory: int | None = None,
@@ -322,8 +322,8 @@ def transactions(
       those that begin with `spent_`
     - `scan`: find blocks and undo data by reading their files, without the block index
     - `threads`: the number of worker threads; if it is None, one for each core
-    - `memory`: the limit in bytes for the whole process, without the rows that the caller keeps;
-      if it is None, a quarter of the machine's memory
+    - `memory`: the limit in bytes for the whole process, with what it has already, and at least
+      128 MiB; if it is None, a quarter of the machine's memory
 
     Columns:
 
@@ -353,7 +353,7 @@ def inputs(
     chain: _Chain | None = None,
     blocksdir: _Path | None = None,
     addresses: bool = False,
-    columns: Sequence[str] | None = None,
+    columns: list[str] | tuple[str, ...] | None = None,
     scan: bool = False,
     threads: int | None = None,
     memory: int | None = None,
@@ -376,8 +376,8 @@ def inputs(
       those that begin with `spent_`
     - `scan`: find blocks and undo data by reading their files, without the block index
     - `threads`: the number of worker threads; if it is None, one for each core
-    - `memory`: the limit in bytes for the whole process, without the rows that the caller keeps;
-      if it is None, a quarter of the machine's memory
+    - `memory`: the limit in bytes for the whole process, with what it has already, and at least
+      128 MiB; if it is None, a quarter of the machine's memory
 
     Columns:
 
@@ -411,7 +411,7 @@ def outputs(
     blocksdir: _Path | None = None,
     addresses: bool = False,
     spent: bool = False,
-    columns: Sequence[str] | None = None,
+    columns: list[str] | tuple[str, ...] | None = None,
     scan: bool = False,
     threads: int | None = None,
     memory: int | None = None,
@@ -438,8 +438,8 @@ def outputs(
       those that begin with `spent_`
     - `scan`: find blocks and undo data by reading their files, without the block index
     - `threads`: the number of worker threads; if it is None, one for each core
-    - `memory`: the limit in bytes for the whole process, without the rows that the caller keeps;
-      if it is None, a quarter of the machine's memory
+    - `memory`: the limit in bytes for the whole process, with what it has already, and at least
+      128 MiB; if it is None, a quarter of the machine's memory
     - `work_dir`: the directory for temporary files; if it is None, the system's
 
     Columns:
@@ -513,8 +513,8 @@ def reindex(
     - `keep_old`: keep the replaced databases, with the suffix `.old`
     - `restart`: start over, even if an interrupted rebuild can be resumed
     - `threads`: the number of worker threads; if it is None, one for each core
-    - `memory`: the limit in bytes for the whole process, without the rows that the caller keeps;
-      if it is None, a quarter of the machine's memory
+    - `memory`: the limit in bytes for the whole process, with what it has already, and at least
+      128 MiB; if it is None, a quarter of the machine's memory
     - `work_dir`: the directory for temporary files; if it is None, they are beside the new chainstate
     - `progress`: called with each event, a few times a second
     """

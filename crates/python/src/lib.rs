@@ -15,12 +15,12 @@ mod stream;
 mod work;
 
 use engine::{
-    AssumeValid, ChainOptions, Height, ResumeOptions, UndoPolicy,
-    reindex::{Engine, ReindexOptions, SetAsideIndexes},
+    AssumeValid, ChainOptions, Height, ResumeOptions,
+    reindex::{ReindexOptions, SetAsideIndexes},
 };
 use error::raised;
 use export::{BlockTable, CoinTable, InputTable, OutputTable, TransactionTable};
-use options::{Place, named};
+use options::{Place, unknown};
 use pyo3::{prelude::*, types::PyDict};
 use std::{num::NonZeroUsize, path::PathBuf};
 use stream::{RowStream, columns_of};
@@ -61,8 +61,8 @@ macro_rules! argument {
         "- `threads`: the number of worker threads; if it is None, one for each core"
     };
     (memory) => {
-        "- `memory`: the limit in bytes for the whole process, without the rows that the caller keeps;\n  \
-         if it is None, a quarter of the machine's memory"
+        "- `memory`: the limit in bytes for the whole process, with what it has already, and at least\n  \
+         128 MiB; if it is None, a quarter of the machine's memory"
     };
     (work_dir) => {
         "- `work_dir`: the directory for temporary files; if it is None, the system's"
@@ -106,6 +106,9 @@ fn utxo(
     memory: Option<u64>,
     work_dir: Option<PathBuf>,
 ) -> PyResult<RowStream> {
+    if height.is_none() && (scan || work_dir.is_some()) {
+        return Err(raised(engine::Error::usage("scan and work_dir have an effect only with height")));
+    }
     let columns = columns_of::<CoinTable>(columns.as_deref(), addresses, false).map_err(raised)?;
     let chain = Place { datadir, chain, blocksdir, threads, memory }.options().map_err(raised)?;
     coins::rows(py, ChainOptions { work_dir, scan, ..chain }, height, columns)
@@ -243,8 +246,8 @@ fn rebuild_chainstate<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let options = || {
         let chain = Place { datadir, chain, blocksdir, threads, memory }.options()?;
-        let undo = named("undo", &UndoPolicy::ALL, UndoPolicy::name, undo)?;
-        let engine = named("engine", &Engine::ALL, Engine::name, engine)?;
+        let undo = undo.parse().map_err(unknown)?;
+        let engine = engine.parse().map_err(unknown)?;
         let assume_valid = match assumevalid {
             None => AssumeValid::Default,
             Some("0") => AssumeValid::Off,

@@ -1,7 +1,10 @@
 //! The arguments of Python as options of the engine.
 
-use engine::{ChainOptions, Error, Location, Network, RealDisk, ScriptChecks};
-use std::{num::NonZeroUsize, path::PathBuf, thread};
+use engine::{
+    ChainOptions, Error, Location, Network, RealDisk, ScriptChecks,
+    machine::{MIN_MEMORY, memory_limit},
+};
+use std::{fmt::Display, num::NonZeroUsize, path::PathBuf, thread};
 
 /// Which datadir is read, and with how many threads and how much memory.
 pub struct Place<'a> {
@@ -16,6 +19,11 @@ pub struct Place<'a> {
 impl Place<'_> {
     pub fn options(self) -> Result<ChainOptions, Error> {
         let network = self.network()?;
+        let most = memory_limit().unwrap_or(u64::MAX);
+        if self.memory.is_some_and(|bytes| !(MIN_MEMORY..=most).contains(&bytes)) {
+            let detail = format!("memory must be from {MIN_MEMORY} to {most} bytes, this process's limit");
+            return Err(Error::usage(detail));
+        }
         let options = ChainOptions::new(&self.datadir, network, script_checks());
         let threads = self.threads.or_else(|| thread::available_parallelism().ok());
         Ok(ChainOptions {
@@ -28,7 +36,7 @@ impl Place<'_> {
 
     fn network(&self) -> Result<Network, Error> {
         if let Some(name) = self.chain {
-            return name.parse().map_err(|error| Error::usage(format!("{error}")));
+            return name.parse().map_err(unknown);
         }
         let main = Location::new(&self.datadir, Network::Main);
         // What cannot be read is reported when it is opened.
@@ -40,22 +48,15 @@ impl Place<'_> {
     }
 }
 
+/// The error for a name that is not known.
+pub fn unknown(error: impl Display) -> Error {
+    Error::usage(error.to_string())
+}
+
 /// Scripts are run by Bitcoin Core's own code, and left out by a build without it.
 fn script_checks() -> ScriptChecks {
     #[cfg(feature = "scripts")]
     return ScriptChecks::By(std::sync::Arc::new(script::Core));
     #[cfg(not(feature = "scripts"))]
     ScriptChecks::LeftOut
-}
-
-/// Returns which of `all` is called `wanted`, the value of `option`.
-pub fn named<T: Copy>(
-    option: &str,
-    all: &[T],
-    name: fn(T) -> &'static str,
-    wanted: &str,
-) -> Result<T, Error> {
-    let names = || all.iter().map(|&one| name(one)).collect::<Vec<_>>().join(", ");
-    let found = all.iter().copied().find(|&one| name(one) == wanted);
-    found.ok_or_else(|| Error::usage(format!("{option} is {wanted:?}, but must be one of {}", names())))
 }

@@ -11,8 +11,8 @@ use engine::{
 use pyo3::{prelude::*, types::PyDict};
 use serde_json::json;
 
-/// Maximum number of events that wait for the caller's function. Others are dropped; the report has warnings
-/// too.
+/// Maximum number of events that wait for the caller's function. Others than stages are dropped; the report
+/// has warnings too.
 const EVENTS_QUEUED_MAX: usize = 256;
 
 /// Rebuilds a chainstate, and calls `progress` with a dictionary for each event.
@@ -23,8 +23,11 @@ pub fn rebuild<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let work = Work::begin(EVENTS_QUEUED_MAX, move |events, interrupt| {
         let sink = |event: Event| {
-            // A caller that is slow does not stop the workers.
-            let _ = events.try_send(event);
+            // A caller that is slow does not stop the workers, but learns of each stage.
+            let _ = match event {
+                Event::Started(_) => events.send(event).ok(),
+                _ => events.try_send(event).ok(),
+            };
         };
         reindex(&RealDisk, &options, Watch { sink: &sink, interrupt })
     });

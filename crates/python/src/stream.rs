@@ -160,10 +160,12 @@ impl Reader {
 }
 
 /// Returns the error for what the handler of a signal has raised. A library that takes rows raises its own
-/// exception for it; `KeyboardInterrupt` follows as soon as Python continues.
+/// exception for it; `KeyboardInterrupt` follows as soon as Python continues, and others are printed.
 fn interrupt(py: Python<'_>, exception: &PyErr) -> Error {
     if exception.is_instance_of::<PyKeyboardInterrupt>(py) {
         let _ = py.import("_thread").and_then(|thread| thread.call_method0("interrupt_main"));
+    } else {
+        exception.clone_ref(py).write_unraisable(py, None);
     }
     Error::interrupted()
 }

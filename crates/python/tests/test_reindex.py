@@ -60,9 +60,10 @@ def test_a_rebuild_to_a_height_has_the_coins_after_it(node, tmp_path):
     ("options", "text"),
     [
         ({"chain": "bitcoin"}, "unknown chain"),
-        ({"engine": "fast"}, "must be one of join, cache"),
-        ({"undo": "no"}, "must be one of auto, trust, make"),
+        ({"engine": "fast"}, "use join or cache"),
+        ({"undo": "no"}, "use auto, trust or make"),
         ({"assumevalid": "1"}, "assumevalid"),
+        ({"memory": 1000}, "memory must be from 134217728 to"),
         ({"stop_at_height": 1_000_000}, "above the last"),
     ],
 )

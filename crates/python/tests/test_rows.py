@@ -119,6 +119,12 @@ def test_libraries_take_the_rows(node, chain):
     assert sum(batch.num_rows for batch in batches) == count
 
 
+@pytest.mark.parametrize("option", [{"scan": True}, {"work_dir": "."}])
+def test_an_option_without_effect_is_refused(node, option):
+    with pytest.raises(peregrine.Error, match="only with height"):
+        peregrine.utxo(node, chain="regtest", **option)
+
+
 def test_addresses_are_a_column_of_their_own(node):
     for function in (peregrine.utxo, peregrine.inputs, peregrine.outputs):
         assert "address" not in table(function, node).column_names

@@ -3,7 +3,7 @@
 
 use super::written_text;
 use crate::{args::common::ReadingArgs, limits::WORKER_BYTES, prelude::*};
-use engine::blocks::{BlockRange, HashAt, SpentTo, UnspentOutputs};
+use engine::blocks::{BlockRange, HashAt, UnspentOutputs};
 use export::{Columns, FileFormat, ParquetOptions};
 use std::{num::NonZeroU32, time::Instant};
 use tables::{BlockDataset, BlockRows, DatasetOptions, WrittenFiles, read_options};
@@ -99,15 +99,8 @@ json_of! {
 pub struct ExportedBlocksJson(files: WrittenFiles, range: &BlockRange, started: Instant) {
     #[serde(flatten)]
     written: WrittenFiles = files,
-    chain: Network = range.network,
-    from: Height = range.from,
-    to: Height = range.to,
-    /// The last block.
-    block_hash: BlockHash = range.last,
-    /// With the inputs that spend outputs: the last block whose inputs were looked at. `unspent` is `null`
-    /// unless all outputs up to it were written by this run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    spent_to: Option<SpentTo> = range.spent_to,
+    #[serde(flatten)]
+    range: BlockRange = *range,
     seconds: f64 = started.elapsed().as_secs_f64(),
 }
 }
@@ -179,7 +172,7 @@ fn check_spends<T: BlockRows>(
 }
 
 fn rows(exported: &ExportedBlocksJson) -> Rows {
-    let ExportedBlocksJson { written, from, to, block_hash, spent_to, .. } = exported;
+    let ExportedBlocksJson { written, range: BlockRange { from, to, last, spent_to, .. }, .. } = exported;
     let unspent = spent_to.as_ref().and_then(|spent_to| spent_to.unspent.as_ref());
     let amount = |unspent: &UnspentOutputs| {
         format!("{}, {} BTC", counted(unspent.coins, "coin"), btc(unspent.total_amount.0))
@@ -187,7 +180,7 @@ fn rows(exported: &ExportedBlocksJson) -> Rows {
     Rows::default()
         .row("export", written_text(written, "kept"))
         .row("blocks", format!("{from} to {to}"))
-        .row("last block", block_hash)
+        .row("last block", last)
         .each("spent up to", spent_to.iter().map(|last| format!("{}, {}", last.height, last.hash)))
         .each("unspent", unspent.map(amount))
         .each("muhash", unspent.map(|unspent| hex_reversed(&unspent.muhash)))

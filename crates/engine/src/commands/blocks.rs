@@ -73,7 +73,7 @@ pub struct BlockRange {
     pub to as "to_height": Height,
     /// Hash of the last block.
     pub last as "block_hash": BlockHash,
-    /// Up to which block outputs are spent, if that was asked for.
+    /// With the inputs that spend outputs: up to which block inputs were read.
     pub spent_to [skip_serializing_if = "Option::is_none"]: Option<SpentTo>,
 }
 
