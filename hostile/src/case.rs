@@ -546,10 +546,10 @@ impl Case<'_> {
             && ["blk-swap", "blk-far-number"].iter().any(|damage| self.log.contains(damage));
         // A node that opens an index without CURRENT keeps what its log had, and misses the rest. A flipped
         // transaction has another txid until the run has repaired its block.
-        let had_broken = self.answers.is_none()
+        let may_deny = self.answers.is_none()
             && (self.log.contains("damage node-index-")
                 || !self.runs.done && self.log.contains("a transaction flipped"));
-        let is_known = |what: &&str| had_broken || has_unknown_moves && what.contains("spender");
+        let is_known = |what: &&str| may_deny || has_unknown_moves && what.contains("spender");
         if let Some(what) = denied.filter(|what| !is_known(what)) {
             let what = what.to_owned();
             self.find("index-denies", what);

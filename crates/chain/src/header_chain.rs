@@ -24,7 +24,7 @@ const TEST_NETWORK_FACTOR: u64 = 10;
 /// Why headers were not added.
 #[derive(Clone, Debug)]
 pub enum RefusedHeaders {
-    /// They do not follow a block of the chain or the branch.
+    /// They do not follow a block of the chain or of the peer's branch.
     Unconnected,
     /// One of them breaks a rule.
     Invalid,

@@ -413,8 +413,8 @@ impl Located {
         }
     }
 
-    /// Returns how bitcoind connects, by its files and the command line of its last start; `None` if they let it
-    /// connect directly to arbitrary peers.
+    /// Returns how bitcoind connects, by its files and the command line of its last start; `None` if they let
+    /// it connect directly to arbitrary peers.
     ///
     /// # Errors
     /// [`ErrorKind::Usage`] if not all settings could be read.

@@ -17,6 +17,7 @@ use crate::{
 use digest::sha256::{Message as Hashed, sha256d_many};
 use std::{
     collections::BTreeMap,
+    ops::RangeInclusive,
     time::{Duration, Instant},
 };
 pub use wire::header::locator_heights;
@@ -24,11 +25,8 @@ use wire::{BlockHash, Header};
 
 /// Time after which another peer is asked instead of one that does not answer.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time after which another peer leads instead of one that has not answered: four round trips, but at least
-/// this,
-const LEADER_PATIENCE: Duration = Duration::from_secs(1);
-/// and at most this.
-const LEADER_PATIENCE_MAX: Duration = Duration::from_secs(5);
+/// Limits of the time after which another peer leads instead of one that has not answered: four round trips.
+const LEADER_PATIENCE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(5);
 /// Time after which a peer that did not answer may be asked again.
 const SILENT_RETRY: Duration = Duration::from_secs(120);
 /// Time between two requests to a peer because it has named a block.
@@ -104,7 +102,7 @@ struct HeaderPeer {
 impl HeaderPeer {
     /// How long it may take to answer as the leader.
     fn patience(&self) -> Duration {
-        (self.round_trip * 4).clamp(LEADER_PATIENCE, LEADER_PATIENCE_MAX)
+        (self.round_trip * 4).clamp(*LEADER_PATIENCE.start(), *LEADER_PATIENCE.end())
     }
 
     /// Whether it is time to ask it because it has named a block.

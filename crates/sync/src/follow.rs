@@ -4,7 +4,8 @@
 //! The datadir is locked only from the moment that a block has come until it is connected and synced. In
 //! between, bitcoind can be started. Each time before anything is written, the lock is taken, and the
 //! databases are compared with what they were when it was released: a process that opens a database for
-//! writing leaves other files. If the lock is held, or a database has changed, the run ends.
+//! writing leaves other files. If another process holds the lock for changes, or a database has changed, the
+//! run ends; while others only read, blocks wait in memory.
 //!
 //! What a block costs depends little on the length of the chain: its rows are added to the block index, and
 //! the plan, made once and after each error, is changed at its end; of the databases, all files are listed.
@@ -44,6 +45,7 @@ use disk::{
 use engine::update::{self, Update, empty_report, open_chainstate};
 use pipeline::job::clock::Clock;
 use std::{
+    mem,
     ops::Range,
     sync::atomic::AtomicBool,
     time::{Duration, Instant},
@@ -89,7 +91,9 @@ pub fn follow(
     report.download += DownloadReport { elapsed: Duration::ZERO, ..download };
     // Blocks that were first missing while this run stayed at the tip make it no failure.
     report.shortfall = shortfall.filter(|_| report.shortfall.is_some());
-    add_senders(&mut report.peers, peers);
+    // These were measured last.
+    let before = mem::replace(&mut report.peers, peers);
+    add_senders(&mut report.peers, before);
     (report.height, report.hash, report.header_height) = (height, hash, chain.tip_height());
     if let Some(plan) = &tip.plan {
         report.chainstate_height = Some(plan.chain.tip_height());
@@ -277,13 +281,16 @@ impl AtTip<'_> {
         let is_shared =
             |height: &Height| chain.hash(*height).is_some_and(|hash| plan.chain.has(*height, &hash));
         let fork = (0..=height.min(tip).0).rev().map(Height).find(is_shared).unwrap_or(Height(0));
-        let (rows, mut new) =
-            (IndexRows::open(self.files.disk, &self.files.datadir.index_dir())?, Vec::new());
+        let mut new = Vec::new();
+        // Blocks above the last one have never been connected.
+        let open = || IndexRows::open(self.files.disk, &self.files.datadir.index_dir());
+        let rows = (fork < height).then(open).transpose()?;
         for height in (fork.0 + 1..=tip.0).map(Height) {
             let found = chain.hash(height).zip(stored.place(height));
             let (hash, place) = found.ok_or_else(Error::inconsistent_data)?;
             // The block may be of a branch that was left before: its undo data is stored.
-            let entry = rows.entry(&hash)?.filter(|entry| entry.place() == Some(place));
+            let entry = rows.as_ref().map(|rows| rows.entry(&hash)).transpose()?.flatten();
+            let entry = entry.filter(|entry| entry.place() == Some(place));
             let position = BlockPosition::new(place.0, place.1, entry.and_then(|entry| entry.undo_pos));
             new.push((hash, position, chain.median_time_before(Height(height.0 + 1))));
         }

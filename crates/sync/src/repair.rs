@@ -4,7 +4,7 @@ use crate::{
     fetch::{Fetched, fetch, has_peers},
     new_datadir,
     options::{DownloadReport, PeerOptions, PeerStatus, Shortfall, SyncOptions, SyncSink, SyncWarnings},
-    stored_coins,
+    stored_coins::{find_entry, read_all},
 };
 use api::{
     error::Error,
@@ -26,10 +26,7 @@ use chain::{
     stored_blocks::forget_stale,
 };
 use disk::{
-    chainstate::read_best_block,
-    datadir::Datadir,
-    index::{IndexEntry, IndexRows},
-    node_indexes::set_aside,
+    chainstate::read_best_block, datadir::Datadir, index::IndexEntry, node_indexes::set_aside,
     replace::KEPT_SUFFIX,
 };
 use engine::{reindex, undo::MadeUndoReport};
@@ -238,10 +235,6 @@ fn best_above(files: &Files<'_>, last_stored: Height) -> Result<Option<BlockHash
     Ok(find_entry(files, &best)?.filter(is_above).map(|_| best))
 }
 
-fn find_entry(files: &Files<'_>, hash: &BlockHash) -> Result<Option<IndexEntry>, Error> {
-    Ok(IndexRows::open(files.disk, &files.datadir.index_dir())?.entry(hash)?)
-}
-
 fn lacks_any(files: &Files<'_>, blocks: &[BlockHash]) -> Result<bool, Error> {
     for hash in blocks {
         if !find_entry(files, hash)?.is_some_and(|entry| entry.status.has_data()) {
@@ -378,7 +371,7 @@ fn best_block(
     options: &ChainOptions,
     watch: Watch<'_>,
 ) -> Result<Option<(BlockHash, Height)>, Error> {
-    let Some(best) = stored_coins::read_all(files, options, watch)? else { return Ok(None) };
+    let Some(best) = read_all(files, options, watch)? else { return Ok(None) };
     let entry = find_entry(files, &best)?.filter(|entry| entry.status.has_data());
     Ok(entry.map(|entry| (best, entry.height)))
 }

@@ -117,14 +117,16 @@ mod tests {
         let sent = |blocks: &[(&str, usize)]| {
             let mut peers = Peers::default();
             for ((name, bytes), id) in blocks.iter().zip(0..) {
-                peers.add(PeerId(id), (*name).to_owned(), String::new(), TransportVersion::V1);
+                peers.add(PeerId(id), (*name).to_owned(), format!("/{bytes}/"), TransportVersion::V1);
                 peers.count_block(PeerId(id), *bytes);
             }
             peers.into_senders()
         };
         let mut all = sent(&[("a", 1), ("b", 4), ("a", 2)]);
         add_senders(&mut all, sent(&[("c", 5), ("a", 3)]));
-        let all: Vec<_> = all.iter().map(|peer| (peer.peer.as_str(), peer.blocks, peer.bytes)).collect();
-        assert_eq!(all, [("a", 3, 6), ("c", 1, 5), ("b", 1, 4)]);
+        let row = |peer: &PeerStatus| (peer.peer.clone() + &peer.user_agent, peer.blocks, peer.bytes);
+        let all: Vec<_> = all.iter().map(row).collect();
+        // The program is that of the last connection.
+        assert_eq!(all, [("a/2/".to_owned(), 3, 6), ("c/5/".to_owned(), 1, 5), ("b/4/".to_owned(), 1, 4)]);
     }
 }

@@ -18,7 +18,7 @@ use chain::{
 use disk::{
     DiskError,
     chainstate::ChainstateReader,
-    index::{IndexRows, find_height},
+    index::{IndexEntry, IndexRows, find_height},
 };
 use pipeline::{job::memory::affordable_threads, stages::finish};
 use wire::BlockHash;
@@ -45,11 +45,11 @@ pub fn read_all(
     }
 }
 
-/// Whether the chainstate cannot stay: bitcoind was stopped while it wrote the coins, or blocks are to be
-/// deleted, and the coins cannot be read, or its best block was never stored: then, all blocks below would be
-/// stored before one is deleted. Also returns the error for a run that would connect blocks to it, if
-/// bitcoind can complete the flush ([`unfinished_flush`]). `is_resumed` is whether an earlier run has begun
-/// to replace it, and may have stored its best block, or those that bitcoind lacked.
+/// Whether the chainstate must be replaced: because bitcoind was stopped while it wrote the coins; or, if
+/// blocks are to be deleted, because the coins cannot be read, or because its best block was never stored, so
+/// that all blocks below would be stored before one is deleted. Also returns the error for a run that would
+/// connect blocks to it, if bitcoind can complete the flush ([`unfinished_flush`]). `is_resumed` is whether
+/// an earlier run has begun to replace it, and may have stored its best block, or those that bitcoind lacked.
 ///
 /// # Errors
 /// The same errors; if blocks are to be deleted, [`ErrorKind::Damaged`] after an interrupted flush that
@@ -77,9 +77,13 @@ pub fn must_be_replaced(
         return Ok((false, None));
     }
     let best = read_all(files, &options.chain, watch)?;
-    let rows = IndexRows::open(files.disk, &files.datadir.index_dir())?;
-    let entry = best.map(|best| rows.entry(&best)).transpose()?.flatten();
+    let entry = best.map(|best| find_entry(files, &best)).transpose()?.flatten();
     Ok((entry.is_none_or(|it| it.tx_count == 0 || is_resumed && !it.status.was_connected()), None))
+}
+
+/// Returns what the block index has of a block.
+pub fn find_entry(files: &Files<'_>, hash: &BlockHash) -> Result<Option<IndexEntry>, Error> {
+    Ok(IndexRows::open(files.disk, &files.datadir.index_dir())?.entry(hash)?)
 }
 
 /// Checks that the chainstate will not end below the one that cannot stay, whose blocks may be deleted.

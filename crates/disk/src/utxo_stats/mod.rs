@@ -18,7 +18,8 @@ pub use read_back::{ElementSink, READER_BYTES, ReadBackProgress, stats_unless_st
 
 use wire::Sats;
 
-/// The results of `gettxoutsetinfo`. Hashes have the byte order of the hash function; as text, Core reverses it.
+/// The results of `gettxoutsetinfo`. The bytes of hashes are in the order of the hash function; as text they
+/// are reversed, as Core prints them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UtxoStats {
     /// What does not depend on the order of ranges.

@@ -465,20 +465,6 @@ fn a_long_file_can_be_read_from_any_height() {
 }
 
 #[test]
-fn forked_readers_work_on_other_threads() {
-    let chain = simulated(120, 13);
-    let dir = Dir::new();
-    write(&dir.path(), HintFormat::Peregrine, &chain);
-    let reader = dir.open(None).unwrap();
-    std::thread::scope(|scope| {
-        let (reader, chain) = (&reader, &chain);
-        for _ in 0..2 {
-            scope.spawn(move || check(&mut reader.fork(), chain));
-        }
-    });
-}
-
-#[test]
 fn numberings_convert_into_each_other() {
     let spendable = [true, false, true, true, false, true];
     let convert = |hints: &[u32], from, to| {

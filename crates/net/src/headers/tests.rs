@@ -129,12 +129,28 @@ fn a_silent_leader_is_replaced() {
     sync.add_peer(PeerId(1), Duration::from_millis(10));
     sync.add_peer(PeerId(2), Duration::from_millis(20));
     assert_eq!(sync.poll(now)[0].peer, PeerId(1));
-    assert_eq!(sync.poll(now + LEADER_PATIENCE / 2), []);
-    assert_eq!(sync.poll(now + LEADER_PATIENCE)[0].peer, PeerId(2));
+    assert_eq!(sync.poll(now + *LEADER_PATIENCE.start() / 2), []);
+    assert_eq!(sync.poll(now + *LEADER_PATIENCE.start())[0].peer, PeerId(2));
     sync.remove_peer(PeerId(2));
     assert_eq!(sync.poll(now + REPLY_TIMEOUT), [], "the silent one is left alone for a while");
     assert_eq!(sync.poll(now + REPLY_TIMEOUT + SILENT_RETRY)[0].peer, PeerId(1));
     assert!(!sync.is_complete_after(REPLY_TIMEOUT, now));
+}
+
+#[test]
+fn a_leader_that_was_slow_has_more_time_for_the_next_batch() {
+    let (start, headers) = (Instant::now(), chain(MAX_HEADERS + 1, usize::MAX, 0));
+    let hashes = hashes(&headers);
+    let mut sync = HeaderSync::new(locator(&hashes[..1]));
+    sync.add_peer(PeerId(1), Duration::ZERO);
+    assert_eq!(sync.poll(start).len(), 1);
+    let late = start + *LEADER_PATIENCE.start();
+    assert_eq!(sync.poll(late), []);
+    assert!(sync.receive(PeerId(1), headers[1..].to_vec()).unwrap().is_some());
+    sync.accept(PeerId(1), MAX_HEADERS as u32, MAX_HEADERS, locator(&hashes));
+    sync.add_peer(PeerId(2), Duration::ZERO);
+    assert_eq!(sync.poll(late)[0].peer, PeerId(1));
+    assert_eq!(sync.poll(late + *LEADER_PATIENCE.start()), []);
 }
 
 /// One that answered just in time kept the lead: all headers of mainnet took 40 minutes.

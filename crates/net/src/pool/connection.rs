@@ -289,7 +289,7 @@ impl Connection {
             return Ok(());
         }
         // A peer that sends blocks may read the next requests later.
-        let wants_more = matches!(message, Message::Ping(_) | Message::Inv(_) | Message::Headers(_));
+        let is_answered = matches!(message, Message::Ping(_) | Message::Inv(_) | Message::Headers(_));
         match message {
             // Answered here and at once, however busy the caller is.
             Message::Ping(number) => self.transport.send(Message::Pong(number).encode()),
@@ -298,7 +298,7 @@ impl Connection {
             message => found.push(PoolEvent::Message { peer, message }),
         }
         let is_full = self.transport.outgoing().len() > MAX_OUTGOING;
-        if is_full && wants_more { Err(CloseReason::DoesNotRead) } else { Ok(()) }
+        if is_full && is_answered { Err(CloseReason::DoesNotRead) } else { Ok(()) }
     }
 
     /// Sends a message as far as the socket takes it; the rest follows.

@@ -156,6 +156,11 @@ fn peers_that_were_found_and_have_no_more_headers_can_be_replaced() {
     driver.client.replace_finished(|id| kept.contains(&id));
     driver.step();
     assert_eq!(driver.closed, [(peers[1].target(), CloseReason::NotNeeded)]);
+    // The others are asked again, so that it is not known whether they have more.
+    driver.client.headers.restart(driver.known.iter().rev().copied().collect());
+    driver.client.replace_finished(|_| false);
+    driver.step();
+    assert_eq!(driver.closed.len(), 1);
 }
 
 /// It held up to two megabytes: a few such peers stopped the reading of all others.

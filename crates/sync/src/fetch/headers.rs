@@ -141,14 +141,16 @@ impl Fetch<'_> {
         if !connect.is_empty() && connect.iter().all(|target| self.seen.offer_invalid.contains(target)) {
             return true;
         }
-        // Honest peers may be slow to connect.
-        let patience = if headers.finished_peers() == 0 { END_PATIENCE } else { HEADER_PATIENCE };
         let now = self.client.pool.now();
         let waited = now - *self.seen.first_finished.get_or_insert(now);
         let is_settled = self.client.pool.opening() == 0 || matches!(self.phase, Phase::Ending(_));
         // A branch that grows may become the chain, but anyone can make one that never does.
-        let is_over = waited >= patience && self.seen.sources.is_silent(now, patience);
-        headers.is_complete_after(HEADER_PATIENCE, now) && is_settled || is_over || waited >= END_PATIENCE
+        let is_over = waited >= HEADER_PATIENCE && self.seen.sources.is_silent(now, HEADER_PATIENCE);
+        // Honest peers may be slow to connect.
+        let has_answers = headers.finished_peers() > 0;
+        headers.is_complete_after(HEADER_PATIENCE, now) && is_settled
+            || has_answers && is_over
+            || waited >= END_PATIENCE
     }
 
     /// Finds blocks in the block files whose headers have come, before any other is appended.

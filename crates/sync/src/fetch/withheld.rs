@@ -3,7 +3,6 @@
 use super::{Fetch, locator};
 use api::{error::Error, event::Event, note::Note, remedy::Remedy};
 use net::{client::Client, headers::HeaderBatch, peer::PeerId};
-use std::collections::HashSet;
 use wire::Height;
 
 /// Maximum number of headers above a block that no peer has for its branch to be abandoned. A chain with more
@@ -28,8 +27,8 @@ impl Fetch<'_> {
                 // A peer that is not connected may have the block, and is believed once more when it comes
                 // back.
                 let Client { download, pool, .. } = &self.client;
-                let peers: HashSet<_> = download.peers().filter_map(|(peer, _)| pool.target(peer)).collect();
-                self.seen.offered.retain(|target, _| peers.contains(target));
+                let is_of = |target: &_| download.peers().any(|(peer, _)| pool.target(peer) == Some(target));
+                self.seen.offered.retain(|target, _| is_of(target));
             }
             // The blocks above it that have come are found in the block index if the branch comes back.
             self.save()?;

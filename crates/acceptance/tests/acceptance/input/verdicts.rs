@@ -1,5 +1,5 @@
-//! What a verdict goes with: the valid chain below a broken block, the note that blocks are checked again,
-//! and the lowest of several damaged blocks. The verdicts themselves are tested in `ways/verdicts.rs`.
+//! What a verdict goes with: the valid chain below a broken block, and the lowest of several damaged blocks.
+//! The verdicts themselves are tested in `ways/verdicts.rs`.
 
 use acceptance::prelude::*;
 
@@ -15,18 +15,6 @@ fn the_chain_below_a_broken_block_can_be_rebuilt() {
         let report = run(&up_to(options(dir.path()), mutated.block.height - 1)).unwrap();
         assert_eq!(report.hash_serialized_3, mutated.chain.model.stats().hash_serialized_3, "{name}");
     }
-}
-
-/// If parallel matching fails, all blocks are checked again without undo data, and an event reports it.
-#[test]
-fn a_check_without_undo_data_is_announced() {
-    let mut falsified = chain().clone();
-    let at = falsified.blocks.iter().rposition(|block| !block.stale && block.txs > 2).unwrap();
-    falsify_claim(&mut falsified.blocks[at], |_| (0, 0), |_, amount, _| *amount += 1);
-    let dir = datadir_of(&falsified);
-    let (done, events) = run_seen(&trusting(&options(dir.path())));
-    done.unwrap_err();
-    assert!(events.iter().any(|event| matches!(event, Event::Note(Note::CheckingWithoutUndo))));
 }
 
 #[test]
