@@ -158,22 +158,15 @@ impl<'d> Destination<'d> {
         self.index.get().map(PathBuf::as_path)
     }
 
-    /// Puts the new databases in place. Returns the paths of the old databases that are kept. If an old
-    /// database cannot be removed, this is only a warning, because the rebuild is complete.
+    /// Puts the new databases in place, and calls `last` then. Returns the paths of the old databases that
+    /// are kept. If an old database cannot be removed, this is only a warning, because the rebuild is
+    /// complete. After a crash in `last`, the next run removes the job's checkpoint and the undo data that waits
+    /// ([`crate::session::recover`]).
     ///
     /// # Errors
     /// Any I/O error; the old databases are then in place.
-    pub fn commit(&self, sink: &dyn EventSink) -> Result<Vec<PathBuf>, Error> {
-        self.commit_and(sink, || ())
-    }
-
-    /// Like [`Destination::commit`]; calls `last` when all is in place. After a crash in it, the next run
-    /// removes the job's checkpoint and the undo data that waits ([`crate::session::recover`]).
-    ///
-    /// # Errors
-    /// The same errors.
-    pub fn commit_and(&self, sink: &dyn EventSink, last: impl FnOnce()) -> Result<Vec<PathBuf>, Error> {
-        match lock(&self.replacement).commit_and(last) {
+    pub fn commit(&self, sink: &dyn EventSink, last: impl FnOnce()) -> Result<Vec<PathBuf>, Error> {
+        match lock(&self.replacement).commit(last) {
             Ok(kept) => Ok(kept),
             Err(CommitError::Failed(error)) => Err(error.into()),
             Err(CommitError::InPlace(error)) => {

@@ -517,7 +517,7 @@ pub fn write_index(
         let change_files = |old: &mut Vec<FileInfo>| *old = infos.to_vec();
         let pruned = if stored.has_pruned() { PrunedFlag::Set } else { PrunedFlag::Keep };
         extend_block_index(files.disk, &old, target.building(), added, pruned, change, change_files)?;
-        target.commit(sink).map(drop)
+        target.commit(sink, || ()).map(drop)
     })
 }
 

@@ -318,23 +318,15 @@ impl<'d> Replacement<'d> {
         self.databases.iter().for_each(|database| drop(clear(self.disk, &database.beside)));
     }
 
-    /// Puts all new databases in place. Returns the paths of the old ones that are kept, on request or
-    /// because they contain something that cannot be moved.
+    /// Puts all new databases in place, and calls `last` then. Returns the paths of the old ones that are
+    /// kept, on request or because they contain something that cannot be moved. If `last` does not return,
+    /// because of a crash, [`recover`] returns [`Recovery::Finished`].
     ///
     /// # Errors
     /// [`CommitError::Failed`]: all old databases are in place, or, if undoing failed too, [`recover`] puts
     /// all old ones or all new ones there. [`CommitError::InPlace`]: the new ones are in place, but the old
     /// ones could not be removed completely; [`recover`] does it.
-    pub fn commit(&self) -> Result<Vec<PathBuf>, CommitError> {
-        self.commit_and(|| ())
-    }
-
-    /// Like [`Replacement::commit`]; calls `last` when all new databases are in place. If it does not return,
-    /// because of a crash, [`recover`] returns [`Recovery::Finished`].
-    ///
-    /// # Errors
-    /// The same errors.
-    pub fn commit_and(&self, last: impl FnOnce()) -> Result<Vec<PathBuf>, CommitError> {
+    pub fn commit(&self, last: impl FnOnce()) -> Result<Vec<PathBuf>, CommitError> {
         let lock = lock_of(&self.home);
         let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
         let mut journal = self.journal()?;

@@ -91,7 +91,7 @@ fn commit(
     let Watch { sink, interrupt } = job.watch;
     sink.event(Event::Started(Stage::Commit));
     Error::check_interrupt(interrupt)?;
-    match replacement.commit() {
+    match replacement.commit(|| ()) {
         Ok(kept) => {
             for kind in kinds {
                 if let Err(error) = kind.remove_replaced(job.files.disk, job.files.datadir.net_dir()) {

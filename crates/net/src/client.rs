@@ -13,7 +13,7 @@ pub use spent::{SentCoins, SpentCoins};
 
 use crate::{
     addresses::Source,
-    download::{Action, Arrival, Download, DownloadOptions, SizeEstimate},
+    download::{Action, Download, DownloadOptions, SizeEstimate},
     handshake::PeerInfo,
     headers::{HeaderBatch, HeaderFault, HeaderSync},
     message::{AddressRecord, Inventory, Message, Services},
@@ -393,7 +393,7 @@ impl Client {
         let head = bytes.get(..Header::LEN).unwrap_or_default();
         let hash = BlockHash(digest::sha256::sha256d(head));
         match self.download.received_block(peer, hash, bytes.len() as u64, now) {
-            Arrival::New(height) => {
+            Some(height) => {
                 if let Some(other) = self.spent.other_peer(&hash) {
                     let marker = self.download.take_marker();
                     self.ask_coins(other, &[hash], marker);
@@ -402,7 +402,7 @@ impl Client {
                 let handed = self.spent.block(HeldBlock { peer, height, hash, bytes }, now);
                 self.hand_over(handed);
             }
-            Arrival::Duplicate | Arrival::Unrequested => self.pool.release(bytes.len()),
+            None => self.pool.release(bytes.len()),
         }
     }
 

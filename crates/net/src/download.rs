@@ -79,17 +79,6 @@ pub enum Action {
     Close { peer: PeerId, reason: CloseReason, speed: Option<f64> },
 }
 
-/// The role of a block that has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Arrival {
-    /// The block at this height, for the first time: deliver it.
-    New(u32),
-    /// It came earlier from another peer that was also asked for it.
-    Duplicate,
-    /// Nobody asked this peer for it.
-    Unrequested,
-}
-
 /// Totals since the start, in bytes and blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DownloadTotals {
@@ -281,26 +270,27 @@ impl Download {
         self.received
     }
 
-    /// Handles a whole block whose header has this hash.
-    pub fn received_block(&mut self, id: PeerId, hash: BlockHash, bytes: u64, now: Instant) -> Arrival {
-        let Some(peer) = self.peers.get_mut(&id) else { return Arrival::Unrequested };
+    /// Handles a whole block whose header has this hash. Returns its height if it is to be delivered; `None`
+    /// if nobody asked this peer for it, or if it has come from another one.
+    pub fn received_block(&mut self, id: PeerId, hash: BlockHash, bytes: u64, now: Instant) -> Option<u32> {
+        let peer = self.peers.get_mut(&id)?;
         let group = peer.group;
         let Some(request) = peer.received_block(hash, bytes, now) else {
             if peer.unrequested >= MAX_UNREQUESTED {
                 self.close(id, CloseReason::Unrequested);
             }
-            return Arrival::Unrequested;
+            return None;
         };
         self.count_released(group);
         if !self.window.deliver(request.height, hash, id, bytes) {
             self.totals.duplicate_bytes += bytes;
-            return Arrival::Duplicate;
+            return None;
         }
         (self.denied, self.last_progress) = (None, Some(now));
         self.sizes.learn(request.height, bytes);
         self.totals.blocks += 1;
         self.totals.bytes += bytes;
-        Arrival::New(request.height)
+        Some(request.height)
     }
 
     /// Handles a pong: the peer does not have what it was asked for before the ping and did not send.

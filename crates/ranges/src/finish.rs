@@ -196,7 +196,7 @@ fn build(
     let (height, hash) = plan.tip();
     let is_pinned = job::check_pinned_hash(params, height, &hash, &stats.hash_serialized_3)?;
     sink.event(Event::Started(Stage::Commit));
-    finish.target.commit(sink)?;
+    finish.target.commit(sink, || ())?;
     Ok((total_amount, stats, is_pinned))
 }
 

@@ -138,7 +138,7 @@ fn commit_index(
 ) -> Result<(), Error> {
     replace_index(disk, datadir, false, |target| {
         write_block_index(disk, target.building(), index)?;
-        target.commit(sink).map(drop)
+        target.commit(sink, || ()).map(drop)
     })
 }
 

@@ -38,7 +38,7 @@ pub fn interrupt_replacement(net_dir: &Path) -> io::Result<()> {
             for (number, name) in names.iter().enumerate() {
                 copy_dir(&net_dir.join(name), replacement.building(number))?;
             }
-            assert!(replacement.commit().is_err(), "the replacement was not interrupted");
+            assert!(replacement.commit(|| ()).is_err(), "the replacement was not interrupted");
         }
         let is_new = |name: &Path| net_dir.join(name).join("peregrine.mark").exists();
         if names.map(is_new) == [true, false] && net_dir.join("chainstate.peregrine").exists() {

@@ -17,7 +17,6 @@ use wire::{BlockHash, ByteOffset, FileNo, Height};
 const WAIT: Duration = Duration::from_millis(100);
 
 /// Where these blocks are, as they come. One thread places them; others wait for them.
-#[derive(Debug)]
 pub struct AwaitedBlocks {
     /// Maximum memory in bytes of the blocks that are kept.
     kept_bytes_max: u64,
@@ -28,7 +27,7 @@ pub struct AwaitedBlocks {
     changed: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     /// File and position of each block of the chain, by height; the position is 0 if it was stored before, or
     /// has not come.

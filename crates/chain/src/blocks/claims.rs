@@ -22,13 +22,12 @@ const FILE_NAME: &str = "peregrine-spent-coins";
 /// Number of bytes after which another file begins.
 const FILE_BYTES: u64 = 64 << 20;
 
-#[derive(Debug)]
 pub struct PeerClaims {
     dir: PathBuf,
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     /// Where the undo data of blocks is, by height; `None` if there is none.
     places: Vec<Option<Place>>,
@@ -43,7 +42,7 @@ struct State {
     first_false: Option<Height>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 struct Place {
     file: u32,
     peer: u32,
@@ -54,12 +53,6 @@ struct ClaimFile {
     scratch: Arc<ScratchFile>,
     bytes: u64,
     highest: Height,
-}
-
-impl std::fmt::Debug for ClaimFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClaimFile").field("highest", &self.highest).finish_non_exhaustive()
-    }
 }
 
 impl PeerClaims {

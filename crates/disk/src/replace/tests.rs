@@ -100,7 +100,7 @@ fn a_replacement_begins_when_another_thread_has_committed_its_own() {
             assert!(!thread.is_finished());
             assert!(Journal::read(&RealDisk, home.path()).unwrap().is_some(), "it was removed");
         };
-        index.commit_and(last).unwrap();
+        index.commit(last).unwrap();
         begins.unwrap().join().unwrap().discard();
     });
     assert_eq!((texts(home.path()), leftovers(home.path())), (["new", "old"].map(str::to_owned), vec![]));
@@ -136,7 +136,7 @@ fn crash_at_each(in_steps: bool, keep_old: bool, meanwhile: impl Fn(&Path) + Syn
     for first_kill in [u64::MAX, 0, 5] {
         let (place, crashes) = (home(), Crashes { in_steps, ..Crashes::default() });
         let run = |disk: &FaultDisk| {
-            begin(disk, place.path(), keep_old).commit().unwrap();
+            begin(disk, place.path(), keep_old).commit(|| ()).unwrap();
             assert_eq!(texts(place.path()), ["new", "new"]);
         };
         explore(place.path(), crashes, run, |Crash { dir, what, .. }| {
@@ -188,11 +188,11 @@ fn a_commit_with_two_faults_replaces_both_databases_or_neither() {
                 let disk = FaultDisk::failing_at(first).failing_again(second, second_fault);
                 let disk = if in_steps { disk.without_exchange() } else { disk };
                 let replacement = begin(&disk, home.path(), false);
-                let commit = replacement.commit();
+                let commit = replacement.commit(|| ());
                 has_failed = matches!(commit, Err(CommitError::Failed(_)));
                 if matches!(commit, Err(CommitError::InPlace(_))) {
                     // The next commit of this process finishes it.
-                    begin(&RealDisk, home.path(), false).commit().unwrap();
+                    begin(&RealDisk, home.path(), false).commit(|| ()).unwrap();
                     clean_ups_failed += 1;
                 }
                 replacement.discard();
@@ -225,7 +225,7 @@ fn what_is_added_first_finishes_an_earlier_commit() {
     index.exchange_all(&mut index.journal().unwrap()).unwrap();
     both.add_first(Path::new(INDEX)).unwrap();
     (0..2).for_each(|number| create_database(both.building(number), "new"));
-    both.commit().unwrap();
+    both.commit(|| ()).unwrap();
     assert_eq!(texts(home.path()), ["new"; 2]);
     assert_eq!(leftovers(home.path()), [] as [PathBuf; 0]);
 }
@@ -319,7 +319,7 @@ fn a_foreign_directory_under_the_name_of_an_exchange_is_found_before_the_work() 
 fn a_crash_in_what_is_called_last_leaves_the_journal() {
     let home = home();
     let replacement = begin(&RealDisk, home.path(), false);
-    let crash = || replacement.commit_and(|| panic!("the power fails")).map(drop);
+    let crash = || replacement.commit(|| panic!("the power fails")).map(drop);
     assert!(panic::catch_unwind(AssertUnwindSafe(crash)).is_err());
     for _ in 0..2 {
         let crash = || super::recover(&RealDisk, home.path(), &names(), |_| panic!("the power fails again"));
@@ -332,7 +332,7 @@ fn a_crash_in_what_is_called_last_leaves_the_journal() {
 #[test]
 fn keeps_old_databases_on_request() {
     let home = home();
-    let kept = begin(&RealDisk, home.path(), true).commit().unwrap();
+    let kept = begin(&RealDisk, home.path(), true).commit(|| ()).unwrap();
     let expected = [INDEX, CHAINSTATE].map(|name| with_suffix(&home.path().join(name), KEPT_SUFFIX));
     assert_eq!(kept.len(), 2);
     for (path, expected) in kept.iter().zip(expected) {
@@ -374,7 +374,7 @@ fn a_database_is_not_open_when_it_is_exchanged() {
         let (home, disk) = (home(), killed_at(u64::MAX, in_steps));
         let datadir = Datadir::at(home.path(), Network::Main);
         let lock = DatadirLock::take(&disk, &datadir, LockMode::Change).unwrap();
-        begin(&disk, home.path(), false).commit().unwrap();
+        begin(&disk, home.path(), false).commit(|| ()).unwrap();
         assert_eq!(texts(home.path()), ["new", "new"]);
         assert_eq!(leftovers(home.path()), [".lock", "blocks/.lock"].map(|name| home.path().join(name)));
         assert!(RealDisk.lock(&home.path().join(".lock")).unwrap().is_none(), "bitcoind is still excluded");
@@ -393,7 +393,7 @@ fn foreign_files_move_to_the_new_database_unless_leveldb_would_take_them_for_its
         fs::create_dir(home.path().join("chainstate").join(dir)).unwrap();
         fs::write(home.path().join("chainstate").join(dir).join("odd.txt"), "mine").unwrap();
     }
-    begin(&RealDisk, home.path(), false).commit().unwrap();
+    begin(&RealDisk, home.path(), false).commit(|| ()).unwrap();
     for dir in ["000006.log", "000001.ldb", "000009.ldb"] {
         let kept = home.path().join("chainstate.old").join(dir).join("odd.txt");
         assert_eq!(fs::read(&kept).unwrap(), b"mine");
@@ -465,7 +465,7 @@ fn symbolic_links_stay_and_their_targets_are_exchanged() {
         }
         let replacement = begin(&RealDisk, home.path(), false);
         assert_eq!(replacement.building(1), elsewhere.path().join("ssd/coins.peregrine"));
-        replacement.commit().unwrap();
+        replacement.commit(|| ()).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read_to_string(target.join("CURRENT")).unwrap(), "new");
         assert_eq!(fs::read_dir(elsewhere.path().join("ssd")).unwrap().count(), 1);
@@ -494,7 +494,7 @@ fn new_databases_have_the_mode_and_owner_of_the_old_ones() {
         for number in 0..2 {
             RealDisk.create(&replacement.building(number).join("CURRENT")).unwrap();
         }
-        replacement.commit().unwrap();
+        replacement.commit(|| ()).unwrap();
         for name in [INDEX, CHAINSTATE] {
             let (dir, file) = (home.path().join(name), home.path().join(name).join("CURRENT"));
             let [dir, file] = [dir, file].map(|path| fs::metadata(path).unwrap());
@@ -516,7 +516,7 @@ fn what_the_superuser_has_made_goes_to_the_owner_of_the_directory() {
     if chown(home.path(), Some(4711), Some(4712)).is_err() {
         return testkit::data::skip("only root can give files to another user");
     }
-    begin(&RealDisk, home.path(), false).commit().unwrap();
+    begin(&RealDisk, home.path(), false).commit(|| ()).unwrap();
     let owner = fs::metadata(home.path().join(CHAINSTATE)).unwrap();
     assert_eq!((owner.uid(), owner.gid()), (4711, 4712));
 }
@@ -531,7 +531,7 @@ fn a_group_that_the_owner_is_not_in_is_no_obstacle() {
     }
     let group = RealDisk.ownership(&home.path().join(INDEX)).unwrap().gid;
     let disk = FaultDisk::healthy().with_foreign_group(group);
-    begin(&disk, home.path(), false).commit().unwrap();
+    begin(&disk, home.path(), false).commit(|| ()).unwrap();
     assert_eq!(texts(home.path()), ["new", "new"]);
     for name in [INDEX, CHAINSTATE] {
         let mode = fs::metadata(home.path().join(name)).unwrap().permissions().mode();
@@ -551,7 +551,7 @@ fn a_link_in_an_old_filter_index_is_removed_with_it() {
     let replacement = Replacement::begin(&RealDisk, home.path(), &[index], ID, false).unwrap();
     create_database(&replacement.building(0).join("db"), "new");
     fs::write(replacement.building(0).join(FIRST_FILTERS), "new").unwrap();
-    assert_eq!(replacement.commit().unwrap(), [] as [PathBuf; 0]);
+    assert_eq!(replacement.commit(|| ()).unwrap(), [] as [PathBuf; 0]);
     assert_eq!(fs::read(home.path().join(index).join("db/CURRENT")).unwrap(), b"new");
     assert_eq!(fs::read_dir(home.path().join(index).parent().unwrap()).unwrap().count(), 1);
 }

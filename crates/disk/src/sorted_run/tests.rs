@@ -50,9 +50,8 @@ impl RunDir {
 
     fn write(&self, entries: &[Owned], buffer: usize, block_len: usize) -> SortedRunMeta {
         let _ = std::fs::remove_file(self.path());
-        let mut run =
-            SortedRunWriter::with_block_len(&RealDisk, &self.path(), Network::Main, buffer, block_len)
-                .unwrap();
+        let mut run = SortedRunWriter::create(&RealDisk, &self.path(), Network::Main, buffer).unwrap();
+        run.block_len = block_len;
         entries.iter().for_each(|entry| run.add(&entry.entry()).unwrap());
         let meta = run.finish().unwrap();
         assert_eq!(meta.bytes, std::fs::metadata(self.path()).unwrap().len());

@@ -19,7 +19,8 @@ pub struct SortedRunWriter {
     buffer: Vec<u8>,
     /// Buffer size in bytes at which closed blocks are written.
     limit: usize,
-    block_len: usize,
+    /// Bytes of content at which a block ends, at most [`BLOCK_LEN`].
+    pub(super) block_len: usize,
     /// Bytes of the file before the buffer.
     written: u64,
     /// Offset of the open block's header in the buffer.
@@ -43,17 +44,6 @@ impl SortedRunWriter {
         network: Network,
         buffer_bytes: usize,
     ) -> Result<Self, DiskError> {
-        Self::with_block_len(disk, path, network, buffer_bytes, BLOCK_LEN)
-    }
-
-    /// Like [`SortedRunWriter::create`], with blocks that end at `block_len` bytes, at most [`BLOCK_LEN`].
-    pub(super) fn with_block_len(
-        disk: &dyn Disk,
-        path: &Path,
-        network: Network,
-        buffer_bytes: usize,
-        block_len: usize,
-    ) -> Result<Self, DiskError> {
         let file = disk.create(path).during_creation(path)?;
         let mut buffer = Vec::with_capacity(buffer_bytes + BLOCK_HEADER_LEN + MAX_CONTENT_LEN + HEADER_LEN);
         buffer.extend(MAGIC);
@@ -63,7 +53,7 @@ impl SortedRunWriter {
             file,
             path: path.to_owned(),
             limit: buffer_bytes,
-            block_len: block_len.min(BLOCK_LEN),
+            block_len: BLOCK_LEN,
             written: 0,
             block: buffer.len(),
             block_entries: 0,

@@ -35,7 +35,7 @@ fn an_index_that_is_read_when_undo_data_is_begun_is_replaced_afterwards() {
         while !(IS_READ.load(Ordering::SeqCst) || begins.is_finished()) {
             thread::yield_now();
         }
-        replacement.commit_and(|| IS_REPLACED.store(true, Ordering::SeqCst)).unwrap();
+        replacement.commit(|| IS_REPLACED.store(true, Ordering::SeqCst)).unwrap();
     });
     assert!(IS_READ.load(Ordering::SeqCst));
     drop(MadeUndo::resume(&RealDisk, datadir, datadir, Obfuscation::default()).unwrap());

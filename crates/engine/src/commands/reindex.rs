@@ -497,7 +497,7 @@ impl<'a> Rebuild<'a> {
         }
         planned.set_aside.apply(self.files, self.sink)?;
         // Without the journal, a run after a crash could not know that the checkpoint is of no use any more.
-        let kept = self.target.commit_and(self.sink, || self.sink.warn_if_left(self.work.remove()))?;
+        let kept = self.target.commit(self.sink, || self.sink.warn_if_left(self.work.remove()))?;
         if self.options.output.is_none() {
             // An error here does not matter: the rebuild is complete.
             let _ = tell_unchanged(self.files, self.sink);

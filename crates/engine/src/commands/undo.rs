@@ -233,7 +233,7 @@ fn commit(job: &Job<'_>, new: &NewUndo<'_>) -> Result<Vec<PathBuf>, Error> {
         let change = |entry: &mut IndexEntry| new.change_entry(chain, entry);
         rewrite_block_index(files.disk, &old, index, change, |infos| new.change_files(infos))?;
         new.put_in_place()?;
-        target.commit(job.watch.sink)
+        target.commit(job.watch.sink, || ())
     })?;
     job.watch.sink.warn_if_left(new.clean_up());
     Ok(kept)

@@ -97,11 +97,11 @@ fn a_block_of_the_branch_that_was_left_says_nothing_of_the_one_at_its_height() {
     // The chain has other blocks from height 0 on. The old one comes, and the peer lacks the next old one.
     download.truncate(0);
     download.extend((0..2).map(other_hash), true);
-    assert_eq!(download.received_block(PeerId(0), hashes[0], 500, now), Arrival::Duplicate);
+    assert_eq!(download.received_block(PeerId(0), hashes[0], 500, now), None);
     download.received_pong(PeerId(0), marker, now);
     let (hashes, marker) = only_request(&mut download, now + MS);
     assert_eq!(hashes[0], other_hash(0));
-    assert_eq!(download.received_block(PeerId(0), other_hash(0), 500, now + MS), Arrival::New(0));
+    assert_eq!(download.received_block(PeerId(0), other_hash(0), 500, now + MS), Some(0));
     // What the caller says of the old block at that height is not said of the new one.
     download.accept(0, hash_at(0));
     download.reject(0, hash_at(0));
@@ -115,7 +115,7 @@ fn a_block_of_the_branch_that_was_left_says_nothing_of_the_one_at_its_height() {
 fn a_peer_that_lacks_blocks_of_the_branch_that_was_left_is_asked_for_those_of_the_new_one() {
     let (mut download, now) = one_peer(100);
     let (hashes, marker) = only_request(&mut download, now);
-    assert_eq!(download.received_block(PeerId(0), hashes[0], 200, now + MS), Arrival::New(0));
+    assert_eq!(download.received_block(PeerId(0), hashes[0], 200, now + MS), Some(0));
     download.received_pong(PeerId(0), marker, now + MS);
     let (hashes, marker) = only_request(&mut download, now + MS);
     assert!(hashes.len() > 64, "{} blocks of 200 bytes", hashes.len());
@@ -130,14 +130,14 @@ fn a_peer_that_lacks_blocks_of_the_branch_that_was_left_is_asked_for_those_of_th
 fn what_is_in_flight_below_a_fork_is_not_asked_for_again() {
     let (mut download, now) = one_peer(100);
     let (hashes, marker) = only_request(&mut download, now);
-    assert_eq!(download.received_block(PeerId(0), hashes[0], 200, now + MS), Arrival::New(0));
+    assert_eq!(download.received_block(PeerId(0), hashes[0], 200, now + MS), Some(0));
     download.received_pong(PeerId(0), marker, now + MS);
     let (hashes, _) = only_request(&mut download, now + MS);
     download.truncate(50);
     download.extend((50..100).map(other_hash), true);
     for (hash, height) in hashes.into_iter().zip(1..) {
         let arrival = download.received_block(PeerId(0), hash, 200, now + MS * 2);
-        assert_eq!(arrival, if height < 50 { Arrival::New(height) } else { Arrival::Duplicate });
+        assert_eq!(arrival, if height < 50 { Some(height) } else { None });
     }
     let (hashes, _) = only_request(&mut download, now + MS * 2);
     assert_eq!(hashes[0], other_hash(50));

@@ -156,6 +156,6 @@ fn put_in_place(
         write(target.building())?;
         // Undo data that waits for an interrupted rebuild belongs to other places of blocks.
         clear_made_undo(files.disk, files.datadir)?;
-        target.commit(sink).map(drop)
+        target.commit(sink, || ()).map(drop)
     })
 }

@@ -263,7 +263,7 @@ impl Load<'_> {
         disk.sync_dir(dir).during("sync", dir)?;
         self.write_index(below)?;
         Error::check_interrupt(watch.interrupt)?;
-        target.commit(watch.sink)?;
+        target.commit(watch.sink, || ())?;
         Ok(coins)
     }
 

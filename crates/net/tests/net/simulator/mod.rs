@@ -13,7 +13,7 @@ use peers::SimulatedPeer;
 pub use peers::{Link, explains};
 use peregrine_net::{
     address::NetGroup,
-    download::{Action, Arrival, Download, DownloadOptions, MAX_REQUESTED_AT_ONCE, SizeEstimate},
+    download::{Action, Download, DownloadOptions, MAX_REQUESTED_AT_ONCE, SizeEstimate},
     headers::{HeaderBatch, HeaderFault, HeaderSync},
     message::MAX_LOCATOR,
 };
@@ -418,7 +418,7 @@ impl Simulation {
 
     fn received_block(&mut self, id: PeerId, hash: BlockHash, bytes: u64, is_changed: bool) {
         let arrival = self.download.received_block(id, hash, bytes, self.now);
-        let Arrival::New(height) = arrival else { return };
+        let Some(height) = arrival else { return };
         assert_eq!(self.caller.chain[height as usize], hash, "seed {}", self.seed);
         assert!(!self.caller.stored.contains(&hash), "seed {}: height {height} came twice", self.seed);
         self.peers[self.connections[&id]].delivered += 1;
