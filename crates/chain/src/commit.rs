@@ -160,8 +160,8 @@ impl<'d> Destination<'d> {
 
     /// Puts the new databases in place, and calls `last` then. Returns the paths of the old databases that
     /// are kept. If an old database cannot be removed, this is only a warning, because the rebuild is
-    /// complete. After a crash in `last`, the next run removes the job's checkpoint and the undo data that waits
-    /// ([`crate::session::recover`]).
+    /// complete. After a crash in `last`, the next run removes the job's checkpoint and the undo data that
+    /// waits ([`crate::session::recover`]).
     ///
     /// # Errors
     /// Any I/O error; the old databases are then in place.

@@ -218,11 +218,12 @@ fn is_hash(value: &str) -> bool {
     digits.len() <= 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
+/// Core knows no number with a `+` (`ToIntegral`).
 fn is_port(value: &str) -> bool {
-    value.parse::<u16>().is_ok_and(|port| port > 0)
+    !value.starts_with('+') && value.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
-/// Releases up to 31 know taproot too (`deploymentinfo.cpp`). Core knows no number with a `+` (`ToIntegral`).
+/// Releases up to 31 know taproot too (`deploymentinfo.cpp`).
 fn is_vbparams(value: &str) -> bool {
     let Some((name, numbers)) = value.split_once(':') else { return false };
     let mut parts = numbers.split(':');
@@ -275,6 +276,7 @@ mod tests {
             ("vbparams=testdummy:0:1\nvbparams=testdummy:0", [2, 1, 1, 1, 1]),
             ("onlynet=ipv4\nonlynet=tor", [1; 5]),
             ("maxconnections=-1", [1; 5]),
+            ("rpcport=+8332", [1, 2, 2, 2, 2]),
             ("maxconnections=0", [0; 5]),
             ("[regtest]\ntest=bip94\nvbparams=testdummy:0:1", [0; 5]),
         ] {
