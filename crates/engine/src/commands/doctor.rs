@@ -546,7 +546,7 @@ impl Examination<'_> {
                 reindex::plan(files, &ReindexOptions::of(chain), &[], None, None, watch).map(drop)
             }
             Advice::Update | Advice::Reconsider { block: Some(_), rebuilds: false } => {
-                update::check_one_chainstate(files)?;
+                update::open_chainstate(files)?;
                 let above = ChainRequest { preferred: best, connected: best, ..ChainRequest::default() };
                 let plan = job::plan(files, &chain, &ChainRequest { makes_undo: true, ..above }, watch)?;
                 update::check(&plan, files).map(drop)

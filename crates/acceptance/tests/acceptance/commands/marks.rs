@@ -3,6 +3,7 @@
 //! 2026.
 
 use super::update_branches::branch;
+use crate::sync::unprune::interrupt_flush;
 use acceptance::prelude::*;
 use acceptance::{indexes, sync::run as sync};
 use disk::{blk::write_record, departed, index::IndexRows};
@@ -427,6 +428,15 @@ fn a_pruned_node_is_led_back_by_an_update_or_a_download() {
     assert_eq!(advised(dir.path()).0, Advice::Reconsider { block, rebuilds: true });
     edit_index(&datadir(dir.path()).index_dir(), |index| index.pruned = true).unwrap();
     download(&dir);
+}
+
+/// An update was advised, which is refused until bitcoind has completed the flush.
+#[test]
+fn a_flush_is_to_be_completed_before_blocks_are_reconsidered() {
+    let case = Case::at_tip();
+    interrupt_flush(&case, 50);
+    mark(case.root(), std::slice::from_ref(block_at(FORK)));
+    assert_eq!(advised(case.root()).0, Advice::StartBitcoind);
 }
 
 /// What Core's pull request 32427 makes of a block index.
