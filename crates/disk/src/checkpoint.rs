@@ -8,7 +8,7 @@
 //! version of the program | chain 32 | settings 32 | number of files 4
 //!   | files: number 4, length and modification time of the blk file 8, 8, of the rev file 8, 8
 //! | number of runs 4 | runs: number 8, level 1, bytes 8, entries 8, checksum 4 | next run 8
-//! | state: number of blocks 4 | completed: 8 for each 64 blocks, rounded up
+//! | state: number of blocks 4 | number of words 4 | completed: words of 8, one for each 64 blocks
 //!   | blocks 8 | transactions 8 | inputs 8 | outputs 8 | bytes of blocks 8 | inputs whose scripts were run 8
 //!   | key of the coinbase hashes 8, 8 | number of coinbases 4 | coinbases: 8 each
 //!   | matching 1: 0 (join)
@@ -20,7 +20,7 @@
 //! are secrets, because they allow making hashes and sums collide: only the owner may read the file. Version
 //! 1 had no list of files; version 2 did not name its counts, and had what belongs to the matching among
 //! them; version 3 did not know undo data that is made; version 4 knew none beside hints; version 5 had
-//! another order; version 6 did not name the version of the program.
+//! another order; version 6 did not name the version of the program; version 7 did not count the words.
 //!
 //! A manifest is written under another name, synced, and renamed over the one before; then the directory is
 //! synced. After a crash, the old or the new one exists, and possibly an unfinished new one, which is removed
@@ -174,7 +174,7 @@ impl Checkpoint {
 pack_fields!(Checkpoint { network, version, chain, settings, files, runs, next_run, state });
 
 impl Sealed for Checkpoint {
-    const SEAL: Seal = Seal { magic: MAGIC, version: 7, what: "a peregrine checkpoint" };
+    const SEAL: Seal = Seal { magic: MAGIC, version: 8, what: "a peregrine checkpoint" };
     const STATES_LENGTH: bool = true;
 
     fn check(&self) -> Result<(), &'static str> {
@@ -305,8 +305,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let join = SavedState { matching: SavedMatching::Join, made: Vec::new(), ..small().state };
         for (state, expected) in [
-            (small().state, "d94359525c6b335f1164f98a48536f04362f09f713f81a29246fa079fa44bcde"),
-            (join, "232955bb466acccbd7a811e7d05a2a9923f8638eca5d410db4bcc1015c6a43dd"),
+            (small().state, "9cfc3b485d8ecade6679b3e1f1390653d8eab5d6863180c6cd39d2937ac2f1f1"),
+            (join, "47e38b82c03ea6fdf24a6f79b3799428e7cec4f8e8ebbed1e462361db50fa610"),
         ] {
             Checkpoint { state, ..small() }.write(&RealDisk, dir.path()).unwrap();
             let bytes = std::fs::read(dir.path().join(MANIFEST)).unwrap();
@@ -347,20 +347,22 @@ mod tests {
         let refused = |at: usize, byte: u8| error_with_valid_checksum(dir.path(), |bytes| bytes[at] = byte);
         assert!(refused(0, b'Q').contains("manifest at byte 0: this is not a peregrine checkpoint"));
         assert!(refused(8, 1).ends_with(
-            "manifest at byte 8: written by another version of peregrine (format 1, this one reads 7)"
+            "manifest at byte 8: written by another version of peregrine (format 1, this one reads 8)"
         ));
         assert!(refused(20, 0).contains("an unknown network"));
         let files = 8 + 4 + 8 + 4 + (1 + 5) + 2 * 32;
         let runs = files + 4 + (4 + 4 * 8);
         let state = runs + 4 + 2 * (8 + 1 + 8 + 8 + 4) + 8;
-        let coinbases = state + 4 + 2 * 8 + 6 * 8 + 2 * 8;
+        let completed = state + 4;
+        let coinbases = completed + 4 + 2 * 8 + 6 * 8 + 2 * 8;
         let matching = coinbases + 4 + 2 * 8;
-        // Numbers of files, runs, blocks, coinbases, and bytes of the sum that exceed the file.
-        for field in [files, runs, state, coinbases, matching + 1 + 32 + 8] {
+        // Numbers of files, runs, words, coinbases, and bytes of the sum that exceed the file.
+        for field in [files, runs, completed, coinbases, matching + 1 + 32 + 8] {
             let error = refused(field + 3, 0xff);
             assert!(error.contains("ends early"), "field at byte {field}: {error}");
         }
         assert!(refused(state, 69).contains("bits of completed blocks"), "the 70th is completed");
+        assert!(refused(state + 3, 0xff).contains("bits of completed blocks"), "of more blocks");
         assert!(refused(matching, 0).contains("ends early"), "the key is a number of lengths");
         assert!(refused(matching, 2).contains("its method of matching is unknown"));
         let made = matching + 1 + 32 + 8 + 4 + 3;
@@ -381,7 +383,7 @@ mod tests {
     fn refuses_a_checkpoint_of_the_version_before() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/checkpoint-version-2");
         assert!(error(&dir).ends_with(
-            "manifest at byte 8: written by another version of peregrine (format 2, this one reads 7)"
+            "manifest at byte 8: written by another version of peregrine (format 2, this one reads 8)"
         ));
     }
 

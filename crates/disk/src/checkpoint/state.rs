@@ -1,7 +1,7 @@
 //! What the completed blocks of a job amount to, and its part of the manifest.
 
 use super::check_list_lengths;
-use crate::pack::{Malformed, Pack, put_all, take_all};
+use crate::pack::{Malformed, Pack, pack_fields};
 use digest::siphash::SipKey;
 use std::fmt;
 use wire::Reader;
@@ -73,30 +73,7 @@ impl SavedState {
     }
 }
 
-impl Pack for SavedState {
-    fn put(&self, bytes: &mut Vec<u8>) {
-        self.blocks.put(bytes);
-        put_all(&self.completed, bytes);
-        self.counts.put(bytes);
-        self.coinbase_key.put(bytes);
-        self.coinbases.put(bytes);
-        self.matching.put(bytes);
-        self.made.put(bytes);
-    }
-
-    fn take(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let blocks = u32::take(reader)?;
-        Ok(Self {
-            blocks,
-            completed: take_all(reader, blocks.div_ceil(64))?,
-            counts: Pack::take(reader)?,
-            coinbase_key: Pack::take(reader)?,
-            coinbases: Pack::take(reader)?,
-            matching: Pack::take(reader)?,
-            made: Pack::take(reader)?,
-        })
-    }
-}
+pack_fields!(SavedState { blocks, completed, counts, coinbase_key, coinbases, matching, made });
 
 impl Pack for SavedMatching {
     fn put(&self, bytes: &mut Vec<u8>) {

@@ -63,7 +63,7 @@ pub fn checkpoint(bytes: &[u8]) -> bool {
         };
         let state_len = numbers * 8 + matching + state.made.len() * 4;
         let others_len = found.version.len() + found.files.len() * 36 + found.runs.len() * 29;
-        assert_eq!(len, 138 + others_len + state_len);
+        assert_eq!(len, 142 + others_len + state_len);
         assert_eq!(state.completed.len(), state.blocks.div_ceil(64) as usize);
         assert!(found.runs.iter().all(|run| run.number < found.next_run));
         true
