@@ -192,19 +192,16 @@ impl<F: RowForm<N>, const N: usize> SortedRows<F, N> {
 mod tests {
     use super::*;
     use crate::tx::ByTxid;
-    use chain::blocks::chain::ChainBlock;
+    use chain::blocks::chain::BlockPosition;
     use vfs::RealDisk;
-    use wire::{BlockHash, BlockTime, ByteOffset, FileNo, Reader};
+    use wire::{BlockHash, BlockTime, FileNo, Reader};
 
     /// A chain whose blocks are stored from the last to the first.
     fn backwards() -> Chain {
-        let block = |height: u64| ChainBlock {
-            hash: BlockHash([height as u8; 32]),
-            file: FileNo(0),
-            data_pos: ByteOffset(1_000_000 - height * 1_000),
-            undo_pos: None,
-        };
-        Chain::new((0..100).map(block).collect(), vec![BlockTime(0); 100])
+        let hashes = (0..100).map(|height| BlockHash([height; 32])).collect();
+        let data_pos = |height: u32| 1_000_000 - height * 1_000;
+        let position = |height| BlockPosition { file: FileNo(0), data_pos: data_pos(height), undo_pos: None };
+        Chain::from_parts(hashes, (0..100).map(position).collect(), vec![BlockTime(0); 100])
     }
 
     /// The coinbases of two blocks of mainnet were repeated (BIP-0030).

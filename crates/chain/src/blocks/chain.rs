@@ -70,16 +70,6 @@ impl Chain {
         Self { hashes, positions, median_times, by_file, cut: None }
     }
 
-    /// Assembles a chain from [`ChainBlock`]s, for tests.
-    ///
-    /// # Panics
-    /// If the lists are empty or differ in length.
-    pub fn new(blocks: Vec<ChainBlock>, median_times: Vec<BlockTime>) -> Self {
-        let position = |it: &ChainBlock| BlockPosition::new(it.file, it.data_pos, it.undo_pos);
-        let hashes = blocks.iter().map(|block| block.hash).collect();
-        Self::from_parts(hashes, blocks.iter().map(position).collect(), median_times)
-    }
-
     /// Returns the block at `height`. For the place of a block that was stored later, see
     /// [`Files::block`](crate::blocks::files::Files::block).
     ///
@@ -218,7 +208,9 @@ mod tests {
         };
         let blocks: Vec<_> = (0..1000).map(block).collect();
         let times = (0..1000).map(BlockTime).collect();
-        let chain = Chain::new(blocks.clone(), times);
+        let position = |it: &ChainBlock| BlockPosition::new(it.file, it.data_pos, it.undo_pos);
+        let hashes = blocks.iter().map(|block| block.hash).collect();
+        let chain = Chain::from_parts(hashes, blocks.iter().map(position).collect(), times);
         let bytes = size_of::<BlockHash>() * chain.hashes.capacity()
             + size_of::<BlockPosition>() * chain.positions.capacity()
             + size_of::<BlockTime>() * chain.median_times.capacity()

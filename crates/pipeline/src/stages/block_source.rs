@@ -205,7 +205,7 @@ impl<'a> BlockSource<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chain::blocks::chain::ChainBlock;
+    use chain::blocks::chain::BlockPosition;
     use digest::obfuscation::Obfuscation;
     use disk::{
         block_files::{AppendOptions, BlockFiles},
@@ -214,6 +214,8 @@ mod tests {
     use rules::ChainParams;
     use testkit::fault::FaultDisk;
     use wire::{ByteOffset, FileNo, Network, Txid};
+
+    const NOT_STORED: BlockPosition = BlockPosition { file: FileNo(0), data_pos: 0, undo_pos: None };
 
     /// Two blocks, which happen to be equal, are stored after the chain was chosen, and memory suffices for
     /// one of them.
@@ -224,8 +226,7 @@ mod tests {
         std::fs::create_dir_all(datadir.blocks_dir()).unwrap();
         let (params, obfuscation) = (ChainParams::of(Network::Regtest), Obfuscation::default());
         let (hash, time, bytes) = (params.genesis_hash, params.genesis.time, params.genesis_block());
-        let block = ChainBlock { hash, file: FileNo(0), data_pos: ByteOffset(0), undo_pos: None };
-        let chain = &Chain::new(vec![block; 2], vec![time; 2]);
+        let chain = &Chain::from_parts(vec![hash; 2], vec![NOT_STORED; 2], vec![time; 2]);
         let awaited = &AwaitedBlocks::new(2, bytes.len() as u64 + 100, None);
         let files = &Files { disk, datadir, obfuscation, params, verifier: None, awaited: Some(awaited) };
         let (faults, none) = (BlockFaults::default(), CompletedBlocks::none(2));
@@ -256,8 +257,7 @@ mod tests {
     #[test]
     fn after_a_pause_no_block_is_missing_below_one_that_an_interrupted_run_has_completed() {
         let (hash, time) = (Default::default(), Default::default());
-        let block = ChainBlock { hash, file: FileNo(0), data_pos: ByteOffset(0), undo_pos: None };
-        let chain = &Chain::new(vec![block; 200], vec![time; 200]);
+        let chain = &Chain::from_parts(vec![hash; 200], vec![NOT_STORED; 200], vec![time; 200]);
         let dir = tempfile::tempdir().unwrap();
         let (datadir, disk) = (&Datadir::at(dir.path(), Network::Regtest), &FaultDisk::healthy());
         let (params, obfuscation) = (ChainParams::of(Network::Regtest), Obfuscation::default());
@@ -274,8 +274,8 @@ mod tests {
 
     #[test]
     fn a_worker_that_must_stop_does_not_wait() {
-        let block = |hash| ChainBlock { hash, file: FileNo(0), data_pos: ByteOffset(0), undo_pos: None };
-        let chain = &Chain::new(vec![block(Default::default())], vec![Default::default()]);
+        let (hash, time) = (Default::default(), Default::default());
+        let chain = &Chain::from_parts(vec![hash], vec![NOT_STORED], vec![time]);
         let dir = tempfile::tempdir().unwrap();
         let (datadir, disk) = (&Datadir::at(dir.path(), Network::Regtest), &FaultDisk::healthy());
         let (params, obfuscation) = (ChainParams::of(Network::Regtest), Obfuscation::default());

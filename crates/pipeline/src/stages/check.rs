@@ -368,22 +368,21 @@ fn has_all_claims(block: &BlockView<'_>, undo: &UndoView<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chain::blocks::chain::ChainBlock;
+    use chain::blocks::chain::BlockPosition;
     use wire::{BlockHash, BlockTime, FileNo, Network};
 
     /// A chain of mainnet up to `tip`, in which only the hashes of blocks with equal coinbases are correct.
     fn chain(tip: u32) -> Chain {
         let params = ChainParams::of(Network::Main);
         let pairs = [params.overwritten_coinbases, params.bip30_exceptions].concat();
-        let blocks: Vec<ChainBlock> = (0..=tip)
-            .map(|height| {
-                let known = pairs.iter().find(|(at, _)| at.0 == height);
-                let hash = known.map_or(BlockHash::default(), |&(_, hash)| hash);
-                ChainBlock { hash, file: FileNo(0), data_pos: wire::ByteOffset(8), undo_pos: None }
-            })
-            .collect();
-        let times = vec![BlockTime(0); blocks.len()];
-        Chain::new(blocks, times)
+        let hash = |height: u32| {
+            let known = pairs.iter().find(|(at, _)| at.0 == height);
+            known.map_or(BlockHash::default(), |&(_, hash)| hash)
+        };
+        let hashes: Vec<_> = (0..=tip).map(hash).collect();
+        let position = BlockPosition { file: FileNo(0), data_pos: 8, undo_pos: None };
+        let (positions, times) = (vec![position; hashes.len()], vec![BlockTime(0); hashes.len()]);
+        Chain::from_parts(hashes, positions, times)
     }
 
     /// Block 91880 overwrites the coins of 91722: a UTXO set of a height in between contains them.

@@ -68,20 +68,17 @@ impl SortedDeliveries {
 mod tests {
     use super::*;
     use crate::stages::work_dir::WorkDir;
-    use chain::blocks::chain::{Chain, ChainBlock};
+    use chain::blocks::chain::{BlockPosition, Chain};
     use std::{ops::Range, thread};
     use testkit::fault::FaultDisk;
-    use wire::{BlockHash, BlockTime, ByteOffset, Coin, FileNo, OutPoint, Txid};
+    use wire::{BlockHash, BlockTime, Coin, FileNo, OutPoint, Txid};
 
     /// A chain of 100 blocks of 1,000 bytes in one file.
     fn chain() -> Chain {
-        let block = |height: u32| ChainBlock {
-            hash: BlockHash([height as u8; 32]),
-            file: FileNo(0),
-            data_pos: ByteOffset(u64::from(height) * 1_000 + 8),
-            undo_pos: None,
-        };
-        Chain::new((0..100).map(block).collect(), vec![BlockTime(0); 100])
+        let hashes = (0..100).map(|height| BlockHash([height; 32])).collect();
+        let position =
+            |height: u32| BlockPosition { file: FileNo(0), data_pos: height * 1_000 + 8, undo_pos: None };
+        Chain::from_parts(hashes, (0..100).map(position).collect(), vec![BlockTime(0); 100])
     }
 
     /// Encoded deliveries of `numbers`, to heights in a scattered order.
