@@ -30,7 +30,7 @@ impl Rows {
         // Length 8, then the key; a database without one is not obfuscated.
         let key = database.get(OBFUSCATION_KEY)?.map_or_else(Vec::new, |value| value[1..].to_vec());
         let mut rows = Vec::new();
-        let mut cursor = database.cursor()?;
+        let mut cursor = database.range(&[], None)?;
         while cursor.advance()? {
             if cursor.key() != OBFUSCATION_KEY {
                 let mut value = cursor.value().to_vec();

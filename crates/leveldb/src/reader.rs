@@ -103,14 +103,6 @@ impl<'d> Database<'d> {
         Ok(Self { manifest, sst_tables, memory, log_count, is_new: false, ..Self::new(disk, dir) })
     }
 
-    /// Returns a cursor over all rows.
-    ///
-    /// # Errors
-    /// The same errors as [`Cursor::advance`].
-    pub fn cursor(&self) -> Result<Cursor<'_>, LevelDbError> {
-        self.range(&[], None)
-    }
-
     /// Returns a cursor over the rows from key `start`, and below key `end` if there is one. Threads can read
     /// ranges in parallel; each cursor needs about 0.5 MiB per level in use.
     ///

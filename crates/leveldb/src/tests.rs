@@ -18,7 +18,7 @@ type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 /// Reads all rows with this crate's reader.
 fn dump(dir: &Path) -> Result<Rows, LevelDbError> {
     let database = Database::open(&RealDisk, dir)?;
-    collect(database.cursor()?)
+    collect(database.range(&[], None)?)
 }
 
 pub(crate) fn collect(mut cursor: Cursor<'_>) -> Result<Rows, LevelDbError> {

@@ -77,7 +77,7 @@ pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 /// If it is no whole database.
 pub fn rows(dir: &Path) -> Rows {
     let database = Database::open(&RealDisk, dir).expect("there is a database");
-    let (mut cursor, mut rows) = (database.cursor().expect("it is whole"), Rows::new());
+    let (mut cursor, mut rows) = (database.range(&[], None).expect("it is whole"), Rows::new());
     while cursor.advance().expect("it is whole") {
         rows.insert(cursor.key().to_vec(), cursor.value().to_vec());
     }

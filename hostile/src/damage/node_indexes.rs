@@ -63,7 +63,7 @@ pub fn node_index_row(scene: &mut Scene<'_>) -> Description {
 /// All rows of a database; `None` if an earlier damage keeps it from being read.
 fn rows(dir: &Path) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     let database = Database::open(&RealDisk, dir).ok()?;
-    let (mut cursor, mut rows) = (database.cursor().ok()?, Vec::new());
+    let (mut cursor, mut rows) = (database.range(&[], None).ok()?, Vec::new());
     while cursor.advance().ok()? {
         rows.push((cursor.key().to_vec(), cursor.value().to_vec()));
     }

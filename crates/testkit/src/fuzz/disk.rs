@@ -111,7 +111,7 @@ fn walk(disk: MemoryDisk) -> bool {
     let Ok(database) = Database::open(&disk, Path::new(DIR)) else { return false };
     let mut keys: Vec<Vec<u8>> = Vec::new();
     let mut last: Option<Vec<u8>> = None;
-    if let Ok(mut rows) = database.cursor() {
+    if let Ok(mut rows) = database.range(&[], None) {
         while let Ok(true) = rows.advance() {
             assert!(last.as_deref().is_none_or(|last| last < rows.key()), "rows are out of order");
             last = Some(rows.key().to_vec());
