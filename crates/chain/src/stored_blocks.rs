@@ -21,7 +21,7 @@ use api::{error::Error, event::EventSink, options::Reconsider, remedy::Remedy};
 use disk::{
     blk::BlockRecord,
     datadir::FileKind,
-    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows, PrunedFlag, extend_block_index},
+    index::{BlockIndex, BlockStatus, FileInfo, IndexEntry, IndexRows, PrunedFlag, rewrite_block_index},
 };
 use rules::ChainParams;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -516,7 +516,7 @@ pub fn write_index(
         let old = files.datadir.index_dir();
         let change_files = |old: &mut Vec<FileInfo>| *old = infos.to_vec();
         let pruned = if stored.has_pruned() { PrunedFlag::Set } else { PrunedFlag::Keep };
-        extend_block_index(files.disk, &old, target.building(), added, pruned, change, change_files)?;
+        rewrite_block_index(files.disk, &old, target.building(), added, pruned, change, change_files)?;
         target.commit(sink, || ()).map(drop)
     })
 }

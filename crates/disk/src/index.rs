@@ -24,7 +24,7 @@ mod rows;
 mod times;
 
 pub use flat::refuse_flat;
-pub use rewrite::{PrunedFlag, extend_block_index, rewrite_block_index, write_block_index};
+pub use rewrite::{PrunedFlag, rewrite_block_index, write_block_index};
 pub use rows::{IndexRows, find_height};
 
 use crate::{blk::RECORD_HEADER_LEN, departed, error::DiskError};

@@ -45,14 +45,15 @@ pub fn write_block_index(disk: &dyn Disk, dir: &Path, index: &BlockIndex) -> Res
 }
 
 /// Writes a changed copy of the block index in `from` into `to`, which is created if it is missing and must
-/// not contain a database. The database in `from` is not changed.
+/// not contain a database. The database in `from` is not changed. `added` are entries in the byte order of
+/// their hashes: those whose hash the old index contains are left out, and `change` gets the old entry.
 ///
 /// `change` gets each entry, in the byte order of their hashes, and may change all of it but the header and
 /// its hash. Blocks of another chain ([`crate::departed`]) are left out. After that, `files` gets what
-/// [`super::BlockIndex::files`] contains, and may change it and append to it. All other rows are copied as
-/// they are, also those that Peregrine does not use, and so are entries and files that stay the same: older
-/// versions of Core wrote some bytes differently. The copy is not obfuscated, even if the database in `from`
-/// is.
+/// [`super::BlockIndex::files`] contains, and may change it and append to it: the last appended file with
+/// blocks becomes the one to which bitcoind appends. All other rows are copied as they are, also those that
+/// Peregrine does not use, and so are entries and files that stay the same: older versions of Core wrote some
+/// bytes differently. The copy is not obfuscated, even if the database in `from` is.
 ///
 /// Entries are read, changed and written one by one. When the function returns, everything but the name of
 /// `to` itself is on the medium; a crash before that leaves no database there.
@@ -67,23 +68,7 @@ pub fn rewrite_block_index(
     disk: &dyn Disk,
     from: &Path,
     to: &Path,
-    change: impl FnMut(&mut IndexEntry),
-    files: impl FnOnce(&mut Vec<FileInfo>),
-) -> Result<(), DiskError> {
-    extend_block_index(disk, from, to, std::iter::empty(), PrunedFlag::Keep, change, files)
-}
-
-/// Like [`rewrite_block_index`], and adds `added`: entries in the byte order of their hashes. Those whose
-/// hash the index in `from` contains are left out: `change` gets the old entry. If `files` appends files with
-/// blocks, the last of them becomes the one to which bitcoind appends.
-///
-/// # Panics
-/// In the same cases as [`IndexEntry::encode`].
-pub fn extend_block_index(
-    disk: &dyn Disk,
-    from: &Path,
-    to: &Path,
-    added: impl Iterator<Item = IndexEntry>,
+    added: impl IntoIterator<Item = IndexEntry>,
     pruned: PrunedFlag,
     mut change: impl FnMut(&mut IndexEntry),
     files: impl FnOnce(&mut Vec<FileInfo>),
@@ -95,7 +80,7 @@ pub fn extend_block_index(
     let mut rows = update.range(&[], None);
     let mut add = |key: &[u8], value: &[u8]| rows.set(key, Some(value)).map_err(DiskError::from);
     let mut has_entries = false;
-    let mut added = added.peekable();
+    let mut added = added.into_iter().peekable();
     let mut lacks_flag = pruned == PrunedFlag::Set;
     old.each(&[], Some(&[FILE]), |key, value| {
         if key == OBFUSCATION_ROW {

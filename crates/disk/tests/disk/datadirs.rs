@@ -100,7 +100,7 @@ fn check_block_index(sample: &CoreDatadir) {
     assert_eq!(read_block_index(&RealDisk, &new).unwrap(), index);
     assert_eq!(rows(&new), rows(&dir));
     let copy = copies.path().join("copy");
-    rewrite_block_index(&RealDisk, &dir, &copy, |_| (), |_| ()).unwrap();
+    rewrite_block_index(&RealDisk, &dir, &copy, [], PrunedFlag::Keep, |_| (), |_| ()).unwrap();
     assert_eq!(read_block_index(&RealDisk, &copy).unwrap(), index);
     assert_eq!(corrupt::rows(&copy), corrupt::rows(&dir));
     assert!(snapshot(&dir).unwrap() == before, "reading changes no file");

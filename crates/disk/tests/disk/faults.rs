@@ -84,7 +84,10 @@ fn a_failed_write_leaves_a_complete_block_index_or_none() {
     check_database(|disk, dir| write_block_index(disk, dir, &index), is_complete);
     let old = tempfile::tempdir().unwrap();
     write_block_index(&RealDisk, old.path(), &index).unwrap();
-    check_database(|disk, dir| rewrite_block_index(disk, old.path(), dir, |_| (), |_| ()), is_complete);
+    let rewrite = |disk: &dyn Disk, dir: &Path| {
+        rewrite_block_index(disk, old.path(), dir, [], PrunedFlag::Keep, |_| (), |_| ())
+    };
+    check_database(rewrite, is_complete);
 }
 
 /// Writes a sorted run with entries that fill several blocks.

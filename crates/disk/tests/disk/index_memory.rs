@@ -37,7 +37,7 @@ fn add_undo(entry: &mut IndexEntry) {
 fn rewriting_takes_the_same_memory_for_any_number_of_entries() {
     if let Some(root) = env::var_os(MEASURED) {
         let [old, new] = ["old", "new"].map(|name| Path::new(&root).join(name));
-        rewrite_block_index(&RealDisk, &old, &new, add_undo, |_| ()).unwrap();
+        rewrite_block_index(&RealDisk, &old, &new, [], PrunedFlag::Keep, add_undo, |_| ()).unwrap();
         println!("{}", std::fs::read_to_string("/proc/self/status").unwrap_or_default());
         return;
     }

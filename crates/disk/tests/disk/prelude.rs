@@ -6,7 +6,7 @@ pub use peregrine_disk::{
     chainstate::ChainstateReader,
     datadir::Datadir,
     index::{
-        BlockIndex, BlockStatus, FileInfo, IndexEntry, read_block_index, rewrite_block_index,
+        BlockIndex, BlockStatus, FileInfo, IndexEntry, PrunedFlag, read_block_index, rewrite_block_index,
         write_block_index,
     },
 };

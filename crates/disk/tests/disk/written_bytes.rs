@@ -3,7 +3,6 @@
 
 use crate::prelude::*;
 use digest::sha256::sha256;
-use peregrine_disk::index::{PrunedFlag, extend_block_index};
 use std::ops::Range;
 use wire::{FileNo, Header, Height};
 
@@ -78,14 +77,14 @@ fn the_files_of_a_new_block_index_are_the_same_as_ever() {
     let index =
         BlockIndex { files: (0..20).map(info).collect(), entries: entries(0..2000), ..BlockIndex::default() };
     write_block_index(&RealDisk, &old, &index).unwrap();
-    let added = entries(1900..2500).into_iter();
+    let added = entries(1900..2500);
     let change = |entry: &mut IndexEntry| {
         if entry.height.0.is_multiple_of(7) {
             entry.status = entry.status.validated();
         }
     };
     let files = |files: &mut Vec<FileInfo>| files.push(info(99));
-    extend_block_index(&RealDisk, &old, &new, added, PrunedFlag::Set, change, files).unwrap();
+    rewrite_block_index(&RealDisk, &old, &new, added, PrunedFlag::Set, change, files).unwrap();
     let expected = [
         "1b83692b6e91b712d9879da8f936479869d75170f6195430cf77919e525224d9",
         "f6800b0acad2f9c88befac71c4b70e3e6f0ab2d4078390dbb31668195d436373",

@@ -32,7 +32,7 @@ use chain::{
 };
 use digest::sha256::batched_bytes;
 use disk::{
-    index::{FileInfo, IndexEntry, IndexRows, PrunedFlag, extend_block_index, write_block_index},
+    index::{FileInfo, IndexEntry, IndexRows, PrunedFlag, rewrite_block_index, write_block_index},
     made_undo::{clear_made_undo, made_undo_dir},
     utxo_stats::{UtxoCounts, UtxoStats},
 };
@@ -56,7 +56,6 @@ use pipeline::{
 };
 use std::{
     cell::{Cell, OnceCell},
-    iter,
     path::PathBuf,
     sync::{
         Mutex,
@@ -561,7 +560,7 @@ impl<'a> Rebuild<'a> {
             return Ok(write_block_index(files.disk, dir, &index)?);
         }
         let pruned = if planned.unprunes() { PrunedFlag::Clear } else { PrunedFlag::Keep };
-        Ok(extend_block_index(files.disk, &old, dir, iter::empty(), pruned, change, change_files)?)
+        Ok(rewrite_block_index(files.disk, &old, dir, [], pruned, change, change_files)?)
     }
 
     /// Reports what was proven; `hashed` bytes were hashed for that.

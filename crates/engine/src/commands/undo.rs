@@ -20,7 +20,7 @@ use chain::{
     plan::existing_state::{Accepted, ExistingState},
     session::Session,
 };
-use disk::index::{IndexEntry, rewrite_block_index};
+use disk::index::{IndexEntry, PrunedFlag, rewrite_block_index};
 use pipeline::{
     job::{
         self, Job,
@@ -231,7 +231,8 @@ fn commit(job: &Job<'_>, new: &NewUndo<'_>) -> Result<Vec<PathBuf>, Error> {
     let kept = replace_index(files.disk, files.datadir, job.options.keep_old, |target| {
         let (old, index) = (files.datadir.index_dir(), target.building());
         let change = |entry: &mut IndexEntry| new.change_entry(chain, entry);
-        rewrite_block_index(files.disk, &old, index, change, |infos| new.change_files(infos))?;
+        let keep = PrunedFlag::Keep;
+        rewrite_block_index(files.disk, &old, index, [], keep, change, |infos| new.change_files(infos))?;
         new.put_in_place()?;
         target.commit(job.watch.sink, || ())
     })?;

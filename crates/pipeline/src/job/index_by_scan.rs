@@ -26,7 +26,7 @@ use chain::{
 use disk::{
     DiskError,
     datadir::FileKind,
-    index::{BlockIndex, FileInfo, IndexEntry, rewrite_block_index, write_block_index},
+    index::{BlockIndex, FileInfo, IndexEntry, PrunedFlag, rewrite_block_index, write_block_index},
     made_undo::clear_made_undo,
 };
 use std::path::Path;
@@ -115,7 +115,8 @@ fn raise_sizes(
         }
     }
     put_in_place(files, sink, |to| {
-        rewrite_block_index(files.disk, &files.datadir.index_dir(), to, |_| (), |old| *old = infos)
+        let old = files.datadir.index_dir();
+        rewrite_block_index(files.disk, &old, to, [], PrunedFlag::Keep, |_| (), |files| *files = infos)
     })
 }
 

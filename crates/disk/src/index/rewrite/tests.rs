@@ -42,7 +42,8 @@ fn a_copy_without_changes_has_the_same_rows() {
     write_block_index(&RealDisk, &old, &index).unwrap();
     let mut seen = Vec::new();
     let check_files = |files: &mut Vec<FileInfo>| assert_eq!(*files, index.files);
-    rewrite_block_index(&RealDisk, &old, &new, |entry| seen.push(*entry), check_files).unwrap();
+    rewrite_block_index(&RealDisk, &old, &new, [], PrunedFlag::Keep, |entry| seen.push(*entry), check_files)
+        .unwrap();
     assert_eq!(seen, index.entries);
     assert_eq!(read_block_index(&RealDisk, &new).unwrap(), index);
     assert_eq!(rows(&new), rows(&old));
@@ -63,7 +64,7 @@ fn changes_of_entries_and_files_arrive_and_nothing_else_changes() {
         files[3].undo_size = 77;
         files.extend([FileInfo::default(), FileInfo { undo_size: 5, ..FileInfo::default() }]);
     };
-    rewrite_block_index(&RealDisk, &old, &new, change, change_files).unwrap();
+    rewrite_block_index(&RealDisk, &old, &new, [], PrunedFlag::Keep, change, change_files).unwrap();
     index.entries.iter_mut().for_each(change);
     change_files(&mut index.files);
     assert_eq!(read_block_index(&RealDisk, &new).unwrap(), index);
@@ -100,7 +101,7 @@ fn other_rows_and_bytes_of_other_versions_are_copied_without_obfuscation() {
     obfuscated.insert(OBFUSCATION_ROW.to_vec(), crate::xor::obfuscation_row_value(key).to_vec());
     let old = root.path().join("obfuscated");
     write_rows(&old, &obfuscated);
-    rewrite_block_index(&RealDisk, &old, &copy, |_| (), |_| ()).unwrap();
+    rewrite_block_index(&RealDisk, &old, &copy, [], PrunedFlag::Keep, |_| (), |_| ()).unwrap();
     assert_eq!(rows(&copy), expected);
     assert!(read_block_index(&RealDisk, &copy).unwrap().reindexing);
 }
@@ -110,10 +111,13 @@ fn a_changed_header_and_a_removed_file_are_refused() {
     let (root, [old, new]) = paths();
     write_block_index(&RealDisk, &old, &index(9, 2)).unwrap();
     let set_hash = |entry: &mut IndexEntry| entry.hash = BlockHash([1; 32]);
-    let error = rewrite_block_index(&RealDisk, &old, &new, set_hash, |_| ()).unwrap_err();
+    let error =
+        rewrite_block_index(&RealDisk, &old, &new, [], PrunedFlag::Keep, set_hash, |_| ()).unwrap_err();
     assert!(matches!(error, DiskError::CallerError { .. }), "{error}");
     let new = root.path().join("another");
-    let error = rewrite_block_index(&RealDisk, &old, &new, |_| (), Vec::clear).unwrap_err().to_string();
+    let error = rewrite_block_index(&RealDisk, &old, &new, [], PrunedFlag::Keep, |_| (), Vec::clear)
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("0 of 2 files are left"), "{error}");
     assert!(!new.join("CURRENT").exists());
 }
@@ -132,7 +136,9 @@ fn rows_that_the_reader_refuses_are_refused() {
         let (_root, [old, new]) = paths();
         write_rows(&old, &Rows::from([(key.to_vec(), value.to_vec())]));
         let read = read_block_index(&RealDisk, &old).unwrap_err().to_string();
-        let error = rewrite_block_index(&RealDisk, &old, &new, |_| (), |_| ()).unwrap_err().to_string();
+        let error = rewrite_block_index(&RealDisk, &old, &new, [], PrunedFlag::Keep, |_| (), |_| ())
+            .unwrap_err()
+            .to_string();
         assert!(error == read && error.contains(want), "{error}");
         assert!(error.ends_with("; the block index is damaged"), "{error}");
     }
@@ -148,7 +154,7 @@ fn added_entries_and_files_are_in_the_copy() {
     added.sort_by_key(|entry| entry.hash);
     let count = |entry: &mut IndexEntry| entry.tx_count = 9;
     let grow = |files: &mut Vec<FileInfo>| files.push(FileInfo { blocks: 5, ..FileInfo::default() });
-    extend_block_index(&RealDisk, &old, &new, added.into_iter(), PrunedFlag::Keep, count, grow).unwrap();
+    rewrite_block_index(&RealDisk, &old, &new, added, PrunedFlag::Keep, count, grow).unwrap();
     let after = read_block_index(&RealDisk, &new).unwrap();
     let mut expected: Vec<_> = (0..90).map(entry).collect();
     expected.iter_mut().take(50).for_each(count);

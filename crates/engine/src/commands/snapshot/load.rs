@@ -35,7 +35,7 @@ use digest::obfuscation::Obfuscation;
 use disk::{
     chainstate::{ChainstateReader, read_best_block},
     datadir::{Datadir, SNAPSHOT_BASE},
-    index::{BlockStatus, IndexEntry, rewrite_block_index},
+    index::{BlockStatus, IndexEntry, PrunedFlag, rewrite_block_index},
     snapshot::{SnapshotMetadata, SnapshotReader},
 };
 use pipeline::{
@@ -297,6 +297,7 @@ impl Load<'_> {
                 entry.status.0 |= BlockStatus::OPT_WITNESS;
             }
         };
-        Ok(rewrite_block_index(self.disk, &self.datadir.index_dir(), to, change, |_| {})?)
+        let old = self.datadir.index_dir();
+        Ok(rewrite_block_index(self.disk, &old, to, [], PrunedFlag::Keep, change, |_| ())?)
     }
 }
