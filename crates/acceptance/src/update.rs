@@ -1,7 +1,7 @@
 //! Datadirs whose chainstate is behind the stored blocks, and updates of them.
 
 use crate::prelude::*;
-use disk::block_files::{AppendOptions, BlockFiles};
+use disk::block_files::BlockFiles;
 use engine::update::UpdateReport;
 use testkit::datadir::DatadirWriter;
 
@@ -71,10 +71,10 @@ pub fn store<'b>(root: &Path, blocks: impl Iterator<Item = &'b GeneratedBlock>) 
     let datadir = Datadir::at(root, Network::Regtest);
     let obfuscation = read_block_obfuscation(&RealDisk, &datadir.blocks_dir()).unwrap();
     let disk = FaultDisk::healthy();
-    let append = AppendOptions { max_file_len: 32 << 10, preallocate: false };
     let add = |index: &mut BlockIndex| {
         let known = std::mem::take(&mut index.files);
-        let mut files = BlockFiles::new(&disk, &datadir, obfuscation).append_after(known, append);
+        let mut files = BlockFiles::new(&disk, &datadir, obfuscation).append_after(known, 32 << 10);
+        files.preallocate = false;
         for block in blocks {
             let height = Height(block.height);
             let (file, pos) = files.append_block(height, block.header.time, &block.bytes).unwrap();

@@ -211,7 +211,7 @@ mod tests {
     use crossbeam::channel::unbounded;
     use digest::obfuscation::Obfuscation;
     use disk::{
-        block_files::{AppendOptions, BlockFiles},
+        block_files::{BlockFiles, MAX_BLOCK_FILE_LEN},
         datadir::Datadir,
     };
     use std::{io, path::Path, sync::Arc, thread};
@@ -225,7 +225,7 @@ mod tests {
         let datadir = Datadir::at(root, Network::Regtest);
         std::fs::create_dir_all(datadir.blocks_dir()).unwrap();
         let files = BlockFiles::new(disk, &datadir, Obfuscation::default());
-        let appender = files.append_after(Vec::new(), AppendOptions::default());
+        let appender = files.append_after(Vec::new(), MAX_BLOCK_FILE_LEN);
         BlockWriter::new(ChainParams::of(Network::Regtest), None, appender)
     }
 

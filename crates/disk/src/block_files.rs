@@ -8,7 +8,7 @@
 mod append;
 mod read;
 
-pub use append::{AppendOptions, BlockAppender, MAX_BLOCK_FILE_LEN, chunk_len, used_bytes};
+pub use append::{BlockAppender, MAX_BLOCK_FILE_LEN, chunk_len, used_bytes};
 pub use read::{RecordBuffer, RecordError, RecordFile, RecordFlaw};
 
 use crate::{

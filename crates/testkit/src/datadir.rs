@@ -10,7 +10,7 @@ use crate::prelude::*;
 use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
-    block_files::{AppendOptions, BlockAppender, BlockFiles, MAX_BLOCK_FILE_LEN, RecordBuffer, chunk_len},
+    block_files::{BlockAppender, BlockFiles, MAX_BLOCK_FILE_LEN, RecordBuffer, chunk_len},
     chainstate::ChainstateReader,
     datadir::FileKind,
     index::write_block_index,
@@ -113,12 +113,12 @@ impl DatadirWriter {
             std::fs::write(&path, key).during("write", &path)?;
         }
         let obfuscation = Obfuscation::from_key(layout.xor_key.unwrap_or_default());
-        let options = AppendOptions {
-            max_file_len: u32::try_from(layout.file_size).unwrap_or(u32::MAX),
-            preallocate: false,
-        };
+        let max_file_len = u32::try_from(layout.file_size).unwrap_or(u32::MAX);
+        let files = BlockFiles::new(&RealDisk, &paths, obfuscation);
+        let mut files = files.append_after(Vec::new(), max_file_len);
+        files.preallocate = false;
         Ok(Self {
-            files: BlockFiles::new(&RealDisk, &paths, obfuscation).append_after(Vec::new(), options),
+            files,
             paths,
             rng: Rng::new(layout.seed, "file order"),
             layout,

@@ -12,7 +12,7 @@ use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
     blk::BlockRecord,
-    block_files::{AppendOptions, BlockAppender, BlockFiles, RecordBuffer, RecordFile, used_bytes},
+    block_files::{BlockAppender, BlockFiles, RecordBuffer, RecordFile, used_bytes},
     datadir::{Datadir, FileKind},
     index::{FileInfo, IndexEntry, IndexRows},
     scan::for_each_block,
@@ -221,8 +221,7 @@ impl Files<'_> {
 
     /// Returns an appender to the block files. `infos` is what the block index records about them.
     pub fn appender(&self, infos: Vec<FileInfo>, max_file_len: u32) -> BlockAppender<'_> {
-        let options = AppendOptions { max_file_len, ..AppendOptions::default() };
-        BlockFiles::new(self.disk, self.datadir, self.obfuscation).append_after(infos, options)
+        BlockFiles::new(self.disk, self.datadir, self.obfuscation).append_after(infos, max_file_len)
     }
 
     pub fn open_records(&self, kind: FileKind, file: FileNo) -> Result<RecordFile, Error> {

@@ -52,22 +52,6 @@ pub fn used_bytes(infos: &[FileInfo], kind: FileKind, file: FileNo) -> u32 {
     }
 }
 
-/// How files are divided and grow.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AppendOptions {
-    /// Length in bytes that a `blk` file stays below; a longer record gets a file of its own.
-    pub max_file_len: u32,
-    /// Whether space is reserved in chunks, so that files are in few pieces on the medium.
-    pub preallocate: bool,
-}
-
-impl Default for AppendOptions {
-    /// The sizes that Core uses.
-    fn default() -> Self {
-        Self { max_file_len: MAX_BLOCK_FILE_LEN, preallocate: true }
-    }
-}
-
 /// A file that was written since the last flush.
 struct OpenFile {
     path: PathBuf,
@@ -81,7 +65,10 @@ struct OpenFile {
 /// succeeds. Files stay open until the next flush.
 pub struct BlockAppender<'a> {
     files: BlockFiles<'a>,
-    options: AppendOptions,
+    max_file_len: u32,
+    /// Whether space is reserved in chunks, so that files are in few pieces on the medium; small files of
+    /// tests need none.
+    pub preallocate: bool,
     infos: Vec<FileInfo>,
     /// The `blk` file that was examined last, and whether it can be appended to.
     examined: Option<(FileNo, bool)>,
@@ -99,11 +86,13 @@ pub struct BlockAppender<'a> {
 
 impl<'a> BlockFiles<'a> {
     /// Returns an appender. `infos` has an entry for each pair of files, from number 0 on, as in the block
-    /// index; without entries, the first record creates the first pair.
-    pub fn append_after(self, infos: Vec<FileInfo>, options: AppendOptions) -> BlockAppender<'a> {
+    /// index; without entries, the first record creates the first pair. A `blk` file stays below
+    /// `max_file_len` bytes; a longer record gets a file of its own.
+    pub fn append_after(self, infos: Vec<FileInfo>, max_file_len: u32) -> BlockAppender<'a> {
         BlockAppender {
             files: self,
-            options,
+            max_file_len,
+            preallocate: true,
             infos,
             examined: None,
             undo_height: None,
@@ -139,7 +128,7 @@ impl BlockAppender<'_> {
     ) -> Result<(FileNo, ByteOffset), DiskError> {
         self.check_len(block.len(), MAX_RECORD_LEN)?;
         let len = (RECORD_HEADER_LEN + block.len()) as u64;
-        let max = u64::from(self.options.max_file_len);
+        let max = u64::from(self.max_file_len);
         let is_full = |info: &FileInfo| info.size > 0 && u64::from(info.size) + len >= max;
         while !self.examine_last()? || self.infos.last().is_none_or(is_full) {
             self.begin_next_pair()?;
@@ -274,8 +263,7 @@ impl BlockAppender<'_> {
         let chunk_len = chunk_len(kind);
         // As in Core, a file that was cut inside a chunk grows unreserved until that chunk is full.
         let is_new_chunk = end.div_ceil(chunk_len) > u64::from(used).div_ceil(chunk_len);
-        let allocated =
-            Some(end.next_multiple_of(chunk_len)).filter(|_| self.options.preallocate && is_new_chunk);
+        let allocated = Some(end.next_multiple_of(chunk_len)).filter(|_| self.preallocate && is_new_chunk);
         let open = self.file(kind, number)?;
         if let Some(len) = allocated {
             open.file.allocate(len).during("reserve space", &open.path)?;

@@ -4,7 +4,7 @@
 use digest::obfuscation::Obfuscation;
 use peregrine_disk::{
     DiskError, Obstacle,
-    block_files::{AppendOptions, BlockFiles},
+    block_files::{BlockFiles, MAX_BLOCK_FILE_LEN},
     datadir::Datadir,
     index::{BlockIndex, FileInfo, write_block_index},
     made_undo::{MadeUndo, MadeUndoFile, UsedBefore, clear_made_undo, clear_stale_made_undo, has_made_undo},
@@ -58,9 +58,9 @@ static MADE: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
     let case = Case::new();
     let mut infos = vec![FileInfo::default(); 3];
     infos[0].undo_size = 1_000;
-    let options = AppendOptions { preallocate: false, ..AppendOptions::default() };
     let files = BlockFiles::new(&RealDisk, &case.datadir, Obfuscation::from_key(KEY));
-    let mut appender = files.append_after(infos, options);
+    let mut appender = files.append_after(infos, MAX_BLOCK_FILE_LEN);
+    appender.preallocate = false;
     for (file, prev, undo) in records() {
         appender.append_undo(file, Height(1), &prev, &undo).unwrap();
     }

@@ -208,7 +208,7 @@ mod tests {
     use chain::blocks::chain::BlockPosition;
     use digest::obfuscation::Obfuscation;
     use disk::{
-        block_files::{AppendOptions, BlockFiles},
+        block_files::{BlockFiles, MAX_BLOCK_FILE_LEN},
         datadir::Datadir,
     };
     use rules::ChainParams;
@@ -235,7 +235,7 @@ mod tests {
         let (mut read, not) = (Block::default(), |_| Stop::Not);
 
         let block_files = BlockFiles::new(disk, datadir, obfuscation);
-        let mut appender = block_files.append_after(Vec::new(), AppendOptions::default());
+        let mut appender = block_files.append_after(Vec::new(), MAX_BLOCK_FILE_LEN);
         let facts = BlockFacts { txids: vec![Txid([1; 32])], legacy_sigops: 7 };
         for height in [0, 1].map(Height) {
             let (file, data_pos) = appender.append_block(height, time, &bytes).unwrap();

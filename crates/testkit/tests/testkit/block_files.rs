@@ -3,7 +3,7 @@
 use digest::obfuscation::Obfuscation;
 use disk::{
     DiskError,
-    block_files::{AppendOptions, BlockAppender, BlockFiles, RecordBuffer},
+    block_files::{BlockAppender, BlockFiles, MAX_BLOCK_FILE_LEN, RecordBuffer},
     datadir::{Datadir, FileKind},
     index::FileInfo,
     scan::{Scan, ScannedBlock, scan_files},
@@ -43,15 +43,16 @@ struct Case {
     root: TempDir,
     datadir: Datadir,
     obfuscation: Obfuscation,
-    options: AppendOptions,
+    max_file_len: u32,
+    preallocate: bool,
 }
 
 impl Case {
-    fn new(key: [u8; 8], options: AppendOptions) -> Self {
+    fn new(key: [u8; 8], max_file_len: u32, preallocate: bool) -> Self {
         let root = tempfile::tempdir().unwrap();
         let datadir = Datadir::at(root.path(), Network::Regtest);
         RealDisk.create_dir_all(&datadir.blocks_dir()).unwrap();
-        Self { root, datadir, obfuscation: Obfuscation::from_key(key), options }
+        Self { root, datadir, obfuscation: Obfuscation::from_key(key), max_file_len, preallocate }
     }
 
     fn files<'a>(&self, disk: &'a dyn Disk) -> BlockFiles<'a> {
@@ -59,7 +60,9 @@ impl Case {
     }
 
     fn appender<'a>(&self, disk: &'a dyn Disk, infos: Vec<FileInfo>) -> BlockAppender<'a> {
-        self.files(disk).append_after(infos, self.options)
+        let mut appender = self.files(disk).append_after(infos, self.max_file_len);
+        appender.preallocate = self.preallocate;
+        appender
     }
 
     /// Appends the blocks that `index` does not contain. Calls a failed operation `retries` times again,
@@ -146,7 +149,7 @@ fn last_blocks(count: usize) -> Vec<&'static GeneratedBlock> {
 fn what_is_appended_is_read_back_across_files() {
     let blocks: Vec<_> = CHAIN.main().collect();
     for (key, preallocate) in [([0; 8], false), ([1, 2, 0, 4, 0xff, 6, 7, 0xf9], true)] {
-        let case = Case::new(key, AppendOptions { max_file_len: 50_000, preallocate });
+        let case = Case::new(key, 50_000, preallocate);
         let mut index = Index::default();
         case.append(&FaultDisk::healthy(), &blocks, &mut index, 0).unwrap();
         case.assert_readable(&index, &blocks, "no fault");
@@ -176,8 +179,7 @@ fn flushed_records_survive_a_power_cut_at_every_operation() {
     let blocks = last_blocks(24);
     for preallocate in [false, true] {
         for at in 0.. {
-            let case =
-                Case::new([9, 8, 7, 6, 5, 4, 3, 2], AppendOptions { max_file_len: 20_000, preallocate });
+            let case = Case::new([9, 8, 7, 6, 5, 4, 3, 2], 20_000, preallocate);
             let mut index = Index::default();
             let mut is_done = false;
             for (round, at) in [at, at % 13, u64::MAX].into_iter().enumerate() {
@@ -200,7 +202,7 @@ fn flushed_records_survive_a_power_cut_at_every_operation() {
 #[test]
 fn appending_continues_after_an_error() {
     let blocks = last_blocks(24);
-    let case = || Case::new([0; 8], AppendOptions { max_file_len: 20_000, preallocate: true });
+    let case = || Case::new([0; 8], 20_000, true);
     for at in 0.. {
         let (case, mut index) = (case(), Index::default());
         let disk = FaultDisk::failing_at(at);
@@ -228,8 +230,7 @@ fn appending_continues_after_an_error() {
 fn whole_blocks_beyond_the_bytes_in_use_are_not_overwritten() {
     let blocks = last_blocks(24);
     for has_own_key in [true, false] {
-        let options = AppendOptions { max_file_len: 20_000, preallocate: true };
-        let (case, mut index) = (Case::new([9, 8, 7, 6, 5, 4, 3, 2], options), Index::default());
+        let (case, mut index) = (Case::new([9, 8, 7, 6, 5, 4, 3, 2], 20_000, true), Index::default());
         case.append(&RealDisk, &blocks[..23], &mut index, 0).unwrap();
         let (before, files) = (case.scan().blocks.len(), index.infos.len());
         let bytes = |case: &Case| -> Vec<Vec<u8>> {
@@ -257,7 +258,7 @@ fn whole_blocks_beyond_the_bytes_in_use_are_not_overwritten() {
 
 #[test]
 fn refuses_to_append_to_files_that_lack_bytes_in_use() {
-    let case = Case::new([0; 8], AppendOptions { preallocate: false, ..AppendOptions::default() });
+    let case = Case::new([0; 8], MAX_BLOCK_FILE_LEN, false);
     let blocks = last_blocks(2);
     let mut index = Index::default();
     case.append(&RealDisk, &blocks[..1], &mut index, 0).unwrap();
