@@ -3,7 +3,7 @@
 
 use crate::{
     base::{Base, base_of},
-    job::{self, Access, IndexJob},
+    job::{self, IndexJob},
     last_rows::has_last_rows,
     make::make_with,
     observer::IndexObserver,
@@ -15,7 +15,7 @@ use api::{
     error::{Error, ErrorKind},
     event::Watch,
 };
-use disk::node_indexes::IndexKind;
+use disk::{lock::LockMode, node_indexes::IndexKind};
 use vfs::Disk;
 
 /// Continues indexes to the chainstate's best block. An index that is missing, damaged, or has a best block
@@ -48,7 +48,7 @@ pub fn bring_indexes(
         }
         Ok((continued, made))
     };
-    let (mut continued, made) = job::run(disk, options, Access::Read, watch, divide)?.result;
+    let (mut continued, made) = job::run(disk, options, LockMode::Read, watch, divide)?.result;
     let with = |kinds: Vec<IndexKind>| IndexOptions { kinds, ..options.clone() };
     let mut reports = Vec::new();
     if !in_pass.is_empty() {

@@ -9,7 +9,7 @@ use crate::{
     collect::{Filter, InOrderSink, Stats},
     filter_reader::FilterReader,
     findings::{Compared, Findings, Judge},
-    job::{self, Access, IndexJob},
+    job::{self, IndexJob},
     options::{CheckedIndexes, CheckedIndexesReport, IndexFlaw, IndexOptions},
     places::Places,
     rows::TxRows,
@@ -22,7 +22,7 @@ use api::{
     stage::Stage,
 };
 use chain::threads::for_all;
-use disk::node_indexes::IndexKind;
+use disk::{lock::LockMode, node_indexes::IndexKind};
 use std::collections::BTreeMap;
 use vfs::Disk;
 use wire::{BlockHash, Height, Reader};
@@ -39,7 +39,7 @@ pub fn check_indexes(
     options: &IndexOptions,
     watch: Watch<'_>,
 ) -> Result<CheckedIndexesReport, Error> {
-    job::run(disk, options, Access::Read, watch, check)
+    job::run(disk, options, LockMode::Read, watch, check)
 }
 
 /// An index that is compared with the blocks.

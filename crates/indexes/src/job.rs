@@ -17,7 +17,7 @@ use api::{
     subject::Subject,
 };
 use chain::{blocks::files::Files, plan::planner::Plan, session::Session};
-use disk::{chainstate::read_best_block, node_indexes::IndexKind};
+use disk::{chainstate::read_best_block, lock::LockMode, node_indexes::IndexKind};
 use pipeline::{
     job::{self, ChainRequest, memory::MemoryBudget},
     stages::{parts::block_sizes, work_dir::WorkDir},
@@ -43,15 +43,6 @@ pub struct IndexJob<'a> {
     pub watch: Watch<'a>,
 }
 
-/// What a command does to the datadir.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Access {
-    /// It only reads.
-    Read,
-    /// It writes indexes.
-    Change,
-}
-
 /// Opens and locks the datadir, chooses the chain and the indexes, and calls `work`. Then removes the
 /// temporary files.
 ///
@@ -60,15 +51,15 @@ pub enum Access {
 pub fn run<T>(
     disk: &dyn Disk,
     options: &IndexOptions,
-    access: Access,
+    mode: LockMode,
     watch: Watch<'_>,
     work: impl FnOnce(&IndexJob<'_>, &[IndexKind]) -> Result<T, Error>,
 ) -> Result<IndexesReport<T>, Error> {
     let (started, sink) = (Instant::now(), &Warnings::new(watch.sink));
     let watch = Watch { sink, ..watch };
-    let session = match access {
-        Access::Read => Session::open_for_reading(disk, &options.chain)?,
-        Access::Change => {
+    let session = match mode {
+        LockMode::Read => Session::open_for_reading(disk, &options.chain)?,
+        LockMode::Change => {
             let in_place = ReindexOptions::of(options.chain.clone());
             Session::open_for_change(disk, &in_place, sink)?.0
         }
@@ -77,8 +68,8 @@ pub fn run<T>(
     let kinds = kinds(files, options)?;
     let plan = &plan(files, options, watch)?;
     // The work directory of a rebuild may have the checkpoint of an interrupted one, so it is not used.
-    let work_dir = &match (access, &options.chain.work_dir) {
-        (Access::Change, None) => WorkDir::exclusive(disk, files.datadir.net_dir()),
+    let work_dir = &match (mode, &options.chain.work_dir) {
+        (LockMode::Change, None) => WorkDir::exclusive(disk, files.datadir.net_dir()),
         _ => WorkDir::for_file(disk, &options.chain, None),
     };
     let budget = MemoryBudget::after_plan(&options.chain, plan);

@@ -5,7 +5,7 @@ use crate::{
     block_filter::FilterPlace,
     collect::Collected,
     filter_reader::FilterReader,
-    job::{self, Access, IndexJob},
+    job::{self, IndexJob},
     observer::Observed,
     options::{IndexOptions, MadeIndex, MadeIndexes, MadeIndexesReport},
     rows::{Row, TxRows},
@@ -22,6 +22,7 @@ use chain::{plan::planner::Plan, threads::for_all};
 use digest::sha256::sha256d;
 use disk::{
     datadir::FILTER_DATABASE,
+    lock::LockMode,
     node_indexes::{IndexKind, filter_file},
     replace::{CommitError, Replacement},
 };
@@ -54,7 +55,7 @@ pub fn make_with(
     observed: Option<Observed>,
     watch: Watch<'_>,
 ) -> Result<MadeIndexesReport, Error> {
-    job::run(disk, options, Access::Change, watch, |job, kinds| {
+    job::run(disk, options, LockMode::Change, watch, |job, kinds| {
         // The chain may have grown since, or another one may have become the best.
         let observed = observed.filter(|observed| observed.is_of(&job.plan.chain));
         let end = observed.as_ref().map_or(job.plan.chain.tip_height(), |observed| observed.height);

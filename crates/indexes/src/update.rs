@@ -8,7 +8,7 @@
 use crate::{
     base::{Base, base_of},
     collect::Collected,
-    job::{self, Access, IndexJob},
+    job::{self, IndexJob},
     last_rows::has_last_rows,
     options::{IndexOptions, MadeIndex, MadeIndexes, MadeIndexesReport},
     rewind::open_on_chain,
@@ -22,7 +22,7 @@ use api::{
     event::{Event, Watch},
     stage::Stage,
 };
-use disk::node_indexes::IndexKind;
+use disk::{lock::LockMode, node_indexes::IndexKind};
 use std::path::Path;
 use vfs::{Disk, During as _};
 
@@ -37,7 +37,7 @@ pub fn update_indexes(
     options: &IndexOptions,
     watch: Watch<'_>,
 ) -> Result<MadeIndexesReport, Error> {
-    job::run(disk, options, Access::Change, watch, update).map_err(|mut error| {
+    job::run(disk, options, LockMode::Change, watch, update).map_err(|mut error| {
         if error.kind == ErrorKind::Interrupted {
             error.detail = "interrupted; each index is whole, and the next update continues it".to_owned();
         }
