@@ -46,20 +46,6 @@ impl ReadAt for File {
     }
 }
 
-impl WriteFile for File {
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        io::Write::write_all(self, bytes)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        self.sync_all()
-    }
-
-    fn is_at(&self, path: &Path) -> io::Result<bool> {
-        is_at(self, path)
-    }
-}
-
 impl WriteAt for File {
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         std::os::unix::fs::FileExt::write_all_at(self, bytes, offset)
@@ -92,11 +78,11 @@ impl Disk for RealDisk {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Ok(Box::new(create_with_mode(path, 0o666)?))
+        Ok(Box::new(NewFile { file: Arc::new(create_with_mode(path, 0o666)?), _lock: None }))
     }
 
     fn create_private(&self, path: &Path) -> io::Result<Box<dyn WriteFile>> {
-        Ok(Box::new(create_with_mode(path, 0o600)?))
+        Ok(Box::new(NewFile { file: Arc::new(create_with_mode(path, 0o600)?), _lock: None }))
     }
 
     fn create_locked(&self, path: &Path) -> io::Result<Option<Box<dyn WriteFile>>> {
@@ -109,7 +95,7 @@ impl Disk for RealDisk {
             return Ok(None);
         }
         let lock = hold(&mut own, &file, false)?;
-        Ok(Some(Box::new(LockedFile { file, _lock: lock })))
+        Ok(Some(Box::new(NewFile { file, _lock: Some(lock) })))
     }
 
     fn open_for_writing(&self, path: &Path) -> io::Result<Box<dyn WriteAt>> {
@@ -613,14 +599,14 @@ impl Drop for HeldLock {
     }
 }
 
-/// A new file that is locked while it is open.
-struct LockedFile {
+/// A new file, and its lock while it is open, if it is locked.
+pub(crate) struct NewFile {
     // Before the lock, whose end closes it: while it is open, it is listed.
-    file: Arc<File>,
-    _lock: Box<dyn Lock>,
+    pub(crate) file: Arc<File>,
+    pub(crate) _lock: Option<Box<dyn Lock>>,
 }
 
-impl WriteFile for LockedFile {
+impl WriteFile for NewFile {
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         io::Write::write_all(&mut &*self.file, bytes)
     }
