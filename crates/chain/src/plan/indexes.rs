@@ -430,7 +430,7 @@ fn check_each(
         return Ok(SetAside { indexes: harmed, are_replaced });
     }
     let detail = format!(
-        "bitcoind could not go on with what it keeps here ({}); nothing here was changed",
+        "bitcoind could not go on with what it keeps here ({}); nothing was changed",
         reasons.join("; ")
     );
     Err(Error::usage(detail)
