@@ -125,7 +125,9 @@ fn target(text: &str, port: u16) -> Result<Target, Error> {
     let usage = |why: &str| Error::usage(format!("{text}: {why}"));
     let (name, port) = match text.rsplit_once(':') {
         Some((name, port)) => {
-            let port = port.parse().map_err(|_| usage("the port is not a number up to 65535"))?;
+            // Like bitcoind, which knows no number with a plus.
+            let port = Some(port).filter(|port| !port.starts_with('+')).and_then(|port| port.parse().ok());
+            let port = port.ok_or_else(|| usage("the port is not a number up to 65535"))?;
             (name, port)
         }
         None => (text, port),
@@ -253,6 +255,15 @@ mod tests {
     struct Line {
         #[command(flatten)]
         peers: PeerArgs,
+    }
+
+    /// It was dialled.
+    #[test]
+    fn a_port_with_a_plus_is_refused() {
+        for (text, is_taken) in [("localhost:8333", true), ("localhost:+8333", false), ("1.2.3.4:+1", false)]
+        {
+            assert_eq!(target(text, 1).is_ok(), is_taken, "{text}");
+        }
     }
 
     /// A service names the file with `-conf`: it was not found, and peers were dialled without its proxy;
