@@ -180,6 +180,11 @@ impl Seen {
         self.notes.lock().unwrap().iter().any(|note| matches!(note, Note::AtTip { .. }))
     }
 
+    /// Whether such a run has said that blocks wait because others read the datadir.
+    pub fn waits_for_readers(&self) -> bool {
+        self.notes.lock().unwrap().iter().any(|note| matches!(note, Note::WaitingForReaders))
+    }
+
     /// Waits until a run that stays at the tip is there.
     pub fn wait_for_tip(&self) {
         wait_until("at the tip", || {

@@ -184,6 +184,8 @@ pub enum Note {
         hash as "block_hash": BlockHash,
     } => "at the tip, height {height}, {hash}: new blocks are connected when they come; the datadir is free \
         in between, so that bitcoind can be started, which ends this run";
+    /// A block has come, and waits because another program reads the datadir.
+    WaitingForReaders => "another program reads the datadir: new blocks are connected when it has ended";
     /// New blocks were connected at the tip.
     ConnectedAtTip(ConnectedAtTip) => "{}", words::connected(_0);
     /// All blocks were read, to find those that are to be repaired.

@@ -151,10 +151,16 @@ impl Follower for AtTip<'_> {
         if self.lock.is_some() {
             return Ok(true);
         }
+        let has_just_come = self.arrived.is_none();
         self.arrived.get_or_insert_with(Instant::now);
         let lock = match DatadirLock::take(self.files.disk, self.files.datadir, LockMode::Change) {
             Ok(lock) => lock,
-            Err(DiskError::Locked { .. }) if self.is_only_read()? => return Ok(true),
+            Err(DiskError::Locked { .. }) if self.is_only_read()? => {
+                if has_just_come {
+                    self.watch.sink.event(Event::Note(Note::WaitingForReaders));
+                }
+                return Ok(true);
+            }
             Err(DiskError::Locked { .. }) => {
                 self.report.end = FollowEnd::DatadirInUse;
                 return Ok(false);

@@ -85,7 +85,7 @@ fn a_block_is_reported_after_the_datadir_is_unlocked() {
 }
 
 /// As long as others read the datadir, peers were once not answered, and all closed their connections. Later,
-/// the report did not have the block of a peer that did so.
+/// the report did not have the block of a peer that did so. And nothing told why the block was not connected.
 #[test]
 fn peers_are_answered_and_a_block_is_kept_while_the_datadir_is_read() {
     let (dir, peer, blocks) = (scratch(), peer(&main_to(tip() - 1)), main_to(tip()));
@@ -95,8 +95,7 @@ fn peers_are_answered_and_a_block_is_kept_while_the_datadir_is_read() {
         let reader = DatadirLock::take(&RealDisk, &datadir, LockMode::Read).unwrap();
         peer.serve(&serving(&blocks));
         wait_until("the block is asked for", || peer.asked().contains(&blocks[tip()].hash));
-        // It has come by then.
-        thread::sleep(Duration::from_millis(500));
+        wait_until("the note", || seen.waits_for_readers());
         let closed = seen.reasons(&peer).len();
         peer.set_offline(true);
         wait_until("the connection is closed", || seen.reasons(&peer).len() > closed);
