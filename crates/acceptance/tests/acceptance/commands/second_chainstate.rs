@@ -372,6 +372,19 @@ fn a_validated_snapshot_stays_whatever_is_wrong_beside_it() {
     }
 }
 
+/// bitcoind was to be started: it validated all blocks again, and then could not rename its chainstate.
+#[test]
+fn a_chainstate_that_bitcoind_was_about_to_delete_is_to_be_moved_away() {
+    let case = Case::at_tip();
+    chainstate_at(&case, BASE);
+    second(&case, hash(BASE), hash(TIP));
+    let left = case.net("chainstate_todelete");
+    fs::rename(case.net("chainstate"), &left).unwrap();
+    assert_eq!(doctor(&case).advice, Advice::MoveAway { path: left.clone() });
+    fs::rename(&left, case.net("chainstate_todelete.old")).unwrap();
+    assert_eq!(doctor(&case).advice, Advice::StartBitcoind);
+}
+
 /// bitcoind requires the chainstate to be below the snapshot's block, not only to have less work.
 #[test]
 fn a_snapshot_is_not_loaded_beside_a_chainstate_on_another_branch() {

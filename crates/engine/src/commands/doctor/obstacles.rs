@@ -5,12 +5,12 @@ use super::advice::Advice;
 use api::error::Error;
 use chain::session::{foreign_building, work_dir_of};
 use disk::{
-    datadir::{Datadir, FileKind},
+    datadir::{Datadir, FileKind, SNAPSHOT_BASE},
     made_undo::foreign_made_undo,
     node_indexes::IndexKind,
 };
 use std::path::{Path, PathBuf};
-use vfs::{Disk, During as _};
+use vfs::{Disk, During as _, exists, with_suffix};
 
 /// Finds the first obstacle in a datadir.
 ///
@@ -27,6 +27,12 @@ pub fn find_obstacle(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Advice
     // What cannot be looked at is reported when the index is read.
     if let Some(obstacle) = of_indexes.iter().find_map(|dir| obstacle_at(disk, dir, true).ok().flatten()) {
         return Ok(Some(obstacle));
+    }
+    // bitcoind was stopped between two renames when it had validated a snapshot: it cannot repeat the first.
+    let left = with_suffix(&datadir.chainstate_dir(), "_todelete");
+    let is_left = !disk.list(&left).unwrap_or_default().is_empty();
+    if is_left && exists(disk, &datadir.snapshot_dir().join(SNAPSHOT_BASE))? {
+        return Ok(Some(Advice::MoveAway { path: left }));
     }
     for kind in [FileKind::Blk, FileKind::Rev] {
         for file in datadir.block_files(disk, kind)? {
