@@ -32,7 +32,7 @@ pub struct BitcoinConf {
     pub settings: Vec<Setting>,
     /// What bitcoind ignores, or what is not known of its settings, in words.
     pub ignored: Vec<String>,
-    /// The file without which it is not known how bitcoind last started, and why not.
+    /// The file without which it is not known how bitcoind connects, and what is wrong with that.
     pub unread: Option<(PathBuf, &'static str)>,
 }
 
@@ -40,7 +40,7 @@ pub struct BitcoinConf {
 /// or `None` for `settings.json` and a command line, which take precedence over the configuration file.
 type Part<'a> = Option<&'a str>;
 
-/// A line of a configuration file, or a member of `settings.json`.
+/// A line of a configuration file, a member of `settings.json`, or an option of a command line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Setting {
     /// The part that contains it, see [`Part`].
@@ -104,9 +104,10 @@ impl BitcoinConf {
             let ignored = vec![format!("{}: {why}", file.display())];
             Ok((Self { ignored, unread: Some((file, why)), ..Self::default() }, None))
         };
-        // It writes that file when it has connected to peers.
+        // bitcoind has run here, perhaps with a proxy.
         if last.version.is_none() && net_dir.join("peers.dat").exists() {
-            return unknown(net_dir.join("debug.log"), "it does not tell how bitcoind was last started");
+            let why = "it is missing, or lacks bitcoind's last start, whose settings are unknown";
+            return unknown(net_dir.join("debug.log"), why);
         }
         let Some(path) = last.conf.filter(|file| real(file) != own) else { return Ok(Default::default()) };
         // The log of a copy names the file of the other node, and perhaps its block files.
@@ -180,7 +181,7 @@ impl BitcoinConf {
                     Value::Bool(true) => Some("1".to_owned()),
                     other => Some(other.to_string()),
                 };
-                Setting::preceding(&name, value, path)
+                Setting::overriding(&name, value, path)
             }));
         }
         Ok(())
@@ -191,7 +192,7 @@ impl BitcoinConf {
     pub fn add_last_command_line(&mut self, net_dir: &Path) {
         let log = net_dir.join("debug.log");
         self.settings.extend(LastStart::read(&RealDisk, net_dir).command_line().iter().map(
-            |[_, name, value]| Setting::preceding(name, (value != "false").then(|| value.clone()), &log),
+            |[_, name, value]| Setting::overriding(name, (value != "false").then(|| value.clone()), &log),
         ));
     }
 
@@ -300,7 +301,7 @@ impl Setting {
     }
 
     /// A setting that takes precedence over the configuration file.
-    fn preceding(name: &str, value: Option<String>, file: &Path) -> Self {
+    fn overriding(name: &str, value: Option<String>, file: &Path) -> Self {
         let (name, file) = (name.to_owned(), file.to_owned());
         Self { section: None, name, value, file, line: None, has_comment: false }
     }

@@ -177,7 +177,7 @@ mod tests {
         for (root, challenge) in [(dir.path(), Some("51")), (&*own, None)] {
             let found = located(&args(root, Network::Signet, challenge, &[]));
             assert_eq!((found.prune, found.settings.faults.len()), (Some(700), 0));
-            assert!(found.files.ignored.concat().contains("signet_54d26fbd/node.conf"));
+            assert!(found.bitcoin_conf.ignored.concat().contains("signet_54d26fbd/node.conf"));
         }
     }
 

@@ -92,7 +92,7 @@ pub struct Located {
     /// What the settings mean for a start of bitcoind.
     pub settings: NodeSettings,
     /// What the configuration file and `settings.json` say.
-    pub files: BitcoinConf,
+    pub bitcoin_conf: BitcoinConf,
     /// The configuration file, if it was read.
     conf: Option<PathBuf>,
     /// Options that another command needs, besides those of the datadir and the configuration file, to work
@@ -261,7 +261,7 @@ impl CoreArgs {
             assume_valid: conf.get(network, "assumevalid").as_deref().map(conf_assume_valid).transpose()?,
             prune: prune.and_then(|mebibytes| mebibytes.try_into().ok()).filter(|&mebibytes| mebibytes > 0),
             settings: NodeSettings::default(),
-            files: conf.clone(),
+            bitcoin_conf: conf.clone(),
             repeated: all.repeated(is_named.then_some(network)),
             noconf: self.noconf,
             omits_datadir: self.datadir.is_none()
@@ -419,7 +419,7 @@ impl Located {
     /// # Errors
     /// [`ErrorKind::Usage`] if not all settings could be read.
     pub fn connections(&self) -> Result<Option<Connections>, Error> {
-        let mut all = self.files.clone();
+        let mut all = self.bitcoin_conf.clone();
         if !self.noconf {
             all.add_last_command_line(self.datadir().net_dir());
         }

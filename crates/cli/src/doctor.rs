@@ -152,7 +152,7 @@ fn state_rows(network: Network, state: &DatadirState, located: &Located) -> Rows
         .each("", checked_text(state))
         .each("refused", state.rebuild.refusal.as_ref().map(Error::fact_text))
         .each("start of bitcoind", state.start.faults.iter().map(|fault| &fault.error))
-        .each("start of bitcoind", &located.files.ignored);
+        .each("start of bitcoind", &located.bitcoin_conf.ignored);
     match &state.deep {
         Some(deep) => rows.and(deep_rows(deep)),
         None => rows.row("all coins", "not read, and no blocks: doctor --deep reads all"),

@@ -218,9 +218,13 @@ fn is_hash(value: &str) -> bool {
     digits.len() <= 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Core knows no number with a `+` (`ToIntegral`).
 fn is_port(value: &str) -> bool {
-    !value.starts_with('+') && value.parse::<u16>().is_ok_and(|port| port > 0)
+    port(value).is_some_and(|port| port > 0)
+}
+
+/// Parses a port. Core knows no number with a `+` (`ToIntegral`).
+pub fn port(value: &str) -> Option<u16> {
+    value.parse().ok().filter(|_| !value.starts_with('+'))
 }
 
 /// Releases up to 31 know taproot too (`deploymentinfo.cpp`).

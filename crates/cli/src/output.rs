@@ -131,7 +131,7 @@ pub fn print_message(text: &str) {
     let _ = stop::writing(|| writeln!(anstream::stderr(), "{text}"));
 }
 
-/// Writes a note to stderr, if a human reads that.
+/// Writes a note to stderr, unless a program reads that.
 pub fn print_note(text: &str) {
     if !running::errors_as_json() {
         print_message(&format!("note: {text}"));

@@ -1,6 +1,6 @@
 //! Which peers a command uses, and how.
 
-use crate::{peers, prelude::*};
+use crate::{node_settings, peers, prelude::*};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use engine::Remedy;
 use peregrine::output::print_note;
@@ -125,9 +125,8 @@ fn target(text: &str, port: u16) -> Result<Target, Error> {
     let usage = |why: &str| Error::usage(format!("{text}: {why}"));
     let (name, port) = match text.rsplit_once(':') {
         Some((name, port)) => {
-            // Like bitcoind, which knows no number with a plus.
-            let port = Some(port).filter(|port| !port.starts_with('+')).and_then(|port| port.parse().ok());
-            let port = port.ok_or_else(|| usage("the port is not a number up to 65535"))?;
+            let port =
+                node_settings::port(port).ok_or_else(|| usage("the port is not a number up to 65535"))?;
             (name, port)
         }
         None => (text, port),
