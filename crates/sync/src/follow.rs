@@ -287,16 +287,13 @@ impl AtTip<'_> {
         let is_shared =
             |height: &Height| chain.hash(*height).is_some_and(|hash| plan.chain.has(*height, &hash));
         let fork = (0..=height.min(tip).0).rev().map(Height).find(is_shared).unwrap_or(Height(0));
-        let mut new = Vec::new();
-        // Blocks above the last one have never been connected.
-        let open = || IndexRows::open(self.files.disk, &self.files.datadir.index_dir());
-        let rows = (fork < height).then(open).transpose()?;
+        let (rows, mut new) =
+            (IndexRows::open(self.files.disk, &self.files.datadir.index_dir())?, Vec::new());
         for height in (fork.0 + 1..=tip.0).map(Height) {
             let found = chain.hash(height).zip(stored.place(height));
             let (hash, place) = found.ok_or_else(Error::inconsistent_data)?;
             // The block may be of a branch that was left before: its undo data is stored.
-            let entry = rows.as_ref().map(|rows| rows.entry(&hash)).transpose()?.flatten();
-            let entry = entry.filter(|entry| entry.place() == Some(place));
+            let entry = rows.entry(&hash)?.filter(|entry| entry.place() == Some(place));
             let position = BlockPosition::new(place.0, place.1, entry.and_then(|entry| entry.undo_pos));
             new.push((hash, position, chain.median_time_before(Height(height.0 + 1))));
         }

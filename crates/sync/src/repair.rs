@@ -4,7 +4,7 @@ use crate::{
     fetch::{Fetched, fetch, has_peers},
     new_datadir,
     options::{DownloadReport, PeerOptions, PeerStatus, Shortfall, SyncOptions, SyncSink, SyncWarnings},
-    stored_coins::{find_entry, read_all},
+    stored_coins::read_all,
 };
 use api::{
     error::Error,
@@ -232,12 +232,12 @@ fn best_above(files: &Files<'_>, last_stored: Height) -> Result<Option<BlockHash
     let dir = files.datadir.chainstate_dir();
     let Ok(Some(best)) = read_best_block(files.disk, &dir) else { return Ok(None) };
     let is_above = |it: &IndexEntry| !it.status.has_data() && it.height > last_stored;
-    Ok(find_entry(files, &best)?.filter(is_above).map(|_| best))
+    Ok(files.index_entry(&best)?.filter(is_above).map(|_| best))
 }
 
 fn lacks_any(files: &Files<'_>, blocks: &[BlockHash]) -> Result<bool, Error> {
     for hash in blocks {
-        if !find_entry(files, hash)?.is_some_and(|entry| entry.status.has_data()) {
+        if !files.index_entry(hash)?.is_some_and(|entry| entry.status.has_data()) {
             return Ok(true);
         }
     }
@@ -372,7 +372,7 @@ fn best_block(
     watch: Watch<'_>,
 ) -> Result<Option<(BlockHash, Height)>, Error> {
     let Some(best) = read_all(files, options, watch)? else { return Ok(None) };
-    let entry = find_entry(files, &best)?.filter(|entry| entry.status.has_data());
+    let entry = files.index_entry(&best)?.filter(|entry| entry.status.has_data());
     Ok(entry.map(|entry| (best, entry.height)))
 }
 
@@ -381,7 +381,7 @@ fn best_block(
 fn set_chainstate_aside(files: &Files<'_>, sink: &SyncWarnings<'_>) -> Result<(), Error> {
     let dir = files.datadir.chainstate_dir();
     let Ok(Some(best)) = read_best_block(files.disk, &dir) else { return Ok(()) };
-    if find_entry(files, &best)?.is_none() {
+    if files.index_entry(&best)?.is_none() {
         let kept = set_aside(files.disk, &dir, KEPT_SUFFIX)?;
         sink.event(Event::Warning(Warning::ChainstateSetAside { best, kept }));
     }

@@ -15,11 +15,7 @@ use chain::{
         planner::is_pruned,
     },
 };
-use disk::{
-    DiskError,
-    chainstate::ChainstateReader,
-    index::{IndexEntry, IndexRows, find_height},
-};
+use disk::{DiskError, chainstate::ChainstateReader, index::find_height};
 use pipeline::{job::memory::affordable_threads, stages::finish};
 use wire::BlockHash;
 
@@ -77,13 +73,8 @@ pub fn must_be_replaced(
         return Ok((false, None));
     }
     let best = read_all(files, &options.chain, watch)?;
-    let entry = best.map(|best| find_entry(files, &best)).transpose()?.flatten();
+    let entry = best.map(|best| files.index_entry(&best)).transpose()?.flatten();
     Ok((entry.is_none_or(|it| it.tx_count == 0 || is_resumed && !it.status.was_connected()), None))
-}
-
-/// Returns what the block index has of a block.
-pub fn find_entry(files: &Files<'_>, hash: &BlockHash) -> Result<Option<IndexEntry>, Error> {
-    Ok(IndexRows::open(files.disk, &files.datadir.index_dir())?.entry(hash)?)
 }
 
 /// Checks that the chainstate will not end below the one that cannot stay, whose blocks may be deleted.

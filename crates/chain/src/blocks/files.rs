@@ -219,6 +219,11 @@ impl Files<'_> {
         for_each_block(self.disk, self.datadir, self.obfuscation, file, ByteOffset(from), false, each)
     }
 
+    /// Returns what the block index has of a block.
+    pub fn index_entry(&self, hash: &BlockHash) -> Result<Option<IndexEntry>, Error> {
+        Ok(IndexRows::open(self.disk, &self.datadir.index_dir())?.entry(hash)?)
+    }
+
     /// Returns an appender to the block files. `infos` is what the block index records about them.
     pub fn appender(&self, infos: Vec<FileInfo>, max_file_len: u32) -> BlockAppender<'_> {
         BlockFiles::new(self.disk, self.datadir, self.obfuscation).append_after(infos, max_file_len)

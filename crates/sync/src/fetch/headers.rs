@@ -144,13 +144,12 @@ impl Fetch<'_> {
         let now = self.client.pool.now();
         let waited = now - *self.seen.first_finished.get_or_insert(now);
         let is_settled = self.client.pool.opening() == 0 || matches!(self.phase, Phase::Ending(_));
-        // A branch that grows may become the chain, but anyone can make one that never does.
-        let is_over = waited >= HEADER_PATIENCE && self.seen.sources.is_silent(now, HEADER_PATIENCE);
-        // Honest peers may be slow to connect.
-        let has_answers = headers.finished_peers() > 0;
-        headers.is_complete_after(HEADER_PATIENCE, now) && is_settled
-            || has_answers && is_over
-            || waited >= END_PATIENCE
+        // Honest peers may be slow to connect. A branch that grows may become the chain, but anyone can make
+        // one that never does.
+        let is_over = headers.finished_peers() > 0
+            && waited >= HEADER_PATIENCE
+            && self.seen.sources.is_silent(now, HEADER_PATIENCE);
+        headers.is_complete_after(HEADER_PATIENCE, now) && is_settled || is_over || waited >= END_PATIENCE
     }
 
     /// Finds blocks in the block files whose headers have come, before any other is appended.
