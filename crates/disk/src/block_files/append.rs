@@ -115,7 +115,8 @@ impl BlockAppender<'_> {
         &mut self.infos
     }
 
-    /// Appends a block, and returns its file and its position there. After many, flushes them.
+    /// Appends a block, and returns its file and its position there. Flushes after each GiB of blocks; for an
+    /// error of that, see [`BlockAppender::flush`].
     ///
     /// # Errors
     /// Any I/O error; [`DiskError::Damaged`] if a file has fewer bytes than are in use;

@@ -98,6 +98,7 @@ fn a_block_of_the_branch_that_was_left_says_nothing_of_the_one_at_its_height() {
     download.truncate(0);
     download.extend((0..2).map(other_hash), true);
     assert_eq!(download.received_block(PeerId(0), hashes[0], 500, now), None);
+    assert_eq!(download.totals().duplicate_bytes, 500);
     download.received_pong(PeerId(0), marker, now);
     let (hashes, marker) = only_request(&mut download, now + MS);
     assert_eq!(hashes[0], other_hash(0));
@@ -138,6 +139,7 @@ fn what_is_in_flight_below_a_fork_is_not_asked_for_again() {
     for (hash, height) in hashes.into_iter().zip(1..) {
         let arrival = download.received_block(PeerId(0), hash, 200, now + MS * 2);
         assert_eq!(arrival, if height < 50 { Some(height) } else { None });
+        assert_eq!(download.totals().duplicate_bytes, 200 * u64::from(height.saturating_sub(49)));
     }
     let (hashes, _) = only_request(&mut download, now + MS * 2);
     assert_eq!(hashes[0], other_hash(50));

@@ -28,7 +28,8 @@ pub fn find_obstacle(disk: &dyn Disk, datadir: &Datadir) -> Result<Option<Advice
     if let Some(obstacle) = of_indexes.iter().find_map(|dir| obstacle_at(disk, dir, true).ok().flatten()) {
         return Ok(Some(obstacle));
     }
-    // bitcoind was stopped between two renames when it had validated a snapshot: it cannot repeat the first.
+    // bitcoind was stopped between two renames when it had validated a snapshot, and cannot repeat the first
+    // (Core `ValidatedSnapshotCleanup`).
     let left = with_suffix(&datadir.chainstate_dir(), "_todelete");
     let is_left = !disk.list(&left).unwrap_or_default().is_empty();
     if is_left && exists(disk, &datadir.snapshot_dir().join(SNAPSHOT_BASE))? {
