@@ -19,9 +19,11 @@ pub struct Place<'a> {
 impl Place<'_> {
     pub fn options(self) -> Result<ChainOptions, Error> {
         let network = self.network()?;
-        let most = memory_limit().unwrap_or(u64::MAX);
-        if self.memory.is_some_and(|bytes| !(MIN_MEMORY..=most).contains(&bytes)) {
-            let detail = format!("memory must be from {MIN_MEMORY} to {most} bytes, this process's limit");
+        if self.memory.is_some_and(|bytes| bytes < MIN_MEMORY) {
+            return Err(Error::usage(format!("memory must be at least {MIN_MEMORY} bytes")));
+        }
+        if let Some(most) = memory_limit().filter(|most| self.memory.is_some_and(|bytes| bytes > *most)) {
+            let detail = format!("memory must be at most {most} bytes, to which this process is limited");
             return Err(Error::usage(detail));
         }
         let options = ChainOptions::new(&self.datadir, network, script_checks());

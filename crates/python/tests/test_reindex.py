@@ -63,7 +63,7 @@ def test_a_rebuild_to_a_height_has_the_coins_after_it(node, tmp_path):
         ({"engine": "fast"}, "use join or cache"),
         ({"undo": "no"}, "use auto, trust or make"),
         ({"assumevalid": "1"}, "assumevalid"),
-        ({"memory": 1000}, "memory must be from 134217728 to"),
+        ({"memory": 1000}, "memory must be at least 134217728 bytes"),
         ({"stop_at_height": 1_000_000}, "above the last"),
     ],
 )
